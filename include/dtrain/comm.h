@@ -60,6 +60,8 @@ const char *dt_comm_host(const struct dt_comm *comm, int rank); /* name of its n
  * them: from the sched_getaffinity masks when find_binding was last called. Local. */
 int dt_comm_allowed_cpus(const struct dt_comm *comm);
 int dt_comm_sharing_ranks(const struct dt_comm *comm);
+/* Its own CPUs, or its share of those that ranks of the node share; at least 1. Local. */
+int dt_comm_cpus(const struct dt_comm *comm);
 /* Collective. dt_comm_open calls it; call it again after ranks have bound themselves. */
 dt_status dt_comm_find_binding(struct dt_comm *comm);
 
@@ -74,6 +76,10 @@ struct dt_ranks {
 /* `has_server`: rank 0 of several only serves the others. With it, or with sync_every above 1,
  * every worker updates on its own. Local. */
 struct dt_ranks dt_ranks_of(struct dt_comm *comm, bool has_server, int sync_every);
+/* Whether to release what was opened after work that ended with `status`: not if this rank has
+ * failed alone, as the others may wait for it in the middle of something; the job ends with it.
+ * Local. */
+bool dt_ranks_may_close(const struct dt_ranks *ranks, dt_status status);
 
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root);
 dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values,

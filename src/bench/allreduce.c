@@ -22,7 +22,7 @@ static const size_t default_most_bytes = 256 << 20;
 static const double repetition_s = 0.01;
 
 struct bench {
-    struct dt_bench base; /* its session lays out the plan */
+    struct dt_bench base; /* lays out the plan */
     size_t most_bytes;
     float *in, *sum;          /* host memory */
     void *on_device;          /* what NCCL sums */
@@ -45,7 +45,7 @@ static double count_wrong(const struct bench *b, size_t count)
     float expected[PERIOD] = {0};
     size_t n_wrong = 0;
     for (size_t i = 0; i < PERIOD; i++)
-        for (int r = 0; r < b->base.session.ranks.n_ranks; r++)
+        for (int r = 0; r < b->base.engine.ranks.n_ranks; r++)
             expected[i] += value(r, i);
     for (size_t i = 0; i < count; i++)
         n_wrong += !(b->sum[i] == expected[i % PERIOD]);
@@ -54,17 +54,17 @@ static double count_wrong(const struct bench *b, size_t count)
 
 static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
 {
-    const struct dt_session *s = &b->base.session;
     options->plane = DT_PLANE_NCCL;
-    options->stream = s->engine.backend->comm_stream(s->engine.device);
-    DT_TRY(dt_comm_open_reduce(s->ranks.comm, options));
-    return dt_comm_agree(s->ranks.comm,
-                         s->engine.backend->alloc(s->engine.device, &b->on_device, b->most_bytes));
+    options->stream = b->base.engine.backend->comm_stream(b->base.engine.device);
+    DT_TRY(dt_comm_open_reduce(b->base.engine.ranks.comm, options));
+    return dt_comm_agree(
+        b->base.engine.ranks.comm,
+        b->base.engine.backend->alloc(b->base.engine.device, &b->on_device, b->most_bytes));
 }
 
 static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
 {
-    struct dt_comm_options options = dt_session_comm_options(&b->base.session);
+    struct dt_comm_options options = dt_engine_comm_options(&b->base.engine);
     options.n_reductions = 1;
     options.max_count = b->most_bytes / sizeof(float);
     options.dtype = options.wire = DT_F32;
@@ -75,12 +75,12 @@ static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
         return open_nccl(b, &options);
     options.plane = DT_PLANE_MPI;
     options.ring = kind == DT_SUM_RING;
-    return dt_comm_open_reduce(b->base.session.ranks.comm, &options);
+    return dt_comm_open_reduce(b->base.engine.ranks.comm, &options);
 }
 
 static dt_status sum_once(struct bench *b, enum dt_sum_kind kind, size_t count)
 {
-    struct dt_comm *comm = b->base.session.ranks.comm;
+    struct dt_comm *comm = b->base.engine.ranks.comm;
     if (kind == DT_SUM_ALLREDUCE)
         return dt_comm_sum_f32(comm, b->sum, count);
     DT_TRY(dt_comm_reduce(comm, 0, kind == DT_SUM_NCCL ? b->on_device : b->sum, count));
@@ -91,8 +91,7 @@ static dt_status sum_once(struct bench *b, enum dt_sum_kind kind, size_t count)
 static dt_status time_sums(struct bench *b, const struct dt_sum_row *row, enum dt_sum_place place,
                            int n, double *seconds)
 {
-    const struct dt_session *s = &b->base.session;
-    DT_TRY(dt_comm_barrier(s->ranks.comm));
+    DT_TRY(dt_comm_barrier(b->base.engine.ranks.comm));
     double begin_s = dt_clock_s();
     for (int i = 0; i < n; i++) {
         if (place == DT_OUT_OF_PLACE)
@@ -100,7 +99,7 @@ static dt_status time_sums(struct bench *b, const struct dt_sum_row *row, enum d
         DT_TRY(sum_once(b, row->kind, row->bytes / sizeof(float)));
     }
     if (row->kind == DT_SUM_NCCL)
-        DT_TRY(s->engine.backend->sync(s->engine.device));
+        DT_TRY(b->base.engine.backend->sync(b->base.engine.device));
     *seconds = (dt_clock_s() - begin_s) / n;
     return DT_OK;
 }
@@ -128,8 +127,8 @@ static dt_status try_row(struct bench *b, struct dt_sum_row *row, int *n_sums)
             row->n_wrong += count_wrong(b, count);
     }
     DT_TRY(time_sums(b, row, DT_IN_PLACE, 1, &seconds));
-    DT_TRY(dt_comm_sum_f64(b->base.session.ranks.comm, &row->n_wrong, 1));
-    DT_TRY(dt_comm_max_f64(b->base.session.ranks.comm, &seconds, 1));
+    DT_TRY(dt_comm_sum_f64(b->base.engine.ranks.comm, &row->n_wrong, 1));
+    DT_TRY(dt_comm_max_f64(b->base.engine.ranks.comm, &seconds, 1));
     *n_sums = (int)fmin(fmax(repetition_s / seconds, 1), MOST_SUMS);
     return DT_OK;
 }
@@ -143,7 +142,7 @@ static dt_status repeat_row(struct bench *b, struct dt_sum_row *row, int n_sums,
     DT_TRY(sum_once(b, row->kind, warm / sizeof(float)));
     for (enum dt_sum_place place = first_place(row->kind); place < DT_N_SUM_PLACES; place++)
         DT_TRY(time_sums(b, row, place, n_sums, &s[place]));
-    return dt_comm_max_f64(b->base.session.ranks.comm, s, DT_N_SUM_PLACES);
+    return dt_comm_max_f64(b->base.engine.ranks.comm, s, DT_N_SUM_PLACES);
 }
 
 /* One size, by the kinds `first` to `last` in turns. */
@@ -168,7 +167,7 @@ static dt_status run_size(struct bench *b, const struct dt_sum_row *size, enum d
             dt_sort_f64(sorted, N_REPETITIONS);
             rows[k - first].s[place] = dt_percentile_f64(sorted, N_REPETITIONS, 0.5);
         }
-        if (b->base.session.ranks.rank == 0)
+        if (b->base.engine.ranks.rank == 0)
             dt_allreduce_print_row(&b->result, &rows[k - first]);
     }
     b->result.n_rows += (int)(last - first) + 1;
@@ -180,7 +179,7 @@ static dt_status run_size(struct bench *b, const struct dt_sum_row *size, enum d
 /* Powers of two, then the plan's buckets, each size once. */
 static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 {
-    const struct dt_plan *plan = b->base.session.engine.plan;
+    const struct dt_plan *plan = b->base.engine.plan;
     DT_TRY(DT_NEW(b->sizes, sizeof(size_t) * CHAR_BIT + (size_t)plan->n_buckets));
     for (size_t bytes = LEAST_BYTES; bytes <= most; bytes *= 2)
         if (bytes >= least)
@@ -199,12 +198,12 @@ static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 /* The largest size: two buffers of it on every rank of the node in half of the free memory. */
 static dt_status choose_sizes(struct bench *b, const struct dt_allreduce_options *options)
 {
-    const struct dt_session *s = &b->base.session;
-    double room = (double)dt_memory_available("") / 4 / dt_comm_local_size(s->ranks.comm);
+    double room =
+        (double)dt_memory_available("") / 4 / dt_comm_local_size(b->base.engine.ranks.comm);
     double least_room = -fmin(room, (double)default_most_bytes);
-    DT_TRY(dt_comm_max_f64(s->ranks.comm, &least_room, 1));
+    DT_TRY(dt_comm_max_f64(b->base.engine.ranks.comm, &least_room, 1));
     size_t most = options->max_bytes > 0 ? options->max_bytes : (size_t)-least_room;
-    DT_TRY(dt_comm_agree(s->ranks.comm, list_sizes(b, options->min_bytes, most)));
+    DT_TRY(dt_comm_agree(b->base.engine.ranks.comm, list_sizes(b, options->min_bytes, most)));
     if (b->n_sizes == 0)
         DT_FAIL_ALIKE(DT_ERR_USAGE,
                       "--min-bytes %zu and --max-bytes %zu: no power of two from 8 and no bucket "
@@ -222,29 +221,28 @@ static dt_status allocate(struct bench *b)
     if (!b->sum)
         return DT_ERR_MEMORY;
     for (size_t i = 0; i < b->most_bytes / sizeof(float); i++)
-        b->in[i] = value(b->base.session.ranks.rank, i);
+        b->in[i] = value(b->base.engine.ranks.rank, i);
     return DT_OK;
 }
 
 static dt_status run(struct bench *b, const struct dt_allreduce_options *options)
 {
-    struct dt_session *s = &b->base.session;
-    struct dt_session_needs needs = {.train = true, .layout_only = true};
-    DT_TRY(dt_session_open(s, &needs));
+    DT_TRY(dt_bench_open(&b->base, true));
     DT_TRY(choose_sizes(b, options));
-    DT_TRY(dt_comm_agree(s->ranks.comm, allocate(b)));
-    b->result.model = s->engine.model->name;
-    b->result.n_ranks = s->ranks.n_ranks;
-    b->result.n_local_ranks = dt_comm_local_size(s->ranks.comm);
-    if (s->ranks.rank == 0)
+    DT_TRY(dt_comm_agree(b->base.engine.ranks.comm, allocate(b)));
+    b->result.model = b->base.engine.model->name;
+    b->result.n_ranks = b->base.engine.ranks.n_ranks;
+    b->result.n_local_ranks = dt_comm_local_size(b->base.engine.ranks.comm);
+    if (b->base.engine.ranks.rank == 0)
         dt_allreduce_print_head(&b->result);
     for (int i = 0; i < b->n_sizes; i++)
         DT_TRY(run_size(b, &b->sizes[i], DT_SUM_RING, DT_SUM_ALLREDUCE));
-    for (int i = 0; i < b->n_sizes && s->engine.plane == DT_PLANE_NCCL; i++)
+    for (int i = 0; i < b->n_sizes && b->base.engine.plane == DT_PLANE_NCCL; i++)
         DT_TRY(run_size(b, &b->sizes[i], DT_SUM_NCCL, DT_SUM_NCCL));
-    dt_status status =
-        s->ranks.rank == 0 ? dt_allreduce_report(&b->result, options->json_path) : DT_OK;
-    return dt_comm_agree(s->ranks.comm, status);
+    dt_status status = b->base.engine.ranks.rank == 0
+                           ? dt_allreduce_report(&b->result, options->json_path)
+                           : DT_OK;
+    return dt_comm_agree(b->base.engine.ranks.comm, status);
 }
 
 dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *config,
@@ -260,8 +258,7 @@ dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *confi
     if (status == DT_OK)
         dt_comm_close_reduce(comm);
     if (status == DT_OK && b->on_device) /* else sums that never end may use it */
-        b->base.session.engine.backend->free(b->base.session.engine.device, b->on_device,
-                                             b->most_bytes);
+        b->base.engine.backend->free(b->base.engine.device, b->on_device, b->most_bytes);
     dt_bench_end(&b->base, status);
     free(b->in);
     free(b->sum);

@@ -7,7 +7,7 @@
 #include "base/host.h"
 #include "base/json.h"
 #include "dtrain/train.h"
-#include "train/session.h"
+#include "train/engine.h"
 #include "train/timeline.h"
 
 /* What one rank has measured; NaN = unknown. Seconds are per step. */
@@ -27,7 +27,8 @@ struct dt_bench_old {
 };
 
 struct dt_bench {
-    struct dt_session session;
+    struct dt_sets sets;
+    struct dt_engine engine;
     const struct dt_bench_options *options;
     const struct dt_bench_old *old; /* rank 0 with --compare, else NULL */
     enum dt_phase phase;            /* DT_EVAL: --forward-only */
@@ -58,9 +59,10 @@ struct dt_bench {
  * result to `w`: DT_ERR_MEMORY if it does not fit. */
 dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct dt_config *config,
                          const struct dt_bench_options *options, int per_rank);
-struct dt_session_needs dt_bench_needs(const struct dt_bench *b);
+/* Opens sets and engine for the phase. */
+dt_status dt_bench_open(struct dt_bench *b, bool is_layout);
 /* Images of a data set of which a batch can consist: all, or those of the commonest canvas. */
-uint32_t dt_bench_most(const struct dt_session *s, const struct dt_dataset *set);
+uint32_t dt_bench_most(const struct dt_sets *sets, const struct dt_dataset *set);
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w);
 /* What measure uses, for b->n_steps after the warm-up: start the loader, then make one step each.
  */
@@ -97,6 +99,7 @@ dt_status dt_bench_check_old(const struct dt_bench *b);
 dt_status dt_bench_compare(const struct dt_bench *b);
 
 /* input.c: the folder of the index that a training run has kept, NULL if there is none. */
-dt_status dt_bench_find_index(const struct dt_session *s, const char **dir);
+dt_status dt_bench_find_index(const struct dt_config *config, const struct dt_ranks *ranks,
+                              const char **dir);
 
 #endif

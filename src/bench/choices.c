@@ -8,14 +8,14 @@
 /* Choice number k of node i, which took part in the profile. */
 static bool find_choice(const struct dt_bench *b, int i, int k, struct dt_choice *out)
 {
-    const struct dt_plan *plan = b->session.engine.plan;
+    const struct dt_plan *plan = b->engine.plan;
     return plan->backend->chosen && plan->node_s[i] > 0 &&
            plan->backend->chosen(plan->device, plan->exec[i], k, out);
 }
 
 static const char *subject(const struct dt_bench *b, int i, const struct dt_choice *choice)
 {
-    return choice->group ? choice->group : dt_op_name(b->session.engine.plan->graph->node[i].op);
+    return choice->group ? choice->group : dt_op_name(b->engine.plan->graph->node[i].op);
 }
 
 /* "-" if unknown. */
@@ -27,7 +27,7 @@ static const char *format_ms(char *out, size_t bytes, double seconds)
 
 void dt_bench_print_choices(const struct dt_bench *b)
 {
-    const struct dt_graph *g = b->session.engine.plan->graph;
+    const struct dt_graph *g = b->engine.plan->graph;
     struct dt_choice choice;
     char ms[32], next_ms[32];
     bool has_head = false;
@@ -46,7 +46,7 @@ void dt_bench_print_choices(const struct dt_bench *b)
 
 void dt_bench_write_choices(const struct dt_bench *b, struct dt_jsonw *w)
 {
-    const struct dt_graph *g = b->session.engine.plan->graph;
+    const struct dt_graph *g = b->engine.plan->graph;
     struct dt_choice choice;
     dt_jsonw_begin(w, "choices", '[');
     for (int i = 0; i < g->n_nodes; i++)

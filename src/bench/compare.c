@@ -75,7 +75,7 @@ dt_status dt_bench_old_load(struct dt_bench_old *old, const struct dt_bench_opti
 dt_status dt_bench_compare(const struct dt_bench *b)
 {
     const struct dt_bench_old *old = b->old;
-    const double n = b->session.ranks.n_ranks, own = b->mean * n;
+    const double n = b->engine.ranks.n_ranks, own = b->mean * n;
     const double ci95 = isfinite(b->ci95) ? b->ci95 * n : 0;
     const double slower = 1 - own / old->images_per_s;
     const double noise = hypot(ci95, old->ci95) / old->images_per_s;

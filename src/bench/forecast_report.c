@@ -24,11 +24,10 @@ static void print_head(const struct dt_forecast_result *f, const struct dt_forec
     double bytes = 0;
     for (int i = 0; i < f->step.n_buckets; i++)
         bytes += f->step.buckets[i].bytes;
-    printf(
-        "%s, %d images per rank: %.2f ms without communication (%s), gradients of %.1f MB in %d "
-        "bucket(s)\n",
-        f->model, f->images, 1e3 * dt_forecast_step_s(&f->step, 1, network),
-        f->measured_s > 0 ? "measured" : "given", bytes / 1e6, f->step.n_buckets);
+    printf("%s, %d images per rank: %.2f ms without communication (%s), gradients of %.1f MB in %d "
+           "bucket(s)\n",
+           f->model, f->images, 1e3 * dt_forecast_step_s(&f->step, 1, network),
+           f->measured_s > 0 ? "measured" : "given", bytes / 1e6, f->step.n_buckets);
     printf("Link: %.3g GB/s, %.3g us%s", network->link.bytes_per_s / 1e9,
            1e6 * network->link.latency_s, o->measure_link ? " (measured)" : "");
     if (network->ranks_per_node > 1)

@@ -72,41 +72,39 @@ out:
 /* Runs n steps; compute_s, if not NULL, gets how long each computes. */
 static dt_status run_steps(struct dt_bench *b, int n, double *compute_s)
 {
-    const struct dt_session *s = &b->session;
-    dt_plan_reset_times(s->engine.plan);
+    dt_plan_reset_times(b->engine.plan);
     for (int i = 0; i < n; i++) {
-        double before_s = s->engine.plan->times.compute_s;
+        double before_s = b->engine.plan->times.compute_s;
         DT_TRY(dt_bench_step(b));
         if (compute_s)
-            compute_s[i] = s->engine.plan->times.compute_s - before_s;
+            compute_s[i] = b->engine.plan->times.compute_s - before_s;
     }
-    return s->engine.backend->sync(s->engine.device);
+    return b->engine.backend->sync(b->engine.device);
 }
 
 /* Means over the steps; the slowest rank of each sets the pace. Ranks that run at the same time
  * slow each other down, as in training. */
 static dt_status measure_step(struct forecast *f)
 {
-    struct dt_session *s = &f->base.session;
-    const struct dt_config_bench *bench = &s->config->bench;
-    int n_steps = bench->steps_per_round, n_nodes = s->engine.graph->n_nodes;
-    double rank_steps = (double)n_steps * s->ranks.n_ranks;
-    DT_TRY(dt_plan_init_params(s->engine.plan, s->config->train.seed));
-    f->base.loader = s->sets.train;
+    const struct dt_config_bench *bench = &f->base.engine.config->bench;
+    int n_steps = bench->steps_per_round, n_nodes = f->base.engine.graph->n_nodes;
+    double rank_steps = (double)n_steps * f->base.engine.ranks.n_ranks;
+    DT_TRY(dt_plan_init_params(f->base.engine.plan, f->base.engine.config->train.seed));
+    f->base.loader = f->base.sets.train;
     f->base.n_steps = n_steps;
     DT_TRY(dt_bench_start(&f->base));
     DT_TRY(run_steps(&f->base, bench->warmup_steps, NULL));
-    DT_TRY(dt_comm_barrier(s->ranks.comm));
+    DT_TRY(dt_comm_barrier(f->base.engine.ranks.comm));
     double begin_s = dt_clock_s();
     DT_TRY(run_steps(&f->base, n_steps, f->compute_s));
     dt_log_progress("");
-    const struct dt_plan_times *times = &s->engine.plan->times;
+    const struct dt_plan_times *times = &f->base.engine.plan->times;
     double sums[] = {dt_clock_s() - begin_s, times->compute_s, times->comm_s};
     for (int i = 0; i < n_nodes; i++)
-        f->node_s[i] = s->engine.plan->node_s[i] / rank_steps;
-    DT_TRY(dt_comm_sum_f64(s->ranks.comm, sums, DT_COUNT(sums)));
-    DT_TRY(dt_comm_sum_f64(s->ranks.comm, f->node_s, n_nodes));
-    DT_TRY(dt_comm_max_f64(s->ranks.comm, f->compute_s, n_steps));
+        f->node_s[i] = f->base.engine.plan->node_s[i] / rank_steps;
+    DT_TRY(dt_comm_sum_f64(f->base.engine.ranks.comm, sums, DT_COUNT(sums)));
+    DT_TRY(dt_comm_sum_f64(f->base.engine.ranks.comm, f->node_s, n_nodes));
+    DT_TRY(dt_comm_max_f64(f->base.engine.ranks.comm, f->compute_s, n_steps));
     for (int i = 0; i < n_steps; i++)
         f->result.step.compute_s += f->compute_s[i] / n_steps;
     f->result.measured_s = sums[0] / rank_steps;
@@ -116,7 +114,7 @@ static dt_status measure_step(struct forecast *f)
 
 static void spread_step(struct forecast *f)
 {
-    const struct dt_graph *g = f->base.session.engine.graph;
+    const struct dt_graph *g = f->base.engine.graph;
     double flops = 0;
     for (int i = 0; i < g->n_nodes; i++)
         flops += g->node[i].phase == DT_TRAIN ? dt_node_flops(g, &g->node[i]) : 0;
@@ -130,24 +128,24 @@ static void spread_step(struct forecast *f)
 /* Cuts the buckets as a plan for many ranks does. */
 static dt_status cut_buckets(struct forecast *f, double cap_mb)
 {
-    const struct dt_session *s = &f->base.session;
-    const struct dt_plan *own = s->engine.plan;
+    const struct dt_plan *own = f->base.engine.plan;
     struct dt_plan_options options = own->options;
     size_t planned = dt_dtype_bytes(options.accumulate ? DT_F32 : own->grads_type);
     struct dt_plan *plan;
     options.n_ranks = 2;
     options.bucket_bytes = (size_t)(cap_mb * mib) / f->width * planned;
     options.last_bucket_bytes =
-        (size_t)(s->config->comm.last_bucket_cap_mb * mib) / f->width * planned;
-    DT_TRY(dt_plan_layout(&plan, s->engine.graph, s->engine.backend, s->engine.device, &options));
+        (size_t)(f->base.engine.config->comm.last_bucket_cap_mb * mib) / f->width * planned;
+    DT_TRY(dt_plan_layout(&plan, f->base.engine.graph, f->base.engine.backend,
+                          f->base.engine.device, &options));
     free(f->buckets);
     dt_status status = DT_NEW(f->buckets, (size_t)plan->n_buckets);
     for (int i = 0; status == DT_OK && i < plan->n_buckets; i++) {
         double left_s = 0;
-        for (int n = 0; n < s->engine.graph->n_nodes; n++) {
-            const struct dt_node *node = &s->engine.graph->node[n];
+        for (int n = 0; n < f->base.engine.graph->n_nodes; n++) {
+            const struct dt_node *node = &f->base.engine.graph->node[n];
             if (node->phase == DT_TRAIN && n > plan->buckets[i].last_writer[node->program])
-                left_s += f->node_s[n] / s->engine.stage.n_passes;
+                left_s += f->node_s[n] / f->base.engine.stage.n_passes;
         }
         const bool is_wide = dt_plan_is_wide(plan, &plan->buckets[i]);
         f->buckets[i] = (struct dt_forecast_bucket){
@@ -167,7 +165,7 @@ static dt_status cut_buckets(struct forecast *f, double cap_mb)
 static dt_status choose_cap(struct forecast *f)
 {
     const struct dt_forecast_options *o = f->options;
-    double configured_mb = f->base.session.config->comm.bucket_cap_mb;
+    double configured_mb = f->base.engine.config->comm.bucket_cap_mb;
     int most = 1;
     for (int i = 0; i < o->n_ranks; i++)
         most = o->ranks[i] > most ? o->ranks[i] : most;
@@ -205,40 +203,41 @@ static void take_config(struct forecast *f, struct dt_config *own)
 
 static dt_status forecast(struct forecast *f)
 {
-    struct dt_session *s = &f->base.session;
     bool runs = f->options->step_s == 0;
-    struct dt_session_needs needs = {.train = true, .profile = runs, .layout_only = !runs};
     if (f->options->measure_link)
-        DT_TRY(measure_link(s->ranks.comm, &f->result.network.link));
-    DT_TRY(dt_session_open(s, &needs));
-    if (f->options->measure_link && s->engine.plane == DT_PLANE_NCCL)
+        DT_TRY(measure_link(f->base.engine.ranks.comm, &f->result.network.link));
+    DT_TRY(dt_bench_open(&f->base, !runs));
+    if (f->options->measure_link && f->base.engine.plane == DT_PLANE_NCCL)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--link measured: only sums in host memory are measured, but "
                                     "these ranks use GPUs; give bandwidth and latency");
-    DT_TRY(dt_comm_agree(s->ranks.comm, DT_NEW(f->node_s, (size_t)s->engine.graph->n_nodes)));
-    DT_TRY(dt_comm_agree(s->ranks.comm,
-                         DT_NEW(f->compute_s, (size_t)s->config->bench.steps_per_round)));
-    if (s->engine.stage.n_passes > 1)
+    DT_TRY(dt_comm_agree(f->base.engine.ranks.comm,
+                         DT_NEW(f->node_s, (size_t)f->base.engine.graph->n_nodes)));
+    DT_TRY(
+        dt_comm_agree(f->base.engine.ranks.comm,
+                      DT_NEW(f->compute_s, (size_t)f->base.engine.config->bench.steps_per_round)));
+    if (f->base.engine.stage.n_passes > 1)
         f->width = sizeof(float); /* of the sums over the passes */
     if (runs) {
         DT_TRY(measure_step(f));
-        f->result.step.overlaps = s->engine.backend != &dt_backend_cpu;
+        f->result.step.overlaps = f->base.engine.backend != &dt_backend_cpu;
     } else {
         spread_step(f);
     }
-    DT_TRY(dt_comm_agree(s->ranks.comm, choose_cap(f)));
-    f->result.model = s->engine.model->name;
-    f->result.n_ranks = s->ranks.n_ranks;
-    f->result.images = s->engine.stage.n_passes * s->engine.stage.micro_batch_size;
-    f->result.cap_mb = s->config->comm.bucket_cap_mb;
-    return dt_comm_agree(s->ranks.comm,
-                         s->ranks.rank == 0 ? dt_forecast_report(&f->result, f->options) : DT_OK);
+    DT_TRY(dt_comm_agree(f->base.engine.ranks.comm, choose_cap(f)));
+    f->result.model = f->base.engine.model->name;
+    f->result.n_ranks = f->base.engine.ranks.n_ranks;
+    f->result.images = f->base.engine.stage.n_passes * f->base.engine.stage.micro_batch_size;
+    f->result.cap_mb = f->base.engine.config->comm.bucket_cap_mb;
+    return dt_comm_agree(f->base.engine.ranks.comm, f->base.engine.ranks.rank == 0
+                                                        ? dt_forecast_report(&f->result, f->options)
+                                                        : DT_OK);
 }
 
 dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
                           const struct dt_forecast_options *options)
 {
     static struct dt_config own;
-    const struct dt_bench_options plain = {0};
+    const struct dt_bench_options plain = {.profile = options->step_s == 0};
     struct forecast *f = NULL;
     DT_TRY(DT_NEW(f, 1));
     f->options = options;

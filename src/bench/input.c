@@ -19,7 +19,7 @@
 #include "base/sort.h"
 #include "bench/bench.h"
 #include "dtrain/train.h"
-#include "train/session.h"
+#include "train/engine.h"
 
 enum {
     BATCH_MOST = 32,  /* rows per batch: the clock is read after each batch */
@@ -36,7 +36,8 @@ struct round {
 enum { N_ROUND_NUMBERS = sizeof(struct round) / sizeof(double) };
 
 struct bench {
-    struct dt_session session;
+    struct dt_sets sets;
+    struct dt_engine engine;
     struct dt_loader_options options;
     struct dt_input_result result;
     double *rounds[DT_N_INPUT_STAGES]; /* values of each round, for the median */
@@ -70,7 +71,7 @@ static void show_progress(const struct bench *b, const char *what)
 
 static uint32_t images_per_rank(const struct bench *b)
 {
-    return dt_dataset_size(b->session.sets.train_set) / (uint32_t)b->session.ranks.n_ranks;
+    return dt_dataset_size(b->sets.train_set) / (uint32_t)b->engine.ranks.n_ranks;
 }
 
 /* Measures images first .. first+n-1 of this rank's part. */
@@ -78,8 +79,8 @@ static dt_status measure_share(const struct bench *b, struct dt_input_stages *ou
                                uint32_t n)
 {
     dt_pulse_beat(&dt_pulse_main);
-    first += images_per_rank(b) * (uint32_t)b->session.ranks.rank;
-    return dt_input_measure(out, b->session.sets.train_set, &b->options, first, n);
+    first += images_per_rank(b) * (uint32_t)b->engine.ranks.rank;
+    return dt_input_measure(out, b->sets.train_set, &b->options, first, n);
 }
 
 /* Chooses n so that a round takes stages_s; `most` is the number of images of the rank. */
@@ -100,7 +101,7 @@ static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, in
 {
     struct dt_input_stages cold, warm;
     if (first == 0)
-        dt_dataset_forget(b->session.sets.train_set);
+        dt_dataset_forget(b->sets.train_set);
     DT_TRY(measure_share(b, &cold, first, n));
     DT_TRY(measure_share(b, &warm, first, n));
     if (warm.images == 0)
@@ -134,14 +135,13 @@ static dt_status measure_stages(struct bench *b)
 
 static dt_status run_stages(struct bench *b)
 {
-    struct dt_session *s = &b->session;
     show_progress(b, "one thread, stage by stage");
-    DT_TRY(dt_comm_agree(s->ranks.comm, measure_stages(b)));
-    DT_TRY(dt_comm_sum_f64(s->ranks.comm, &b->result.stage_images, 1));
-    DT_TRY(dt_comm_sum_f64(s->ranks.comm, &b->result.stage_bytes, 1));
-    DT_TRY(dt_comm_sum_f64(s->ranks.comm, b->result.stage_s, DT_N_INPUT_STAGES));
+    DT_TRY(dt_comm_agree(b->engine.ranks.comm, measure_stages(b)));
+    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, &b->result.stage_images, 1));
+    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, &b->result.stage_bytes, 1));
+    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, b->result.stage_s, DT_N_INPUT_STAGES));
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)
-        b->result.stage_s[i] /= s->ranks.n_ranks;
+        b->result.stage_s[i] /= b->engine.ranks.n_ranks;
     return DT_OK;
 }
 
@@ -175,7 +175,7 @@ static dt_status begin_pass(struct bench *b)
     b->epoch = goes_on ? b->epoch + 1 : 0;
     b->batch = 0;
     if (b->is_cold)
-        dt_dataset_forget(b->session.sets.train_set);
+        dt_dataset_forget(b->sets.train_set);
     DT_TRY(dt_loader_start(b->loader, b->epoch, 0));
     if (b->is_cold)
         mark_round(b);
@@ -218,8 +218,8 @@ static dt_status run_rounds(struct bench *b, struct dt_input_point *point)
     snprintf(what, sizeof what, "%d worker(s), %s", point->workers, b->is_cold ? "cold" : "warm");
     for (int i = 0; i < b->result.n_rounds; i++) {
         show_progress(b, what);
-        DT_TRY(dt_comm_agree(b->session.ranks.comm, run_round(b, &round)));
-        DT_TRY(dt_comm_sum_f64(b->session.ranks.comm, (double *)&round, N_ROUND_NUMBERS));
+        DT_TRY(dt_comm_agree(b->engine.ranks.comm, run_round(b, &round)));
+        DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, (double *)&round, N_ROUND_NUMBERS));
         b->rounds[0][i] = round.images_per_s;
         b->rounds[1][i] = round.bytes_per_s;
         read_s += round.read_s;
@@ -245,7 +245,7 @@ static dt_status open_loader(struct bench *b, const struct dt_input_point *point
     options.epochs = point->is_cold ? 1 : 0;
     b->is_cold = point->is_cold;
     b->batch = 0;
-    DT_TRY(dt_loader_create(&b->loader, b->session.sets.train_set, &options));
+    DT_TRY(dt_loader_create(&b->loader, b->sets.train_set, &options));
     DT_TRY(dt_loader_start(b->loader, 0, 0));
     DT_TRY(take_batch(b));
     if (b->is_cold)
@@ -260,7 +260,7 @@ static dt_status run_point(struct bench *b, int workers, bool is_cold)
 {
     struct dt_input_point *point = &b->result.points[b->result.n_points++];
     *point = (struct dt_input_point){.workers = workers, .is_cold = is_cold};
-    DT_TRY(dt_comm_agree(b->session.ranks.comm, open_loader(b, point)));
+    DT_TRY(dt_comm_agree(b->engine.ranks.comm, open_loader(b, point)));
     DT_TRY(run_rounds(b, point));
     dt_loader_destroy(b->loader);
     b->loader = NULL;
@@ -296,43 +296,40 @@ static dt_status run_points(struct bench *b)
 /* Small batches, one per step; neither changes the rates. */
 static void choose_options(struct bench *b)
 {
-    struct dt_session *s = &b->session;
-    int given = s->config->train.micro_batch_size;
+    int given = b->engine.config->train.micro_batch_size;
     uint32_t most = images_per_rank(b) < BATCH_MOST ? images_per_rank(b) : BATCH_MOST;
     int batch = given > 0 && given < (int)most ? given : (int)most;
     if (batch % 2 != 0 && batch > 1)
         batch--; /* mixup and CutMix need pairs */
-    s->engine.stage.micro_batch_size = batch;
-    s->engine.stage.global_batch_size = s->ranks.n_ranks * batch;
-    b->options = dt_session_loader_options(s, true);
+    b->engine.stage.micro_batch_size = batch;
+    b->engine.stage.global_batch_size = b->engine.ranks.n_ranks * batch;
+    b->options = dt_engine_loader_options(&b->engine, &b->sets, true);
 }
 
 /* Minimum over the ranks, as all must measure the same points. */
-static dt_status count_cpus(const struct dt_session *s, int *cpus)
+static dt_status count_cpus(const struct dt_ranks *ranks, int *cpus)
 {
-    double fewest = -dt_session_cpus(s);
-    DT_TRY(dt_comm_max_f64(s->ranks.comm, &fewest, 1));
+    double fewest = -dt_comm_cpus(ranks->comm);
+    DT_TRY(dt_comm_max_f64(ranks->comm, &fewest, 1));
     *cpus = (int)-fewest;
     return DT_OK;
 }
 
 static dt_status begin_result(struct bench *b)
 {
-    const struct dt_session *s = &b->session;
-    const struct dt_config *config = s->config;
+    const struct dt_config *config = b->engine.config;
     b->result = (struct dt_input_result){
         .path = config->data.train,
         .is_raw = dt_config_is_synthetic(config),
-        .n_images = dt_dataset_size(s->sets.train_set),
-        .image_size = s->engine.n_canvases > 0 ? 0 : b->options.image_size,
-        .resize =
-            s->engine.n_canvases > 0 ? 0 : dt_crop_resize(&config->data, b->options.image_size),
-        .n_ranks = s->ranks.n_ranks,
+        .n_images = dt_dataset_size(b->sets.train_set),
+        .image_size = b->sets.n_canvases > 0 ? 0 : b->options.image_size,
+        .resize = b->sets.n_canvases > 0 ? 0 : dt_crop_resize(&config->data, b->options.image_size),
+        .n_ranks = b->engine.ranks.n_ranks,
         .n_rounds = config->bench.rounds,
         .round_s = round_s,
     };
-    dt_session_sizes(s, b->options.image_size, b->result.sizes);
-    DT_TRY(count_cpus(s, &b->result.cpus));
+    dt_sets_sizes(&b->sets, b->options.image_size, b->result.sizes);
+    DT_TRY(count_cpus(&b->engine.ranks, &b->result.cpus));
     b->result.workers = config->data.workers > 0 ? config->data.workers : b->result.cpus;
     return DT_OK;
 }
@@ -346,23 +343,23 @@ static double plan_s(const struct bench *b)
 }
 
 /* A benchmark does not create an index there. */
-dt_status dt_bench_find_index(const struct dt_session *s, const char **dir)
+dt_status dt_bench_find_index(const struct dt_config *config, const struct dt_ranks *ranks,
+                              const char **dir)
 {
     char index[DT_PATH_MAX];
     int64_t found = 0;
-    if (s->ranks.rank == 0 && dt_file_path(index, "%s/index", s->config->output.dir) == DT_OK)
+    if (ranks->rank == 0 && dt_file_path(index, "%s/index", config->output.dir) == DT_OK)
         found = dt_file_exists(index);
-    DT_TRY(dt_comm_sum_i64(s->ranks.comm, &found, 1));
-    *dir = found ? s->config->output.dir : NULL;
+    DT_TRY(dt_comm_sum_i64(ranks->comm, &found, 1));
+    *dir = found ? config->output.dir : NULL;
     return DT_OK;
 }
 
 static dt_status open_set(struct bench *b)
 {
-    struct dt_session *s = &b->session;
-    struct dt_session_needs needs = {.train = true, .input_only = true};
-    DT_TRY(dt_bench_find_index(s, &needs.cache_dir));
-    DT_TRY(dt_session_open(s, &needs));
+    struct dt_sets_options data = {.train = true, .is_raw = true};
+    DT_TRY(dt_bench_find_index(b->engine.config, &b->engine.ranks, &data.cache_dir));
+    DT_TRY(dt_sets_open(&b->sets, &data));
     if (images_per_rank(b) > 0)
         return DT_OK;
     DT_FAIL_ALIKE(DT_ERR_CONFIG, "the training data have fewer images than there are ranks");
@@ -377,7 +374,7 @@ static dt_status make_room(struct bench *b)
 
 static dt_status report_result(const struct bench *b, const char *json_path)
 {
-    return b->session.ranks.rank == 0 ? dt_input_result_report(&b->result, json_path) : DT_OK;
+    return b->engine.ranks.rank == 0 ? dt_input_result_report(&b->result, json_path) : DT_OK;
 }
 
 static dt_status run_input_bench(struct bench *b, const char *json_path)
@@ -385,13 +382,13 @@ static dt_status run_input_bench(struct bench *b, const char *json_path)
     DT_TRY(open_set(b));
     choose_options(b);
     DT_TRY(begin_result(b));
-    DT_TRY(dt_comm_agree(b->session.ranks.comm, make_room(b)));
+    DT_TRY(dt_comm_agree(b->engine.ranks.comm, make_room(b)));
     b->begin_s = dt_clock_s();
     b->planned_s = plan_s(b);
     DT_TRY(run_stages(b));
     DT_TRY(run_points(b));
     dt_log_progress("");
-    return dt_comm_agree(b->session.ranks.comm, report_result(b, json_path));
+    return dt_comm_agree(b->engine.ranks.comm, report_result(b, json_path));
 }
 
 dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
@@ -399,10 +396,12 @@ dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
 {
     struct bench *b = NULL;
     DT_TRY(DT_NEW(b, 1));
-    dt_session_init(&b->session, comm, config);
+    dt_sets_init(&b->sets, comm, config);
+    dt_engine_init(&b->engine, comm, config);
     dt_status status = run_input_bench(b, json_path);
     dt_loader_destroy(b->loader);
-    dt_session_close(&b->session, status);
+    if (dt_ranks_may_close(&b->sets.ranks, status))
+        dt_sets_close(&b->sets);
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)
         free(b->rounds[i]);
     free(b);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "train/session.h"
+#include "train/engine.h"
 
 /* The stages in which one thread processes an image. */
 enum dt_input_stage {
@@ -35,7 +35,7 @@ struct dt_input_result {
     bool is_raw;      /* synthetic: nothing is read or decoded, all points are warm */
     uint32_t n_images;
     int image_size;            /* 0 = of a detector */
-    char sizes[DT_SIZES_TEXT]; /* dt_session_sizes */
+    char sizes[DT_SIZES_TEXT]; /* dt_sets_sizes */
     int resize;                /* shorter side that suffices for them; 0 = of a detector */
     int n_ranks, cpus;         /* cpus: available to every rank */
     int n_rounds;

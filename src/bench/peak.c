@@ -110,11 +110,10 @@ static dt_status time_nodes(struct work *w, double flops, double *best_s)
 
 static dt_status time_product(struct dt_bench *b, int size, double flops, double *seconds)
 {
-    struct dt_session *s = &b->session;
-    struct work w = {.backend = s->engine.backend, .device = s->engine.device};
-    dt_status status = dt_comm_agree(s->ranks.comm, build_product(&w, size));
+    struct work w = {.backend = b->engine.backend, .device = b->engine.device};
+    dt_status status = dt_comm_agree(b->engine.ranks.comm, build_product(&w, size));
     if (status == DT_OK)
-        status = dt_comm_agree(s->ranks.comm, time_nodes(&w, flops, seconds));
+        status = dt_comm_agree(b->engine.ranks.comm, time_nodes(&w, flops, seconds));
     dt_plan_destroy(w.plan);
     dt_graph_destroy(w.graph);
     return status;
@@ -131,7 +130,7 @@ static dt_status measure_product(struct dt_bench *b)
         if (!(rate <= b->own.peak_flops_per_s))
             b->peak_size = size;
         b->own.peak_flops_per_s = fmax(b->own.peak_flops_per_s, rate);
-        DT_TRY(dt_comm_max_f64(b->session.ranks.comm, &seconds, 1));
+        DT_TRY(dt_comm_max_f64(b->engine.ranks.comm, &seconds, 1));
     }
     return DT_OK;
 }
@@ -139,19 +138,18 @@ static dt_status measure_product(struct dt_bench *b)
 /* Counts what is read and what is written. */
 static dt_status measure_copy(struct dt_bench *b)
 {
-    const struct dt_session *s = &b->session;
-    struct work w = {.backend = s->engine.backend, .device = s->engine.device};
+    struct work w = {.backend = b->engine.backend, .device = b->engine.device};
     double seconds;
-    dt_status status = s->engine.backend->alloc(s->engine.device, &w.from, COPY_BYTES);
+    dt_status status = b->engine.backend->alloc(b->engine.device, &w.from, COPY_BYTES);
     if (status == DT_OK)
-        status = s->engine.backend->alloc(s->engine.device, &w.to, COPY_BYTES);
-    status = dt_comm_agree(s->ranks.comm, status);
+        status = b->engine.backend->alloc(b->engine.device, &w.to, COPY_BYTES);
+    status = dt_comm_agree(b->engine.ranks.comm, status);
     if (status == DT_OK)
-        status = dt_comm_agree(s->ranks.comm, time_work(&w, &seconds));
+        status = dt_comm_agree(b->engine.ranks.comm, time_work(&w, &seconds));
     if (status == DT_OK)
         b->own.copy_bytes_per_s = 2.0 * COPY_BYTES / seconds;
-    s->engine.backend->free(s->engine.device, w.from, COPY_BYTES);
-    s->engine.backend->free(s->engine.device, w.to, COPY_BYTES);
+    b->engine.backend->free(b->engine.device, w.from, COPY_BYTES);
+    b->engine.backend->free(b->engine.device, w.to, COPY_BYTES);
     return status;
 }
 
@@ -174,12 +172,11 @@ double dt_bench_paper_flops(const struct dt_bench *b)
                 {"H200 NVL", 60, 418, 835},  {"H200", 67, 495, 989},     {"A100", 19.5, 156, 312},
                 {"V100-SXM", 15.7, 0, 125},  {"V100-PCIE", 14, 0, 112},  {"L40S", 91.6, 183, 362},
                 {"T4", 8.1, 0, 65}};
-    const struct dt_session *s = &b->session;
-    const enum dt_precision precision = s->config->train.precision;
+    const enum dt_precision precision = b->engine.config->train.precision;
     char device[256];
-    s->engine.backend->describe(s->engine.device, device, sizeof device);
+    b->engine.backend->describe(b->engine.device, device, sizeof device);
     for (size_t i = 0; i < DT_COUNT(rows); i++)
-        if (s->engine.backend != &dt_backend_cpu && strstr(device, rows[i].name))
+        if (b->engine.backend != &dt_backend_cpu && strstr(device, rows[i].name))
             return 1e12 * (precision == DT_PRECISION_FP32   ? rows[i].fp32
                            : precision == DT_PRECISION_TF32 ? rows[i].tf32
                                                             : rows[i].narrow);

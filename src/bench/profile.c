@@ -23,9 +23,9 @@ static int slowest_first(const void *a, const void *b)
 /* One row per node if by_layer, else one per op; only those that take time. */
 static dt_status list_rows(const struct dt_bench *b, bool by_layer, struct row **rows, int *n)
 {
-    const struct dt_plan *plan = b->session.engine.plan;
+    const struct dt_plan *plan = b->engine.plan;
     const struct dt_graph *g = plan->graph;
-    const double n_passes = b->session.engine.stage.n_passes;
+    const double n_passes = b->engine.stage.n_passes;
     const int n_all = by_layer ? g->n_nodes : DT_N_OPS;
     *n = 0;
     DT_TRY(DT_NEW(*rows, (size_t)n_all));
@@ -83,13 +83,13 @@ static void print_head(const char *what, const char *op)
 static void print_rest(const struct dt_bench *b, double ops_s)
 {
     struct dt_plan_times times;
-    dt_plan_get_times(b->session.engine.plan, &times);
+    dt_plan_get_times(b->engine.plan, &times);
     const struct dt_bench_rank *own = &b->own;
     const double sums_s = times.compute_s / b->n_steps - ops_s;
     const double update_s = times.update_s / b->n_steps;
     const struct row rows[] = {
         {"sums over micro-batches", "", sums_s, 0, 0},
-        {"update", "", update_s, dt_plan_update_bytes(b->session.engine.plan), 0},
+        {"update", "", update_s, dt_plan_update_bytes(b->engine.plan), 0},
         {"exposed communication", "", own->comm_s, 0, 0},
         {"waiting for input", "", own->wait_s, 0, 0},
         {"other", "", own->step_s - own->compute_s - own->comm_s - own->wait_s, 0, 0},
@@ -142,7 +142,7 @@ static void say_op(const struct dt_bench *b, const struct row *rows, int n)
 static void say_comm(const struct dt_bench *b)
 {
     const double share = b->own.comm_s / b->own.step_s;
-    if (b->session.engine.plan->options.n_ranks == 1)
+    if (b->engine.plan->options.n_ranks == 1)
         printf("Nothing was communicated.\n");
     else
         printf("Exposed communication takes %.1f %% of the step%s.\n", 100 * share,

@@ -45,39 +45,38 @@ static bool is_new_host(const struct dt_bench *b, int rank)
 static int count_hosts(const struct dt_bench *b)
 {
     int n = 0;
-    for (int r = 0; r < b->session.ranks.n_ranks; r++)
+    for (int r = 0; r < b->engine.ranks.n_ranks; r++)
         n += is_new_host(b, r);
     return n;
 }
 
 void dt_bench_print_header(const struct dt_bench *b)
 {
-    const struct dt_session *s = &b->session;
-    const struct dt_config *config = s->config;
+    const struct dt_config *config = b->engine.config;
     const int n_hosts = count_hosts(b);
-    const bool is_cpu = s->engine.backend == &dt_backend_cpu;
+    const bool is_cpu = b->engine.backend == &dt_backend_cpu;
     struct dt_loader_times times;
     char device[256], memory[32], sizes[DT_SIZES_TEXT];
-    s->engine.backend->describe(s->engine.device, device, sizeof device);
+    b->engine.backend->describe(b->engine.device, device, sizeof device);
     dt_loader_times(b->loader, &times);
-    printf("Model:       %s, images of %s, %d classes\n", s->engine.model->name,
-           dt_session_sizes(s, config->model.image_size, sizes), s->sets.num_classes);
+    printf("Model:       %s, images of %s, %d classes\n", b->engine.model->name,
+           dt_sets_sizes(&b->sets, config->model.image_size, sizes), b->sets.num_classes);
     printf("Mode:        %s\n", modes[mode(b)].text);
-    printf("Batch size:  %d global\n             %d per rank", s->engine.stage.global_batch_size,
+    printf("Batch size:  %d global\n             %d per rank", b->engine.stage.global_batch_size,
            b->images);
-    printf(s->engine.stage.n_passes > 1 ? " in %d micro-batches\n" : "\n",
-           s->engine.stage.n_passes);
-    printf("Ranks:       %d on %d host%s (%s%s)\n", s->ranks.n_ranks, n_hosts,
+    printf(b->engine.stage.n_passes > 1 ? " in %d micro-batches\n" : "\n",
+           b->engine.stage.n_passes);
+    printf("Ranks:       %d on %d host%s (%s%s)\n", b->engine.ranks.n_ranks, n_hosts,
            n_hosts > 1 ? "s" : "", b->hosts[0], n_hosts > 1 ? ", ..." : "");
     printf("Device:      %s\n", device);
     printf("Threads:     %d for computing, %d for data, per rank\n",
-           is_cpu ? s->engine.n_threads : 1, times.workers);
+           is_cpu ? b->engine.n_threads : 1, times.workers);
     printf("Precision:   %s\n", dt_precision_name(config->train.precision));
     printf("Data:        %s\n", !b->options->real_data ? "synthetic, through the loader"
                                 : b->phase == DT_TRAIN || !config->data.val[0] ? config->data.train
                                                                                : config->data.val);
     printf("Memory:      %s per rank for the plan\n",
-           dt_memory_format(memory, sizeof memory, dt_plan_bytes(s->engine.plan)));
+           dt_memory_format(memory, sizeof memory, dt_plan_bytes(b->engine.plan)));
     printf("Running warm-up of %d steps, then %d rounds of %d\n", config->bench.warmup_steps,
            config->bench.rounds, config->bench.steps_per_round);
     (void)fflush(stdout);
@@ -88,25 +87,24 @@ void dt_bench_print_header(const struct dt_bench *b)
 /* Of a step. Passes over different canvases do different work. */
 static double mean_flops(const struct dt_bench *b)
 {
-    const struct dt_session *s = &b->session;
-    const struct dt_graph *g = s->engine.plan->graph;
+    const struct dt_graph *g = b->engine.plan->graph;
     double share[DT_MAX_PROGRAMS] = {0}, n_passes = 0, flops = 0;
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         n_passes += (double)b->n_passes[i];
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         if (b->n_passes[i] > 0)
-            share[s->engine.program[b->phase][i]] = (double)b->n_passes[i] / n_passes;
+            share[b->engine.program[b->phase][i]] = (double)b->n_passes[i] / n_passes;
     for (int n = 0; n < g->n_nodes; n++)
         flops += share[g->node[n].program] * dt_node_flops(g, &g->node[n]);
-    return s->engine.stage.n_passes * flops;
+    return b->engine.stage.n_passes * flops;
 }
 
 static void sum_up_ranks(struct dt_bench *b)
 {
     double most_bytes = 0, *all = (double *)&b->all;
-    for (int r = 0; r < b->session.ranks.n_ranks; r++) {
+    for (int r = 0; r < b->engine.ranks.n_ranks; r++) {
         for (int i = 0; i < DT_BENCH_NUMBERS; i++)
-            all[i] += ((const double *)&b->ranks[r])[i] / b->session.ranks.n_ranks;
+            all[i] += ((const double *)&b->ranks[r])[i] / b->engine.ranks.n_ranks;
         most_bytes = fmax(most_bytes, b->ranks[r].rss_bytes);
     }
     b->all.rss_bytes = most_bytes;
@@ -114,8 +112,7 @@ static void sum_up_ranks(struct dt_bench *b)
 
 void dt_bench_sum_up(struct dt_bench *b)
 {
-    const struct dt_session *s = &b->session;
-    const size_t n_rounds = (size_t)s->config->bench.rounds;
+    const size_t n_rounds = (size_t)b->engine.config->bench.rounds;
     double variance = 0;
     sum_up_ranks(b);
     dt_sort_f64(b->step_s, (size_t)b->n_steps);
@@ -148,7 +145,7 @@ static void print_flops(const struct dt_bench *b)
     if (!isnan(peak))
         printf(", MFU %.1f %% of the %sFLOP/s measured for a product of %d x %d matrices in %s",
                100 * b->mfu, dt_bench_format_rate(text, sizeof text, peak), b->peak_size,
-               b->peak_size, dt_precision_name(b->session.config->train.precision));
+               b->peak_size, dt_precision_name(b->engine.config->train.precision));
     if (!isnan(paper))
         printf("; %.1f %% of the data sheet's %sFLOP/s", 100 * b->flops_per_s / paper,
                dt_bench_format_rate(text, sizeof text, paper));
@@ -157,20 +154,19 @@ static void print_flops(const struct dt_bench *b)
 
 void dt_bench_print(const struct dt_bench *b)
 {
-    const struct dt_session *s = &b->session;
-    const double n = s->ranks.n_ranks;
+    const double n = b->engine.ranks.n_ranks;
     char plan[32], rss[32];
     printf("Img/sec per rank: %.1f +-%.1f\n", b->mean, b->spread);
-    printf("Total img/sec on %d rank(s): %.1f +-%.1f\n", s->ranks.n_ranks, b->mean * n,
+    printf("Total img/sec on %d rank(s): %.1f +-%.1f\n", b->engine.ranks.n_ranks, b->mean * n,
            b->spread * n);
     if (isfinite(b->ci95))
         printf("95 %% confidence interval of the total: %.1f +-%.1f (%d rounds)\n", b->mean * n,
-               b->ci95 * n, s->config->bench.rounds);
+               b->ci95 * n, b->engine.config->bench.rounds);
     printf("Step: p50 %.1f ms, p95 %.1f ms, p99 %.1f ms\n", 1e3 * percentile(b, 0.5),
            1e3 * percentile(b, 0.95), 1e3 * percentile(b, 0.99));
     print_flops(b);
     printf("Memory: %s per rank for the plan, peak RSS %s\n",
-           dt_memory_format(plan, sizeof plan, dt_plan_bytes(s->engine.plan)),
+           dt_memory_format(plan, sizeof plan, dt_plan_bytes(b->engine.plan)),
            dt_memory_format(rss, sizeof rss, (uint64_t)b->all.rss_bytes));
     if (b->all.queued_s > 0.1 * b->all.step_s)
         printf(
@@ -184,7 +180,7 @@ void dt_bench_print(const struct dt_bench *b)
 static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
 {
     const struct dt_bench_rank *all = &b->all;
-    const double n = b->session.ranks.n_ranks, paper = dt_bench_paper_flops(b);
+    const double n = b->engine.ranks.n_ranks, paper = dt_bench_paper_flops(b);
     const struct {
         const char *key;
         double value;
@@ -204,7 +200,7 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
         {"exposed_comm_share", all->comm_s / b->step_mean_s},
         {"comm_overlap_share", b->timeline.overlap}, /* with --trace */
         {"peak_rss_bytes", all->rss_bytes},
-        {"plan_bytes", (double)dt_plan_bytes(b->session.engine.plan)},
+        {"plan_bytes", (double)dt_plan_bytes(b->engine.plan)},
         {"flops_per_step", b->flops * n},
         {"flops_per_s", b->flops_per_s * n},
         {"peak_flops_per_s", all->peak_flops_per_s * n},
@@ -218,7 +214,7 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
         if (!isnan(numbers[i].value))
             dt_jsonw_number(w, numbers[i].key, numbers[i].value);
     dt_jsonw_begin(w, "rounds_images_per_s", '[');
-    for (int i = 0; i < b->session.config->bench.rounds; i++)
+    for (int i = 0; i < b->engine.config->bench.rounds; i++)
         dt_jsonw_number(w, NULL, b->images_per_s[i] * n);
     dt_jsonw_close(w, ']');
 }
@@ -231,12 +227,12 @@ static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
         "compute_s",        "exposed_comm_s",        "cpu_wait_s",
         "peak_flops_per_s", "peak_copy_bytes_per_s", "peak_rss_bytes"};
     dt_jsonw_begin(w, "hosts", '[');
-    for (int r = 0; r < b->session.ranks.n_ranks; r++)
+    for (int r = 0; r < b->engine.ranks.n_ranks; r++)
         if (is_new_host(b, r))
             dt_jsonw_string(w, NULL, b->hosts[r]);
     dt_jsonw_close(w, ']');
     dt_jsonw_begin(w, "per_rank", '[');
-    for (int r = 0; r < b->session.ranks.n_ranks; r++) {
+    for (int r = 0; r < b->engine.ranks.n_ranks; r++) {
         const struct dt_bench_rank *rank = &b->ranks[r];
         dt_jsonw_begin(w, NULL, '{');
         dt_jsonw_string(w, "host", b->hosts[r]);
@@ -251,20 +247,19 @@ static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
 
 void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
 {
-    const struct dt_session *s = &b->session;
     char sizes[DT_SIZES_TEXT];
-    dt_jsonw_string(w, "backend", s->engine.backend->name);
-    dt_jsonw_string(w, "precision", dt_precision_name(s->config->train.precision));
+    dt_jsonw_string(w, "backend", b->engine.backend->name);
+    dt_jsonw_string(w, "precision", dt_precision_name(b->engine.config->train.precision));
     dt_jsonw_string(w, "mode", modes[mode(b)].key);
     dt_jsonw_string(w, "data", b->options->real_data ? "real" : "synthetic");
-    dt_jsonw_string(w, "model", s->engine.model->name);
-    if (s->engine.n_canvases == 0)
-        dt_jsonw_integer(w, "image_size", s->config->model.image_size);
+    dt_jsonw_string(w, "model", b->engine.model->name);
+    if (b->sets.n_canvases == 0)
+        dt_jsonw_integer(w, "image_size", b->engine.config->model.image_size);
     else
-        dt_jsonw_string(w, "canvases", dt_session_sizes(s, 0, sizes));
-    dt_jsonw_integer(w, "ranks", s->ranks.n_ranks);
-    dt_jsonw_integer(w, "global_batch_size", s->engine.stage.global_batch_size);
-    dt_jsonw_integer(w, "micro_batch_size", s->engine.stage.micro_batch_size);
+        dt_jsonw_string(w, "canvases", dt_sets_sizes(&b->sets, 0, sizes));
+    dt_jsonw_integer(w, "ranks", b->engine.ranks.n_ranks);
+    dt_jsonw_integer(w, "global_batch_size", b->engine.stage.global_batch_size);
+    dt_jsonw_integer(w, "micro_batch_size", b->engine.stage.micro_batch_size);
 }
 
 static bool is_recorded(const struct dt_plan *plan)
@@ -277,10 +272,9 @@ static bool is_recorded(const struct dt_plan *plan)
 
 static void write_build(const struct dt_bench *b, struct dt_jsonw *w)
 {
-    const struct dt_session *s = &b->session;
     char device[256], comm[128], date[DT_CLOCK_UTC];
-    s->engine.backend->describe(s->engine.device, device, sizeof device);
-    dt_comm_describe_plane(s->engine.plane, comm, sizeof comm);
+    b->engine.backend->describe(b->engine.device, device, sizeof device);
+    dt_comm_describe_plane(b->engine.plane, comm, sizeof comm);
     dt_jsonw_string(w, "date", dt_clock_utc(date));
     dt_jsonw_string(w, "dtrain", DTRAIN_VERSION);
     dt_jsonw_string(w, "build", dt_build_id());
@@ -291,12 +285,12 @@ static void write_build(const struct dt_bench *b, struct dt_jsonw *w)
 dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
 {
     char *config = NULL;
-    DT_TRY(dt_config_print(&config, b->session.config));
+    DT_TRY(dt_config_print(&config, b->engine.config));
     dt_jsonw_begin(w, NULL, '{');
     write_build(b, w);
     dt_bench_write_identity(b, w);
-    dt_jsonw_bool(w, "recorded", is_recorded(b->session.engine.plan));
-    dt_jsonw_integer(w, "threads", b->session.engine.n_threads);
+    dt_jsonw_bool(w, "recorded", is_recorded(b->engine.plan));
+    dt_jsonw_integer(w, "threads", b->engine.n_threads);
     dt_jsonw_integer(w, "steps", b->n_steps);
     dt_jsonw_integer(w, "peak_matrix_size", b->peak_size);
     write_numbers(b, w);

@@ -33,20 +33,16 @@ struct fit {
 static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
 {
     struct dt_bench *b = &z->bench;
-    struct dt_session *s = &b->session;
     DT_TRY(dt_bench_begin(b, z->comm, z->config, z->options, per_rank));
-    struct dt_session_needs needs = dt_bench_needs(b);
-    needs.layout_only = true;
-    dt_status status = dt_bench_find_index(s, &needs.cache_dir);
-    if (status == DT_OK)
-        status = dt_session_open(s, &needs);
+    dt_status status = dt_bench_open(b, true);
     if (status == DT_OK) {
-        const struct dt_dataset *set = b->phase == DT_TRAIN ? s->sets.train_set : s->sets.val_set;
+        const struct dt_dataset *set = b->phase == DT_TRAIN ? b->sets.train_set : b->sets.val_set;
         const bool is_limited = z->options->real_data && set;
-        fit->bytes = (double)dt_plan_bytes(s->engine.plan);
-        fit->most_bytes = (double)s->engine.plan->options.max_bytes;
-        fit->most_bytes *= s->engine.backend == &dt_backend_cpu ? 0.875 : 1;
-        fit->most = is_limited ? (int)dt_bench_most(s, set) / s->ranks.n_ranks : AUTO_MOST;
+        fit->bytes = (double)dt_plan_bytes(b->engine.plan);
+        fit->most_bytes = (double)b->engine.plan->options.max_bytes;
+        fit->most_bytes *= b->engine.backend == &dt_backend_cpu ? 0.875 : 1;
+        fit->most =
+            is_limited ? (int)dt_bench_most(&b->sets, set) / b->engine.ranks.n_ranks : AUTO_MOST;
     }
     dt_bench_end(b, status);
     return status;
@@ -123,10 +119,10 @@ static const char *cell(char out[32], double value)
 
 static void add_line(struct dt_text *table, const struct dt_bench *b)
 {
-    const double n = b->session.ranks.n_ranks;
+    const double n = b->engine.ranks.n_ranks;
     const double p50_s = dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.5);
     char ci95[32], mfu[32], plan[32];
-    dt_memory_format(plan, sizeof plan, dt_plan_bytes(b->session.engine.plan));
+    dt_memory_format(plan, sizeof plan, dt_plan_bytes(b->engine.plan));
     dt_text_add(table, "%10d %12.1f %10s %12.1f %8s %12s\n", b->images, b->mean * n,
                 cell(ci95, b->ci95 * n), 1e3 * p50_s, cell(mfu, 100 * b->mfu), plan);
 }

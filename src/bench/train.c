@@ -22,7 +22,7 @@ static dt_status next_batch(struct dt_bench *b, const struct dt_batch **batch)
 {
     for (;;) {
         DT_TRY(dt_loader_next(b->loader, batch));
-        if (*batch && (*batch)->n == b->session.engine.stage.micro_batch_size)
+        if (*batch && (*batch)->n == b->engine.stage.micro_batch_size)
             return DT_OK;
         if (*batch)
             dt_loader_release(b->loader, *batch);
@@ -37,8 +37,8 @@ static dt_status run_pass(struct dt_bench *b, struct dt_scalars *scalars, int pa
     DT_TRY(next_batch(b, &batch));
     b->n_passes[batch->canvas]++;
     if (b->phase == DT_TRAIN)
-        return dt_session_pass(&b->session, batch, scalars, pass);
-    dt_status status = dt_session_eval_pass(&b->session, batch);
+        return dt_engine_train(&b->engine, &b->sets, batch, scalars, pass);
+    dt_status status = dt_engine_eval(&b->engine, &b->sets, batch);
     dt_loader_release(b->loader, batch);
     return status;
 }
@@ -46,12 +46,11 @@ static dt_status run_pass(struct dt_bench *b, struct dt_scalars *scalars, int pa
 /* Twice a second on a terminal; in a log a line after half a minute without output. */
 static void show_progress(struct dt_bench *b)
 {
-    const struct dt_session *s = &b->session;
     const double now_s = dt_clock_s(), quiet_s = now_s - b->said_s;
     const size_t done = (size_t)b->step;
-    const size_t total = (size_t)(s->config->bench.warmup_steps + b->n_steps);
+    const size_t total = (size_t)(b->engine.config->bench.warmup_steps + b->n_steps);
     char left[32];
-    if (s->ranks.rank != 0 || quiet_s < 0.5)
+    if (b->engine.ranks.rank != 0 || quiet_s < 0.5)
         return;
     if (dt_log_is_terminal()) {
         dt_log_progress_of("bench", done, total, "steps", b->begin_s);
@@ -67,9 +66,8 @@ static void show_progress(struct dt_bench *b)
 
 dt_status dt_bench_step(struct dt_bench *b)
 {
-    struct dt_session *s = &b->session;
-    struct dt_scalars scalars = dt_session_scalars(s, b->step++);
-    for (int pass = 0; pass < s->engine.stage.n_passes; pass++)
+    struct dt_scalars scalars = dt_engine_scalars(&b->engine, b->step++);
+    for (int pass = 0; pass < b->engine.stage.n_passes; pass++)
         DT_TRY(run_pass(b, &scalars, pass));
     show_progress(b);
     return DT_OK;
@@ -77,9 +75,8 @@ dt_status dt_bench_step(struct dt_bench *b)
 
 static dt_status run_round(struct dt_bench *b, int round)
 {
-    struct dt_session *s = &b->session;
-    const int n_steps = s->config->bench.steps_per_round;
-    DT_TRY(dt_comm_barrier(s->ranks.comm));
+    const int n_steps = b->engine.config->bench.steps_per_round;
+    DT_TRY(dt_comm_barrier(b->engine.ranks.comm));
     double begin_s = dt_clock_s(), last_s = begin_s;
     for (int i = 0; i < n_steps; i++) {
         const int64_t number = (int64_t)round * n_steps + i + 1;
@@ -87,16 +84,16 @@ static dt_status run_round(struct dt_bench *b, int round)
         DT_TRY(dt_bench_step(b));
         dt_timeline_add(number, last_s);
         if (i == n_steps - 1) /* the host runs ahead until here: step times show its pace */
-            DT_TRY(s->engine.backend->sync(s->engine.device));
+            DT_TRY(b->engine.backend->sync(b->engine.device));
         double now_s = dt_clock_s();
         b->step_s[round * n_steps + i] = now_s - last_s;
         last_s = now_s;
     }
     double round_s = last_s - begin_s;
     b->own.step_s += round_s / b->n_steps;
-    DT_TRY(dt_comm_max_f64(s->ranks.comm, &round_s, 1));
+    DT_TRY(dt_comm_max_f64(b->engine.ranks.comm, &round_s, 1));
     b->images_per_s[round] = (double)n_steps * b->images / round_s;
-    if (s->ranks.rank == 0) {
+    if (b->engine.ranks.rank == 0) {
         dt_log_progress("");
         printf("Iter #%d: %.1f img/sec per rank\n", round, b->images_per_s[round]);
         (void)fflush(stdout);
@@ -124,14 +121,13 @@ dt_status dt_bench_start(struct dt_bench *b)
 
 static dt_status run_rounds(struct dt_bench *b)
 {
-    struct dt_session *s = &b->session;
     DT_TRY(dt_bench_start(b));
-    for (int i = 0; i < s->config->bench.warmup_steps; i++)
+    for (int i = 0; i < b->engine.config->bench.warmup_steps; i++)
         DT_TRY(dt_bench_step(b));
-    DT_TRY(s->engine.backend->sync(s->engine.device));
+    DT_TRY(b->engine.backend->sync(b->engine.device));
     const double wait_s = dt_loader_wait_s(b->loader), begin_queued_s = queued_s();
-    dt_plan_reset_times(s->engine.plan);
-    for (int round = 0; round < s->config->bench.rounds; round++)
+    dt_plan_reset_times(b->engine.plan);
+    for (int round = 0; round < b->engine.config->bench.rounds; round++)
         DT_TRY(run_round(b, round));
     dt_timeline_step(&b->timeline, INT64_MAX);
     b->own.wait_s = (dt_loader_wait_s(b->loader) - wait_s) / b->n_steps;
@@ -143,7 +139,6 @@ static dt_status run_rounds(struct dt_bench *b)
 
 static dt_status collect(struct dt_bench *b)
 {
-    struct dt_session *s = &b->session;
     const size_t n = (size_t)b->n_steps;
     struct dt_plan_times times;
     struct rusage usage;
@@ -151,22 +146,22 @@ static dt_status collect(struct dt_bench *b)
     memcpy(sorted, b->step_s, n * sizeof *sorted);
     dt_sort_f64(sorted, n);
     b->own.step_median_s = dt_percentile_f64(sorted, n, 0.5);
-    dt_plan_get_times(s->engine.plan, &times);
-    const bool has_times = dt_session_has_times(s);
+    dt_plan_get_times(b->engine.plan, &times);
+    const bool has_times = dt_engine_has_times(&b->engine);
     b->own.compute_s = has_times ? (times.compute_s + times.update_s) / b->n_steps : NAN;
     b->own.comm_s = has_times ? times.comm_s / b->n_steps : NAN;
     getrusage(RUSAGE_SELF, &usage);
     b->own.rss_bytes = (double)usage.ru_maxrss * 1024;
     DT_TRY(dt_bench_peaks(b));
-    DT_TRY(dt_comm_max_f64(s->ranks.comm, b->step_s, b->n_steps));
-    DT_TRY(dt_comm_gather(s->ranks.comm, b->ranks, &b->own, sizeof b->own));
+    DT_TRY(dt_comm_max_f64(b->engine.ranks.comm, b->step_s, b->n_steps));
+    DT_TRY(dt_comm_gather(b->engine.ranks.comm, b->ranks, &b->own, sizeof b->own));
     dt_bench_sum_up(b);
     return DT_OK;
 }
 
 static dt_status show(const struct dt_bench *b, struct dt_jsonw *w)
 {
-    if (b->session.ranks.rank != 0)
+    if (b->engine.ranks.rank != 0)
         return DT_OK;
     dt_bench_print(b);
     if (b->options->profile)
@@ -176,11 +171,10 @@ static dt_status show(const struct dt_bench *b, struct dt_jsonw *w)
 
 /* --- Begin and end --- */
 
-uint32_t dt_bench_most(const struct dt_session *s, const struct dt_dataset *set)
+uint32_t dt_bench_most(const struct dt_sets *sets, const struct dt_dataset *set)
 {
-    const struct dt_loader_options options = dt_session_loader_options(s, true);
     uint32_t n[DT_MAX_CANVASES], most = 0;
-    dt_loader_count(n, set, &options);
+    dt_sets_count(n, sets, set);
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         most = n[i] > most ? n[i] : most;
     return most;
@@ -201,12 +195,12 @@ static void use_synthetic(struct dt_config *config, int global_batch_size)
 }
 
 /* One pass over the images of a rank per step. */
-static void use_forward_only(struct dt_session *s, struct dt_config *config)
+static void use_forward_only(struct dt_engine *engine, struct dt_config *config)
 {
-    s->engine.stage.n_passes = 1;
-    s->engine.stage.micro_batch_size = s->engine.stage.global_batch_size / s->ranks.n_ranks;
-    s->engine.stage.global_batch_size = s->engine.stage.micro_batch_size * s->ranks.n_ranks;
-    config->eval.batch_size_per_rank = s->engine.stage.micro_batch_size;
+    engine->stage.n_passes = 1;
+    engine->stage.micro_batch_size = engine->stage.global_batch_size / engine->ranks.n_ranks;
+    engine->stage.global_batch_size = engine->stage.micro_batch_size * engine->ranks.n_ranks;
+    config->eval.batch_size_per_rank = engine->stage.micro_batch_size;
 }
 
 dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct dt_config *config,
@@ -222,81 +216,90 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
         train->global_batch_size = 0;
     if (per_rank > 0 || (train->global_batch_size == 0 && train->batch_size_per_rank == 0))
         train->batch_size_per_rank = per_rank > 0 ? per_rank : PER_RANK;
-    dt_session_init(&b->session, comm, &own);
+    dt_sets_init(&b->sets, comm, &own);
+    dt_engine_init(&b->engine, comm, &own);
     if (!options->real_data)
-        use_synthetic(&own, b->session.engine.stage.global_batch_size);
+        use_synthetic(&own, b->engine.stage.global_batch_size);
     else if (dt_config_is_synthetic(config))
         DT_FAIL_ALIKE(DT_ERR_CONFIG, "--data real: the configuration has synthetic data only; name "
                                      "a folder or shards in data.train");
     if (!options->forward_only &&
-        (b->session.ranks.n_parts > 1 || b->session.ranks.n_workers < b->session.ranks.n_ranks))
+        (b->engine.ranks.n_parts > 1 || b->engine.ranks.n_workers < b->engine.ranks.n_ranks))
         DT_FAIL_ALIKE(
             DT_ERR_CONFIG,
             "dtrain bench measures steps in which all ranks update together; leave out "
             "comm.mode async and train.sync_every (scripts/compare_modes.sh trains in all "
             "modes)");
     if (options->forward_only)
-        use_forward_only(&b->session, &own);
-    b->images = b->session.engine.stage.global_batch_size / b->session.ranks.n_ranks;
+        use_forward_only(&b->engine, &own);
+    b->images = b->engine.stage.global_batch_size / b->engine.ranks.n_ranks;
     b->n_steps = own.bench.rounds * own.bench.steps_per_round;
     if (options->trace)
         return dt_timeline_init_all(&b->timeline, comm, b->n_steps, options->trace);
     return dt_timeline_init(&b->timeline, comm, NULL);
 }
 
-struct dt_session_needs dt_bench_needs(const struct dt_bench *b)
+dt_status dt_bench_open(struct dt_bench *b, bool is_layout)
 {
-    return (struct dt_session_needs){.train = b->phase == DT_TRAIN,
-                                     .eval = b->phase == DT_EVAL,
-                                     .profile = b->options->profile,
-                                     .no_comm = b->options->no_comm || b->phase == DT_EVAL};
+    const bool trains = b->phase == DT_TRAIN;
+    const struct dt_engine_options engine = {
+        .train = trains,
+        .eval = !trains,
+        .profile = b->options->profile,
+        .no_comm = b->options->no_comm || !trains,
+        .layout_only = is_layout,
+    };
+    struct dt_sets_options data = {.train = trains, .val = !trains, .may_lack = is_layout};
+    DT_TRY(dt_bench_find_index(b->engine.config, &b->engine.ranks, &data.cache_dir));
+    DT_TRY(dt_engine_choose(&b->engine, &engine));
+    DT_TRY(dt_sets_open(&b->sets, &data));
+    return dt_engine_open(&b->engine, &b->sets);
 }
 
 static dt_status allocate(struct dt_bench *b)
 {
     DT_TRY(DT_NEW(b->step_s, 2 * (size_t)b->n_steps)); /* the second half is for sorting */
-    DT_TRY(DT_NEW(b->images_per_s, (size_t)b->session.config->bench.rounds));
-    DT_TRY(DT_NEW(b->ranks, (size_t)b->session.ranks.n_ranks));
-    return DT_NEW(b->hosts, (size_t)b->session.ranks.n_ranks);
+    DT_TRY(DT_NEW(b->images_per_s, (size_t)b->engine.config->bench.rounds));
+    DT_TRY(DT_NEW(b->ranks, (size_t)b->engine.ranks.n_ranks));
+    return DT_NEW(b->hosts, (size_t)b->engine.ranks.n_ranks);
 }
 
 static dt_status open_bench(struct dt_bench *b)
 {
-    struct dt_session *s = &b->session;
-    struct dt_session_needs needs = dt_bench_needs(b);
     char host[DT_HOST_MAX];
-    DT_TRY(dt_bench_find_index(s, &needs.cache_dir));
-    DT_TRY(dt_session_open(s, &needs));
-    b->loader = b->phase == DT_TRAIN ? s->sets.train : s->sets.val;
+    DT_TRY(dt_bench_open(b, false));
+    b->loader = b->phase == DT_TRAIN ? b->sets.train : b->sets.val;
     if (b->phase == DT_EVAL &&
-        dt_bench_most(s, s->sets.val_set) < (uint32_t)s->engine.stage.global_batch_size)
+        dt_bench_most(&b->sets, b->sets.val_set) < (uint32_t)b->engine.stage.global_batch_size)
         DT_FAIL_ALIKE(DT_ERR_CONFIG,
                       "--forward-only: a batch of %d is more than the %u validation images%s",
-                      s->engine.stage.global_batch_size, dt_bench_most(s, s->sets.val_set),
-                      s->engine.n_canvases > 1 ? " of a canvas" : "");
-    DT_TRY(dt_comm_agree(s->ranks.comm, allocate(b)));
+                      b->engine.stage.global_batch_size, dt_bench_most(&b->sets, b->sets.val_set),
+                      b->sets.n_canvases > 1 ? " of a canvas" : "");
+    DT_TRY(dt_comm_agree(b->engine.ranks.comm, allocate(b)));
     dt_host_name(host);
-    DT_TRY(dt_comm_gather(s->ranks.comm, b->hosts, host, sizeof host));
-    return dt_comm_agree(s->ranks.comm,
-                         s->ranks.rank == 0 && b->old ? dt_bench_check_old(b) : DT_OK);
+    DT_TRY(dt_comm_gather(b->engine.ranks.comm, b->hosts, host, sizeof host));
+    return dt_comm_agree(b->engine.ranks.comm,
+                         b->engine.ranks.rank == 0 && b->old ? dt_bench_check_old(b) : DT_OK);
 }
 
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
 {
-    struct dt_session *s = &b->session;
     DT_TRY(open_bench(b));
-    if (s->ranks.rank == 0)
+    if (b->engine.ranks.rank == 0)
         dt_bench_print_header(b);
-    DT_TRY(dt_plan_init_params(s->engine.plan, s->config->train.seed));
-    DT_TRY(dt_plan_broadcast(s->engine.plan));
+    DT_TRY(dt_plan_init_params(b->engine.plan, b->engine.config->train.seed));
+    DT_TRY(dt_plan_broadcast(b->engine.plan));
     DT_TRY(run_rounds(b));
     DT_TRY(collect(b));
-    return dt_comm_agree(s->ranks.comm, show(b, w));
+    return dt_comm_agree(b->engine.ranks.comm, show(b, w));
 }
 
 void dt_bench_end(struct dt_bench *b, dt_status status)
 {
-    dt_session_close(&b->session, status);
+    if (dt_ranks_may_close(&b->engine.ranks, status)) {
+        dt_engine_close(&b->engine, &b->sets);
+        dt_sets_close(&b->sets);
+    }
     free(b->step_s);
     free(b->images_per_s);
     free(b->ranks);

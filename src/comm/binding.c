@@ -82,6 +82,12 @@ int dt_comm_sharing_ranks(const struct dt_comm *comm)
     return comm->n_sharing;
 }
 
+int dt_comm_cpus(const struct dt_comm *comm)
+{
+    const int cpus = comm->n_allowed_cpus / dt_comm_sharing_ranks(comm);
+    return cpus > 0 ? cpus : 1;
+}
+
 /* CPUs that the launcher may use on this node: those allocated to the job, before its ranks were
  * bound. */
 static int launcher_cpus(void)

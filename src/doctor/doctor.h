@@ -77,7 +77,7 @@ struct dt_doctor {
     int rank, n_ranks, n_hosts;
     int *host_of;                /* by rank: which host, in order of their first ranks */
     int *first_of;               /* by host: its first rank */
-    struct dt_bench bench;       /* its session has the device and the data */
+    struct dt_bench bench;       /* its sets and engine have the data and the device */
     bool has_device;             /* on all ranks */
     char folder[DT_PATH_MAX];    /* where the run folder is or would be made */
     struct dt_patient own, *all; /* all: after the stages */

@@ -239,7 +239,7 @@ static double bus_rate(const struct dt_doctor *d, const struct dt_sum_test *test
 static void print_sums(const struct dt_doctor *d)
 {
     char plane[128];
-    dt_comm_describe_plane(d->bench.session.engine.plane, plane, sizeof plane);
+    dt_comm_describe_plane(d->bench.engine.plane, plane, sizeof plane);
     if (d->sums[0].bytes > 0)
         printf("\n%16s %12s %14s   by %s\n", "all-reduce (B)", "time (us)", "busbw (GB/s)", plane);
     for (int i = 0; i < DT_SUM_SIZES && d->sums[i].bytes > 0; i++)

@@ -121,26 +121,26 @@ dt_status dt_doctor_folder(struct dt_doctor *d)
 
 dt_status dt_doctor_data(struct dt_doctor *d)
 {
-    struct dt_session *s = &d->bench.session;
-    struct dt_session_needs needs = {.train = true,
-                                     .eval = dt_config_has_validation(d->config),
-                                     .input_only = true,
-                                     .layout_only = true};
+    struct dt_sets_options data = {.train = true,
+                                   .val = dt_config_has_validation(d->config),
+                                   .is_raw = true,
+                                   .may_lack = true};
     bool all;
     if (!dt_config_is_synthetic(d->config) && !d->config->data.train[0])
         return DT_OK;
-    DT_TRY(dt_bench_find_index(s, &needs.cache_dir));
-    dt_status status = dt_session_open_data(s, &needs);
+    DT_TRY(dt_bench_find_index(d->bench.engine.config, &d->bench.engine.ranks, &data.cache_dir));
+    dt_status status = dt_sets_open(&d->bench.sets, &data);
     if (status != DT_OK) {
         dt_doctor_note_alike(d, DT_STAGE_DATA, status);
         return DT_OK;
     }
-    status = s->sets.status;
+    status = d->bench.sets.status;
     if (status != DT_OK)
-        status = DT_ERROR(status, "%s", s->sets.problem);
+        status = DT_ERROR(status, "%s", d->bench.sets.problem);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DATA, status,
                               "all hosts need the same data under the same path", &all));
     if (all)
-        dt_doctor_note_alike(d, DT_STAGE_DATA, dt_preflight_agree(s));
+        dt_doctor_note_alike(d, DT_STAGE_DATA,
+                             dt_preflight_agree(&d->bench.engine, &d->bench.sets));
     return DT_OK;
 }

@@ -26,12 +26,11 @@ static dt_status build(struct dt_plan **plan, struct dt_graph *g, struct dt_doct
 {
     static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.25, 0.25, 0.25};
     static const struct dt_init zero;
-    const struct dt_session *s = &d->bench.session;
     const struct dt_plan_options options = {
         .bucket_bytes = one_bucket,
         .last_bucket_bytes = one_bucket,
-        .n_ranks = s->ranks.n_ranks,
-        .comm = dt_session_comm_options(s),
+        .n_ranks = d->bench.engine.ranks.n_ranks,
+        .comm = dt_engine_comm_options(&d->bench.engine),
     };
     const int n_outputs = (int)(bytes / sizeof(float) / (N_INPUTS + 1));
     DT_TRY(dt_graph_begin(g, DT_TRAIN, 1, IMAGE_SIZE, IMAGE_SIZE));
@@ -40,13 +39,13 @@ static dt_status build(struct dt_plan **plan, struct dt_graph *g, struct dt_doct
     dt_graph_softmax_xent(g, src, 0);
     DT_TRY(dt_graph_check(g));
     DT_TRY(dt_graph_differentiate(g));
-    return dt_plan_build(plan, g, s->engine.backend, s->engine.device, s->ranks.comm, &options);
+    return dt_plan_build(plan, g, d->bench.engine.backend, d->bench.engine.device,
+                         d->bench.engine.ranks.comm, &options);
 }
 
 static dt_status time_sums(struct dt_doctor *d, struct dt_plan *plan, size_t count,
                            double *median_s)
 {
-    const struct dt_session *s = &d->bench.session;
     double seconds[N_REPETITIONS], spent_s = 0;
     int n = 0;
     while (n < N_REPETITIONS && spent_s < all_s) {
@@ -54,7 +53,7 @@ static dt_status time_sums(struct dt_doctor *d, struct dt_plan *plan, size_t cou
         const double begin_s = dt_clock_s();
         DT_TRY(dt_comm_reduce(d->comm, 0, plan->arena[DT_ARENA_GRADS], count));
         DT_TRY(dt_comm_wait(d->comm, 0));
-        DT_TRY(s->engine.backend->sync(s->engine.device));
+        DT_TRY(d->bench.engine.backend->sync(d->bench.engine.device));
         seconds[n] = dt_clock_s() - begin_s;
         DT_TRY(dt_comm_max_f64(d->comm, &seconds[n], 1));
         spent_s += seconds[n++];

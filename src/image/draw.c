@@ -88,6 +88,7 @@ static void draw_glyph(struct dt_picture *picture, int x, int y, char c, int sca
 }
 
 static bool continues(char c) /* a further byte of a character in UTF-8 */
+
 {
     return ((unsigned char)c & 0xc0) == 0x80;
 }

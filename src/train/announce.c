@@ -8,15 +8,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 
-int64_t dt_session_parameters(const struct dt_session *s)
-{
-    int64_t n = 0;
-    for (int t = 0; t < s->engine.graph->n_tensors; t++)
-        if (s->engine.graph->tensor[t].role == DT_PARAM)
-            n += (int64_t)dt_tensor_elements(&s->engine.graph->tensor[t]);
-    return n;
-}
-
 /* Each node's name and how many ranks it has, in the order of their first ranks. */
 static void put_hosts(struct dt_jsonw *w, const struct dt_comm *comm)
 {
@@ -36,11 +27,11 @@ static void put_hosts(struct dt_jsonw *w, const struct dt_comm *comm)
 }
 
 /* Of the device and of the gradient sums. */
-static void put_libraries(struct dt_jsonw *w, const struct dt_session *s, const char *device)
+static void put_libraries(struct dt_jsonw *w, const struct dt_engine *engine, const char *device)
 {
     char text[256];
     dt_jsonw_begin(w, NULL, '[');
-    if (s->engine.backend == &dt_backend_cpu) {
+    if (engine->backend == &dt_backend_cpu) {
         dt_jsonw_string(w, NULL, device);
     } else {
         const struct dt_gpu_report *gpus = dt_devices_gpus();
@@ -48,7 +39,7 @@ static void put_libraries(struct dt_jsonw *w, const struct dt_session *s, const 
                  gpus->cublas);
         dt_jsonw_string(w, NULL, text);
     }
-    for (enum dt_plane plane = DT_PLANE_MPI; plane <= s->engine.plane; plane++) {
+    for (enum dt_plane plane = DT_PLANE_MPI; plane <= engine->plane; plane++) {
         dt_comm_describe_plane(plane, text, sizeof text);
         dt_jsonw_string(w, NULL, text);
     }
@@ -72,17 +63,18 @@ static void put_stages(struct dt_jsonw *w, const struct dt_schedule *schedule)
     dt_jsonw_close(w, ']');
 }
 
-static dt_status send_start(const struct dt_session *s, const char *config_json, int64_t start_step)
+static dt_status send_start(const struct dt_engine *engine, const struct dt_sets *sets,
+                            const char *config_json, int64_t start_step)
 {
     char device[256];
     struct dt_jsonw names, libraries, stages;
-    s->engine.backend->describe(s->engine.device, device, sizeof device);
+    engine->backend->describe(engine->device, device, sizeof device);
     dt_jsonw_init(&names, false);
     dt_jsonw_init(&libraries, false);
     dt_jsonw_init(&stages, false);
-    put_hosts(&names, s->ranks.comm);
-    put_libraries(&libraries, s, device);
-    put_stages(&stages, &s->engine.schedule);
+    put_hosts(&names, engine->ranks.comm);
+    put_libraries(&libraries, engine, device);
+    put_stages(&stages, &engine->schedule);
     dt_status status = dt_jsonw_end(&names);
     if (status == DT_OK)
         status = dt_jsonw_end(&libraries);
@@ -90,37 +82,39 @@ static dt_status send_start(const struct dt_session *s, const char *config_json,
         status = dt_jsonw_end(&stages);
     const struct dt_field fields[] = {
         DT_JSONV("config", config_json),
-        DT_INT("ranks", s->ranks.n_ranks),
+        DT_INT("ranks", engine->ranks.n_ranks),
         DT_TEXT("device", device),
-        DT_INT("global_batch_size", s->engine.stage.global_batch_size),
-        DT_INT("batch_size_per_rank", s->engine.stage.global_batch_size / s->ranks.n_ranks),
-        DT_INT("micro_batch_size", s->engine.stage.micro_batch_size),
-        DT_INT("passes", s->engine.stage.n_passes),
-        DT_NUM("lr", dt_schedule_peak(&s->engine.schedule, start_step)),
-        DT_INT("steps_per_epoch", s->engine.stage.steps_per_epoch),
-        DT_INT("epochs", s->config->train.epochs),
-        DT_INT("parameters", dt_session_parameters(s)),
-        DT_INT("train_images", dt_dataset_size(s->sets.train_set)),
-        DT_INT("val_images", s->sets.val_set ? dt_dataset_size(s->sets.val_set) : 0),
+        DT_INT("global_batch_size", engine->stage.global_batch_size),
+        DT_INT("batch_size_per_rank", engine->stage.global_batch_size / engine->ranks.n_ranks),
+        DT_INT("micro_batch_size", engine->stage.micro_batch_size),
+        DT_INT("passes", engine->stage.n_passes),
+        DT_NUM("lr", dt_schedule_peak(&engine->schedule, start_step)),
+        DT_INT("steps_per_epoch", engine->stage.steps_per_epoch),
+        DT_INT("epochs", engine->config->train.epochs),
+        DT_INT("parameters", dt_engine_parameters(engine)),
+        DT_INT("train_images", dt_dataset_size(sets->train_set)),
+        DT_INT("val_images", sets->val_set ? dt_dataset_size(sets->val_set) : 0),
         DT_INT("start_step", start_step),
         DT_TEXT("version", DTRAIN_VERSION),
         DT_TEXT("build", dt_build_id()),
         DT_JSONV("libraries", libraries.text),
         DT_JSONV("hosts", names.text),
         DT_JSONV("stages", stages.text),
-        DT_TEXT("weights", s->engine.weights),
+        DT_TEXT("weights", engine->weights),
     };
     if (status == DT_OK)
-        dt_report_event(s->report, "run_start", fields,
-                        (int)DT_COUNT(fields) - !s->engine.weights[0]);
+        dt_report_event(engine->report, "run_start", fields,
+                        (int)DT_COUNT(fields) - !engine->weights[0]);
     dt_jsonw_reset(&names);
     dt_jsonw_reset(&libraries);
     dt_jsonw_reset(&stages);
     return status;
 }
 
-dt_status dt_session_announce(struct dt_session *s, const char *config_json, int64_t start_step)
+dt_status dt_announce_start(struct dt_engine *engine, struct dt_sets *sets, const char *config_json,
+                            int64_t start_step)
 {
-    return dt_comm_agree(s->ranks.comm,
-                         s->ranks.rank == 0 ? send_start(s, config_json, start_step) : DT_OK);
+    return dt_comm_agree(engine->ranks.comm, engine->ranks.rank == 0
+                                                 ? send_start(engine, sets, config_json, start_step)
+                                                 : DT_OK);
 }

@@ -2,10 +2,11 @@
 #ifndef DTRAIN_TRAIN_ANNOUNCE_H
 #define DTRAIN_TRAIN_ANNOUNCE_H
 
-#include "train/session.h"
+#include "train/engine.h"
 
-int64_t dt_session_parameters(const struct dt_session *s);
+int64_t dt_engine_parameters(const struct dt_engine *engine);
 /* Sends run_start; `config_json` is the complete configuration. Collective. */
-dt_status dt_session_announce(struct dt_session *s, const char *config_json, int64_t start_step);
+dt_status dt_announce_start(struct dt_engine *engine, struct dt_sets *sets, const char *config_json,
+                            int64_t start_step);
 
 #endif

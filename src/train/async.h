@@ -14,7 +14,7 @@
 #ifndef DTRAIN_TRAIN_ASYNC_H
 #define DTRAIN_TRAIN_ASYNC_H
 
-#include "train/session.h"
+#include "train/engine.h"
 
 enum { DT_STALENESS_ROWS = 64 };
 
@@ -25,17 +25,17 @@ struct dt_async {
     bool *waits;                          /* rank 0: to push */
 };
 
-dt_status dt_async_init(struct dt_async *async, const struct dt_session *s);
+dt_status dt_async_init(struct dt_async *async, const struct dt_ranks *ranks);
 void dt_async_reset(struct dt_async *async);
 /* Rank 0: serves until every worker has called dt_async_leave. `step` steps were done before. */
-dt_status dt_async_serve(struct dt_async *async, struct dt_session *s, int64_t step);
+dt_status dt_async_serve(struct dt_async *async, struct dt_engine *engine, int64_t step);
 /* A worker, after the last pass of a step: pushes the gradients and pulls the weights. */
-dt_status dt_async_push(struct dt_async *async, struct dt_session *s);
-dt_status dt_async_leave(struct dt_session *s);
+dt_status dt_async_push(struct dt_async *async, struct dt_engine *engine);
+dt_status dt_async_leave(const struct dt_ranks *ranks);
 /* All ranks get the same weights and statistics. Collective. */
-dt_status dt_async_meet(struct dt_async *async, struct dt_session *s);
+dt_status dt_async_meet(struct dt_async *async, struct dt_engine *engine);
 /* Sends the event of staleness; the last time it is logged too. */
-void dt_async_report(const struct dt_async *async, const struct dt_session *s, int64_t step,
-                     bool is_last);
+void dt_async_report(const struct dt_async *async, const struct dt_ranks *ranks,
+                     struct dt_report *report, int64_t step, bool is_last);
 
 #endif

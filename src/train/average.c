@@ -7,13 +7,14 @@
 #include "base/pulse.h"
 #include "checkpoint/average.h"
 #include "dtrain/train.h"
-#include "train/session.h"
+#include "train/evaluator.h"
 
 enum { CHUNK = 8192 }; /* values that the ranks exchange at a time */
 
 /* The running statistics that training updates, in the order of the batch norms: mean, variance. */
 struct stats {
-    struct dt_session *s;
+    struct dt_engine *engine;
+    struct dt_sets *sets;
     struct dt_average *average; /* rank 0: where they belong */
     double *sums;
     float *values; /* of one tensor */
@@ -25,7 +26,7 @@ typedef dt_status stat_function(struct stats *stats, int tensor, double momentum
 
 static dt_status for_all(struct stats *stats, stat_function *work)
 {
-    const struct dt_graph *g = stats->s->engine.graph;
+    const struct dt_graph *g = stats->engine->graph;
     stats->count = 0;
     for (int n = 0; n < g->n_nodes; n++) {
         const struct dt_node *node = &g->node[n];
@@ -49,14 +50,14 @@ static dt_status clear(struct stats *stats, int tensor, double momentum, double 
 {
     (void)momentum, (void)sums;
     memset(stats->values, 0,
-           dt_tensor_elements(&stats->s->engine.graph->tensor[tensor]) * sizeof *stats->values);
-    return dt_plan_set(stats->s->engine.plan, DT_ARENA_STATS, tensor, stats->values);
+           dt_tensor_elements(&stats->engine->graph->tensor[tensor]) * sizeof *stats->values);
+    return dt_plan_set(stats->engine->plan, DT_ARENA_STATS, tensor, stats->values);
 }
 
 static dt_status add(struct stats *stats, int tensor, double momentum, double *sums)
 {
-    DT_TRY(dt_plan_get(stats->s->engine.plan, DT_ARENA_STATS, tensor, stats->values));
-    for (size_t i = 0; i < dt_tensor_elements(&stats->s->engine.graph->tensor[tensor]); i++)
+    DT_TRY(dt_plan_get(stats->engine->plan, DT_ARENA_STATS, tensor, stats->values));
+    for (size_t i = 0; i < dt_tensor_elements(&stats->engine->graph->tensor[tensor]); i++)
         sums[i] += (double)stats->values[i] / momentum;
     return DT_OK;
 }
@@ -65,40 +66,41 @@ static dt_status run_batch(struct stats *stats, struct dt_scalars *scalars, int 
 {
     const struct dt_batch *batch;
     DT_TRY(for_all(stats, clear));
-    DT_TRY(dt_loader_next(stats->s->sets.train, &batch));
+    DT_TRY(dt_loader_next(stats->sets->train, &batch));
     if (!batch)
         DT_FAIL(DT_ERR_INTERNAL, "the training set ended too early");
-    DT_TRY(dt_session_pass(stats->s, batch, scalars, pass));
+    DT_TRY(dt_engine_train(stats->engine, stats->sets, batch, scalars, pass));
     return for_all(stats, add);
 }
 
 static dt_status run_batches(struct stats *stats, int64_t n_steps)
 {
-    struct dt_session *s = stats->s;
-    DT_TRY(dt_loader_start(s->sets.train, 0, 0));
+    struct dt_engine *engine = stats->engine;
+    const struct dt_stage *stage = &engine->stage;
+    DT_TRY(dt_loader_start(stats->sets->train, 0, 0));
     for (int64_t step = 0; step < n_steps; step++) {
-        struct dt_scalars scalars = dt_session_scalars(s, step);
-        for (int pass = 0; pass < s->engine.stage.n_passes; pass++)
+        struct dt_scalars scalars = dt_engine_scalars(engine, step);
+        for (int pass = 0; pass < stage->n_passes; pass++)
             DT_TRY(run_batch(stats, &scalars, pass));
         dt_pulse_beat(&dt_pulse_main);
-        dt_report_progress(s->report, "batch norm statistics",
-                           (step + 1) * s->engine.stage.global_batch_size,
-                           n_steps * s->engine.stage.global_batch_size);
+        dt_report_progress(engine->report, "batch norm statistics",
+                           (step + 1) * stage->global_batch_size,
+                           n_steps * stage->global_batch_size);
     }
-    stats->n_batches = n_steps * s->engine.stage.n_passes * s->ranks.n_ranks;
+    stats->n_batches = n_steps * stage->n_passes * engine->ranks.n_ranks;
     return DT_OK;
 }
 
 /* In the order of the ranks, so that every run has the same bits. */
 static dt_status add_ranks(struct stats *stats)
 {
-    const int n_ranks = stats->s->ranks.n_ranks;
+    const int n_ranks = stats->engine->ranks.n_ranks;
     double *all = NULL;
     dt_status status = DT_OK;
-    DT_TRY(dt_comm_agree(stats->s->ranks.comm, DT_NEW(all, (size_t)n_ranks * CHUNK)));
+    DT_TRY(dt_comm_agree(stats->engine->ranks.comm, DT_NEW(all, (size_t)n_ranks * CHUNK)));
     for (size_t at = 0; at < stats->count; at += CHUNK) {
         double *sums = stats->sums + at;
-        DT_TRY_OUT(dt_comm_gather(stats->s->ranks.comm, all, sums, CHUNK * sizeof *sums));
+        DT_TRY_OUT(dt_comm_gather(stats->engine->ranks.comm, all, sums, CHUNK * sizeof *sums));
         memset(sums, 0, CHUNK * sizeof *sums);
         for (int r = 0; r < n_ranks; r++)
             for (size_t i = 0; i < CHUNK; i++)
@@ -114,7 +116,7 @@ out:
 static dt_status put(struct stats *stats, int tensor, double momentum, double *sums)
 {
     const struct dt_average *average = stats->average;
-    const struct dt_tensor *t = &stats->s->engine.graph->tensor[tensor];
+    const struct dt_tensor *t = &stats->engine->graph->tensor[tensor];
     (void)momentum;
     for (size_t i = 0; i < average->n_tensors; i++) {
         float *out = (float *)(void *)(average->data + average->tensors[i].offset);
@@ -137,35 +139,36 @@ static dt_status put_all(struct stats *stats)
     return for_all(stats, put);
 }
 
-static int64_t steps_of(const struct dt_session *s, int64_t n_images)
+static int64_t steps_of(const struct dt_engine *engine, int64_t n_images)
 {
     const int64_t n =
-        (n_images + s->engine.stage.global_batch_size - 1) / s->engine.stage.global_batch_size;
-    return n_images > 0 && n < s->engine.stage.steps_per_epoch ? n
-                                                               : s->engine.stage.steps_per_epoch;
+        (n_images + engine->stage.global_batch_size - 1) / engine->stage.global_batch_size;
+    return n_images > 0 && n < engine->stage.steps_per_epoch ? n : engine->stage.steps_per_epoch;
 }
 
-static dt_status recompute(struct dt_session *s, struct dt_average *average,
-                           const struct dt_average_options *options, const char *weights)
+static dt_status recompute(struct dt_engine *engine, struct dt_sets *sets,
+                           struct dt_average *average, const struct dt_average_options *options,
+                           const char *weights)
 {
-    struct stats stats = {.s = s, .average = average};
-    struct dt_session_needs needs = {.train = true, .forward_only = true};
-    struct dt_report_options report = {.config = NULL};
+    const struct dt_engine_options needs = {.train = true, .forward_only = true};
+    const struct dt_report_options report = {.config = NULL};
+    struct stats stats = {.engine = engine, .sets = sets, .average = average};
+    struct dt_comm *comm = engine->ranks.comm;
+    const bool first = engine->ranks.rank == 0;
     dt_status status = DT_OK;
-    DT_TRY(dt_comm_agree(s->ranks.comm,
-                         s->ranks.rank == 0 ? dt_report_open(&s->report, &report) : DT_OK));
-    DT_TRY(dt_session_open_weights(s, &needs, weights));
+    DT_TRY(dt_comm_agree(comm, first ? dt_report_open(&engine->report, &report) : DT_OK));
+    DT_TRY(dt_engine_open_weights(engine, sets, &needs, weights));
     DT_TRY_OUT(for_all(&stats, count));
     if (stats.count == 0)
         DT_TRY_OUT(
-            DT_ERROR(DT_ERR_USAGE, "--recompute-bn: %s has no batch norm", s->engine.model->name));
+            DT_ERROR(DT_ERR_USAGE, "--recompute-bn: %s has no batch norm", engine->model->name));
     status = DT_NEW(stats.sums, (stats.count + CHUNK - 1) / CHUNK * CHUNK);
     if (status == DT_OK)
         status = DT_NEW(stats.values, stats.count);
-    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, status));
-    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, run_batches(&stats, steps_of(s, options->n_images))));
+    DT_TRY_OUT(dt_comm_agree(comm, status));
+    DT_TRY_OUT(dt_comm_agree(comm, run_batches(&stats, steps_of(engine, options->n_images))));
     DT_TRY_OUT(add_ranks(&stats));
-    if (s->ranks.rank == 0)
+    if (first)
         status = put_all(&stats);
 out:
     free(stats.sums);
@@ -178,11 +181,17 @@ static dt_status recompute_in(struct dt_comm *comm, const struct dt_config *conf
                               struct dt_average *average, const struct dt_average_options *options,
                               const struct dt_new_file *file)
 {
-    struct dt_session s;
-    dt_session_init(&s, comm, config);
-    dt_session_enter(&s, config->train.epochs - 1); /* images and batch of the last stage */
-    dt_status status = recompute(&s, average, options, file->temporary);
-    dt_session_close(&s, status);
+    struct dt_sets sets;
+    struct dt_engine engine;
+    dt_sets_init(&sets, comm, config);
+    dt_engine_init(&engine, comm, config);
+    dt_engine_enter(&engine, config->train.epochs - 1); /* images and batch of the last stage */
+    dt_status status = recompute(&engine, &sets, average, options, file->temporary);
+    if (!dt_ranks_may_close(&engine.ranks, status))
+        return status;
+    dt_engine_close(&engine, &sets);
+    dt_sets_close(&sets);
+    dt_report_close(engine.report);
     DT_TRY(status);
     return dt_comm_agree(comm, file->fd >= 0 ? dt_average_write(average, file) : DT_OK);
 }

@@ -6,6 +6,7 @@
 
 #include "detect/average_precision.h"
 #include "train/detections.h"
+#include "train/evaluator.h"
 
 /* Most detections of an image and category that count, as in COCO's evaluation. */
 enum { DT_COCO_MOST = 100 };
@@ -23,13 +24,16 @@ struct dt_box_judging {
     struct dt_category_precision *category;
 };
 
+/* For the validation set. */
+dt_status dt_box_judging_create(struct dt_box_judging **judging, const struct dt_sets *sets);
+void dt_box_judging_destroy(struct dt_box_judging *judging); /* accepts NULL */
 /* After dt_detections_add of all batches: sets the metrics and the rest of *result that is of
  * detectors, the same on all ranks. Rank 0 beats its pulse meanwhile. Collective. */
-dt_status dt_box_judging_sum(struct dt_session *s, struct dt_eval_result *result);
+dt_status dt_box_judging_sum(struct dt_evaluator *evaluator, struct dt_eval_result *result);
 
 /* Rank 0. A table of the categories; the detections as COCO's results, a JSON list of {"image_id",
  * "category_id", "bbox": [x, y, w, h], "score"}, in which the numbers have all their digits. */
-void dt_box_judging_print(FILE *out, const struct dt_session *s);
-dt_status dt_box_judging_write(const struct dt_session *s, int fd, const char *path);
+void dt_box_judging_print(FILE *out, const struct dt_evaluator *evaluator);
+dt_status dt_box_judging_write(const struct dt_evaluator *evaluator, int fd, const char *path);
 
 #endif

@@ -70,10 +70,10 @@ struct dt_found dt_detection_found(const struct dt_detection *detection, uint32_
                              .label = detection->label};
 }
 
-static dt_status add_image(struct dt_detections *d, const struct dt_session *s,
+static dt_status add_image(struct dt_detections *d, const struct dt_sets *sets,
                            const struct dt_batch *batch, int row)
 {
-    const struct dt_config *config = s->config;
+    const struct dt_config *config = sets->config;
     const int32_t *size = batch->sizes + 2 * (size_t)row;
     struct dt_image_info info;
     int n;
@@ -81,22 +81,22 @@ static dt_status add_image(struct dt_detections *d, const struct dt_session *s,
                             config->eval.max_detections));
     DT_TRY(dt_mem_grow((void **)&d->found, &d->capacity, d->n + (size_t)n, sizeof *d->found,
                        "detections"));
-    dt_dataset_image(s->sets.val_set, batch->ids[row], &info);
+    dt_dataset_image(sets->val_set, batch->ids[row], &info);
     for (int i = 0; i < n; i++)
         d->found[d->n++] = dt_detection_found(&d->of_image[i], batch->ids[row], &info, size);
     return DT_OK;
 }
 
-dt_status dt_detections_add(struct dt_detections *d, const struct dt_session *s,
-                            const struct dt_batch *batch)
+dt_status dt_detections_add(struct dt_detections *d, const struct dt_engine *engine,
+                            const struct dt_sets *sets, const struct dt_batch *batch)
 {
-    DT_TRY(dt_levels_read(&d->levels, s->engine.plan, s->engine.program[DT_EVAL][batch->canvas]));
+    DT_TRY(dt_levels_read(&d->levels, engine->plan, engine->program[DT_EVAL][batch->canvas]));
     DT_TRY(dt_mem_grow((void **)&d->of_image, &d->of_image_capacity,
-                       (size_t)s->config->eval.max_detections, sizeof *d->of_image,
+                       (size_t)engine->config->eval.max_detections, sizeof *d->of_image,
                        "the detections of an image"));
     for (int row = 0; row < batch->n; row++)
         if (batch->crops[row].w > 0)
-            DT_TRY(add_image(d, s, batch, row));
+            DT_TRY(add_image(d, sets, batch, row));
     return DT_OK;
 }
 

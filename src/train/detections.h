@@ -9,7 +9,7 @@
 
 #include "detect/nms.h"
 #include "dtrain/plan.h"
-#include "train/session.h"
+#include "train/engine.h"
 
 /* Of one pass of an evaluation program. Begin with {0}; the memory is used again. */
 struct dt_levels {
@@ -36,10 +36,10 @@ struct dt_detections {
     struct dt_detection *of_image; /* eval.max_detections */
     size_t of_image_capacity;
 };
-/* Adds those of the batch that dt_session_eval_pass has just evaluated and that is not yet
+/* Adds those of the batch that dt_engine_eval has just evaluated and that is not yet
  * released. Bad images and rows n and up have none. Local. */
-dt_status dt_detections_add(struct dt_detections *detections, const struct dt_session *s,
-                            const struct dt_batch *batch);
+dt_status dt_detections_add(struct dt_detections *detections, const struct dt_engine *engine,
+                            const struct dt_sets *sets, const struct dt_batch *batch);
 void dt_detections_reset(struct dt_detections *detections);
 
 /* A detection in an image of that size (from `info`) that has size[2] (height, width) in its row.

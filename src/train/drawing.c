@@ -239,19 +239,20 @@ dt_status dt_drawing_save_sheet(int size[2], const char *path, const struct dt_d
     return status;
 }
 
-void dt_drawing_report(const struct dt_session *s, const struct dt_found *found, size_t n)
+void dt_drawing_report(const struct dt_sets *sets, struct dt_report *report,
+                       const struct dt_found *found, size_t n)
 {
     char path[DT_PATH_MAX];
     int size[2] = {0};
-    if (!s->report || !s->sets.train_set) /* dtrain eval shows progress only */
+    if (!report || !sets->train_set) /* dtrain eval shows progress only */
         return;
-    dt_status status = dt_file_path(path, "%s/detections.jpg", s->config->output.dir);
+    dt_status status = dt_file_path(path, "%s/detections.jpg", sets->config->output.dir);
     if (status == DT_OK)
-        status = dt_drawing_save_sheet(size, path, s->sets.val_set, found, n);
+        status = dt_drawing_save_sheet(size, path, sets->val_set, found, n);
     const struct dt_field fields[] = {DT_TEXT("path", path), DT_INT("width", size[0]),
                                       DT_INT("height", size[1])};
     if (status == DT_OK && size[0] > 0)
-        dt_report_event(s->report, "detections", fields, DT_COUNT(fields));
+        dt_report_event(report, "detections", fields, DT_COUNT(fields));
     if (status == DT_OK)
         return;
     dt_log(DT_LOG_WARNING, "no picture of validation images: %s", dt_error_text());

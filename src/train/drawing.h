@@ -4,7 +4,7 @@
 
 #include "dtrain/data.h"
 #include "image/draw.h"
-#include "train/session.h"
+#include "train/engine.h"
 
 struct dt_drawing {
     struct dt_picture picture;
@@ -32,6 +32,7 @@ dt_status dt_drawing_save_sheet(int size[2], const char *path, const struct dt_d
 /* Saves the sheet of the validation images as detections.jpg in the run folder and sends it as an
  * event, or warns that it could not. On ranks without reports, and outside of training, does
  * nothing. */
-void dt_drawing_report(const struct dt_session *s, const struct dt_found *found, size_t n);
+void dt_drawing_report(const struct dt_sets *sets, struct dt_report *report,
+                       const struct dt_found *found, size_t n);
 
 #endif

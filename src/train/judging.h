@@ -5,7 +5,7 @@
 
 #include "data/names.h"
 #include "judge/judge.h"
-#include "train/session.h"
+#include "train/evaluator.h"
 
 struct dt_judging {
     struct dt_judge *judge;    /* of this rank; the confusion matrix after dt_judging_sum of all */
@@ -18,11 +18,16 @@ struct dt_judging {
     const char **names; /* of all classes: their numbers if they have no names */
 };
 
+/* Whether eval.metrics, the metrics that decide, or eval.tta need one. */
+bool dt_judging_is_needed(const struct dt_config *config);
+/* For the validation set, once its loader exists. */
+dt_status dt_judging_create(struct dt_judging **judging, const struct dt_sets *sets);
+void dt_judging_destroy(struct dt_judging *judging); /* accepts NULL */
 /* After the pass over a batch, which is not yet released; eval.tta runs another pass. Call
  * dt_judge_clear before the first batch. Local. */
-dt_status dt_judging_add(struct dt_session *s, const struct dt_batch *batch);
+dt_status dt_judging_add(struct dt_evaluator *evaluator, const struct dt_batch *batch);
 /* Sums over the ranks and sets the metrics in per cent or as defined in config.h. All ranks get the
  * same bits on any number of ranks. Collective. */
-dt_status dt_judging_sum(struct dt_session *s, double value[DT_N_METRICS]);
+dt_status dt_judging_sum(struct dt_evaluator *evaluator, double value[DT_N_METRICS]);
 
 #endif

@@ -2,23 +2,23 @@
 
 #include "base/clock.h"
 
-static struct dt_laps look(const struct dt_session *s)
+static struct dt_laps look(const struct dt_engine *engine)
 {
     struct dt_plan_times times = {0};
-    if (dt_session_has_times(s))
-        dt_plan_get_times(s->engine.plan, &times);
+    if (dt_engine_has_times(engine))
+        dt_plan_get_times(engine->plan, &times);
     return (struct dt_laps){
-        .at_s = dt_clock_s(), .comm_s = times.comm_s, .sync_s = dt_comm_wait_s(s->ranks.comm)};
+        .at_s = dt_clock_s(), .comm_s = times.comm_s, .sync_s = dt_comm_wait_s(engine->ranks.comm)};
 }
 
-void dt_laps_begin(struct dt_laps *laps, const struct dt_session *s)
+void dt_laps_begin(struct dt_laps *laps, const struct dt_engine *engine)
 {
-    *laps = look(s);
+    *laps = look(engine);
 }
 
-void dt_lap(struct dt_laps *laps, const struct dt_session *s, enum dt_lap kind)
+void dt_lap(struct dt_laps *laps, const struct dt_engine *engine, enum dt_lap kind)
 {
-    const struct dt_laps now = look(s);
+    const struct dt_laps now = look(engine);
     bool is_pause = kind == DT_LAP_PAUSE;
     double comm_s = is_pause ? 0 : now.comm_s - laps->comm_s;
     double sync_s = is_pause ? 0 : now.sync_s - laps->sync_s;

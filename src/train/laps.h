@@ -3,7 +3,7 @@
 #ifndef DTRAIN_TRAIN_LAPS_H
 #define DTRAIN_TRAIN_LAPS_H
 
-#include "train/session.h"
+#include "train/engine.h"
 
 /* The kinds of a step, with their fields of the step event (dtrain/report.h). */
 #define DT_LAP_LIST(X)                                                                          \
@@ -23,10 +23,10 @@ struct dt_laps {
     double comm_s, sync_s;   /* of plan and comm at that time */
 };
 
-void dt_laps_begin(struct dt_laps *laps, const struct dt_session *s);
+void dt_laps_begin(struct dt_laps *laps, const struct dt_engine *engine);
 /* Ends a lap: the time since the last call belongs to `kind`, except the parts of it that were COMM
  * or SYNC. All of a PAUSE (evaluation, saving) belongs to it. */
-void dt_lap(struct dt_laps *laps, const struct dt_session *s, enum dt_lap kind);
+void dt_lap(struct dt_laps *laps, const struct dt_engine *engine, enum dt_lap kind);
 double dt_laps_total(const double s[DT_N_LAPS]); /* of dt_laps.s or differences: without pauses */
 
 #endif

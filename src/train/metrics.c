@@ -19,23 +19,23 @@ static const float least_scale = 0x1p-14f;
 
 enum { MOST_IN_A_ROW = 3 }; /* skipped steps; more abort the run */
 
-static void begin_interval(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
+static void begin_interval(struct dt_metrics *metrics, const struct dt_ranks *ranks, int64_t step)
 {
     metrics->first_step = step;
     metrics->mark = metrics->laps;
-    metrics->sent_bytes = dt_comm_sent_bytes(s->ranks.comm);
+    metrics->sent_bytes = dt_comm_sent_bytes(ranks->comm);
 }
 
-void dt_metrics_init(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
+void dt_metrics_init(struct dt_metrics *metrics, const struct dt_engine *engine, int64_t step)
 {
     *metrics = (struct dt_metrics){.start_s = dt_clock_s()};
-    dt_laps_begin(&metrics->laps, s);
-    begin_interval(metrics, s, step);
+    dt_laps_begin(&metrics->laps, engine);
+    begin_interval(metrics, &engine->ranks, step);
 }
 
-double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_session *s)
+double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_config *config)
 {
-    double every_s = s->config->output.log_every_s;
+    double every_s = config->output.log_every_s;
     double passed_s = dt_laps_total(metrics->laps.s) - dt_laps_total(metrics->mark.s);
     return every_s > 0 ? metrics->laps.at_s + every_s - passed_s : INFINITY;
 }
@@ -48,12 +48,12 @@ static const char *where_from(const char *checkpoint)
 
 /* All ranks see the same sums and reach the same decision, so they leave together. A non-finite
  * loss may come from skipped steps, see check_skipped. */
-static dt_status check_loss(struct dt_session *s, double n_finite,
+static dt_status check_loss(struct dt_engine *engine, double n_finite,
                             const struct dt_counters *counters, int64_t first, int64_t last,
                             const char *checkpoint)
 {
     bool all_skipped = counters->n_skipped == last - first;
-    bool may_recover = !dt_session_scales_loss(s) || counters->n_in_a_row <= MOST_IN_A_ROW;
+    bool may_recover = !dt_engine_scales_loss(engine) || counters->n_in_a_row <= MOST_IN_A_ROW;
     if (n_finite > 0 || (all_skipped && may_recover))
         return DT_OK;
     DT_FAIL_ALIKE(
@@ -71,28 +71,28 @@ static void format_steps(char *out, size_t bytes, int64_t first, int64_t last)
         snprintf(out, bytes, "steps %lld to %lld", (long long)first + 1, (long long)last);
 }
 
-static void warn_skipped(struct dt_session *s, int64_t n, const char *steps)
+static void warn_skipped(struct dt_report *report, int64_t n, const char *steps)
 {
     char text[160];
     snprintf(text, sizeof text, "%lld step%s skipped in %s: the gradients are not finite",
              (long long)n, n > 1 ? "s" : "", steps);
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
+    dt_report_event(report, "warning", fields, DT_COUNT(fields));
 }
 
 /* Does nothing with a dynamic loss scale, which is found by skipping. All ranks have the same
  * counts. */
-static dt_status check_skipped(struct dt_session *s, const struct dt_counters *counters,
+static dt_status check_skipped(struct dt_engine *engine, const struct dt_counters *counters,
                                int64_t first, int64_t last, double lr, const char *checkpoint)
 {
     char steps[64];
-    bool scales = dt_session_scales_loss(s);
-    if ((scales && s->config->train.loss_scale == 0) || counters->n_skipped == 0)
+    bool scales = dt_engine_scales_loss(engine);
+    if ((scales && engine->config->train.loss_scale == 0) || counters->n_skipped == 0)
         return DT_OK;
     format_steps(steps, sizeof steps, first, last);
     if (counters->n_in_a_row <= MOST_IN_A_ROW) {
         if (!scales) /* otherwise check_scale reports it */
-            warn_skipped(s, counters->n_skipped, steps);
+            warn_skipped(engine->report, counters->n_skipped, steps);
         return DT_OK;
     }
     DT_FAIL_ALIKE(
@@ -105,23 +105,23 @@ static dt_status check_skipped(struct dt_session *s, const struct dt_counters *c
 
 /* Prints the message that fp16 users know from Apex; aborts a run whose gradients overflow at any
  * scale. Counts and scales are the same on all ranks. */
-static dt_status check_scale(struct dt_loss_scale *scale, struct dt_session *s, int64_t n_skipped,
-                             int64_t last, const char *checkpoint)
+static dt_status check_scale(struct dt_loss_scale *scale, struct dt_engine *engine,
+                             int64_t n_skipped, int64_t last, const char *checkpoint)
 {
     char what[48] = "step";
-    if (!dt_session_scales_loss(s))
+    if (!dt_engine_scales_loss(engine))
         return DT_OK;
-    DT_TRY(s->engine.backend->get_loss_scale(s->engine.device, scale));
+    DT_TRY(engine->backend->get_loss_scale(engine->device, scale));
     if (n_skipped > 1)
         snprintf(what, sizeof what, "%lld steps", (long long)n_skipped);
-    if (n_skipped > 0 && s->config->train.loss_scale > 0)
+    if (n_skipped > 0 && engine->config->train.loss_scale > 0)
         dt_log(DT_LOG_INFO,
                "Gradient overflow. Skipping %s, train.loss_scale is %.9g; lower it, or set it to 0",
                what, (double)scale->scale);
     else if (n_skipped > 0)
         dt_log(DT_LOG_INFO, "Gradient overflow. Skipping %s, loss scale reduced to %.9g", what,
                (double)scale->scale);
-    if (s->config->train.loss_scale > 0 || scale->scale >= least_scale)
+    if (engine->config->train.loss_scale > 0 || scale->scale >= least_scale)
         return DT_OK;
     DT_FAIL_ALIKE(
         DT_ERR_NUMERICAL,
@@ -153,27 +153,28 @@ enum {
 
 /* What losses are divided by: of a detector perhaps foreground anchors, of which there may be none.
  */
-static double weight_of(const struct dt_session *s, const double *sums)
+static double weight_of(const struct dt_engine *engine, const double *sums)
 {
-    return s->engine.model->detects ? fmax(sums[SUM_WEIGHT], 1) : sums[SUM_WEIGHT];
+    return engine->model->detects ? fmax(sums[SUM_WEIGHT], 1) : sums[SUM_WEIGHT];
 }
 
 /* Rank 0 prints the mean of all ranks. */
-static void log_own(const struct dt_session *s, const double *own, int64_t step, double n_steps)
+static void log_own(const struct dt_engine *engine, const double *own, int64_t step, double n_steps)
 {
     const double *laps = &own[SUM_LAPS];
-    if (s->ranks.rank != 0)
+    if (engine->ranks.rank != 0)
         dt_log(DT_LOG_INFO,
                "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
-               step, (own[SUM_LOSS] + own[SUM_BOX_LOSS]) / weight_of(s, own),
+               step, (own[SUM_LOSS] + own[SUM_BOX_LOSS]) / weight_of(engine, own),
                1e3 * dt_laps_total(laps) / n_steps, 1e3 * laps[DT_LAP_DATA] / n_steps);
 }
 
-static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
-                        const struct dt_counters *counters, double *sums, int64_t step)
+static dt_status sum_up(const struct dt_metrics *metrics, struct dt_engine *engine,
+                        struct dt_sets *sets, const struct dt_counters *counters, double *sums,
+                        int64_t step)
 {
     uint64_t n_bad_now, n_bad_before;
-    dt_loader_bad_positions(s->sets.train, &n_bad_now, &n_bad_before);
+    dt_loader_bad_positions(sets->train, &n_bad_now, &n_bad_before);
     sums[SUM_LOSS] = counters->loss;
     sums[SUM_BOX_LOSS] = counters->box_loss;
     sums[SUM_WEIGHT] = counters->weight;
@@ -183,26 +184,26 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_session *s,
     sums[SUM_TOP5] = (double)counters->top5;
     sums[SUM_BAD_NOW] = (double)n_bad_now;
     sums[SUM_BAD_BEFORE] = (double)n_bad_before;
-    sums[SUM_SENT] = dt_comm_sent_bytes(s->ranks.comm) - metrics->sent_bytes;
+    sums[SUM_SENT] = dt_comm_sent_bytes(engine->ranks.comm) - metrics->sent_bytes;
     for (int i = 0; i < DT_N_LAPS; i++)
         sums[SUM_LAPS + i] = metrics->laps.s[i] - metrics->mark.s[i];
-    log_own(s, sums, step, (double)(step - metrics->first_step));
-    return dt_comm_sum_f64(s->ranks.comm, sums, N_SUMS);
+    log_own(engine, sums, step, (double)(step - metrics->first_step));
+    return dt_comm_sum_f64(engine->ranks.comm, sums, N_SUMS);
 }
 
 /* In steps like the last one: other stages have more or less pixels per step. */
-static double steps_left(const struct dt_session *s, int64_t step)
+static double steps_left(const struct dt_engine *engine, int64_t step)
 {
-    const struct dt_schedule *schedule = &s->engine.schedule;
-    return dt_schedule_pixels(schedule, step, s->engine.last_step) /
+    const struct dt_schedule *schedule = &engine->schedule;
+    return dt_schedule_pixels(schedule, step, engine->last_step) /
            dt_schedule_pixels(schedule, step - 1, step);
 }
 
 /* Where ranks update on their own, those of the rank with the most. */
-static dt_status agree_on_skipped(struct dt_session *s, struct dt_counters *counters)
+static dt_status agree_on_skipped(const struct dt_ranks *ranks, struct dt_counters *counters)
 {
     double most[] = {(double)counters->n_skipped, (double)counters->n_in_a_row};
-    DT_TRY(dt_comm_max_f64(s->ranks.comm, most, DT_COUNT(most)));
+    DT_TRY(dt_comm_max_f64(ranks->comm, most, DT_COUNT(most)));
     counters->n_skipped = (int64_t)most[0];
     counters->n_in_a_row = (int64_t)most[1];
     return DT_OK;
@@ -226,18 +227,20 @@ double dt_metrics_epoch_loss(const struct dt_epoch_loss *epoch_loss)
 enum { MOST_DETAILS = DT_N_LAPS + 4 };
 
 /* What follows the fields that every step event has; returns how many. */
-static int add_details(struct dt_field *fields, const struct dt_session *s, const double *sums,
-                       double rank_steps, const struct dt_loss_scale *scale, int64_t n_skipped)
+static int add_details(struct dt_field *fields, const struct dt_engine *engine,
+                       const struct dt_sets *sets, const double *sums, double rank_steps,
+                       const struct dt_loss_scale *scale, int64_t n_skipped)
 {
     int n = 0;
     for (int i = 0; i < DT_N_LAPS; i++)
-        if (i != DT_LAP_COMM || dt_session_has_times(s))
+        if (i != DT_LAP_COMM || dt_engine_has_times(engine))
             fields[n++] = (struct dt_field)DT_NUM(lap_fields[i], sums[SUM_LAPS + i] / rank_steps);
-    if (s->engine.model->detects)
-        fields[n++] = (struct dt_field)DT_NUM("box_loss", sums[SUM_BOX_LOSS] / weight_of(s, sums));
-    if (dt_session_has_top5(s))
+    if (engine->model->detects)
+        fields[n++] =
+            (struct dt_field)DT_NUM("box_loss", sums[SUM_BOX_LOSS] / weight_of(engine, sums));
+    if (dt_sets_has_top5(sets))
         fields[n++] = (struct dt_field)DT_NUM("top5", 100 * sums[SUM_TOP5] / sums[SUM_IMAGES]);
-    if (dt_session_scales_loss(s)) {
+    if (dt_engine_scales_loss(engine)) {
         fields[n++] = (struct dt_field)DT_NUM("loss_scale", (double)scale->scale);
         fields[n++] = (struct dt_field)DT_INT("skipped_steps", n_skipped);
     }
@@ -246,50 +249,52 @@ static int add_details(struct dt_field *fields, const struct dt_session *s, cons
     return n;
 }
 
-dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
-                            int64_t epoch, double lr, const char *checkpoint,
-                            struct dt_epoch_loss *epoch_loss)
+dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine,
+                            struct dt_sets *sets, int64_t step, int64_t epoch, double lr,
+                            const char *checkpoint, struct dt_epoch_loss *epoch_loss)
 {
     struct dt_counters counters;
     struct dt_loss_scale scale = {0};
     double sums[N_SUMS], n_steps = (double)(step - metrics->first_step);
-    dt_lap(&metrics->laps, s, DT_LAP_OTHER);
-    DT_TRY(s->engine.backend->download(s->engine.device, &counters));
-    dt_lap(&metrics->laps, s, DT_LAP_COMPUTE); /* of steps that a device with queues had left */
-    DT_TRY(sum_up(metrics, s, &counters, sums, step));
-    DT_TRY(dt_session_check_bad(s->sets.train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
-    if (s->ranks.n_parts > 1 || s->ranks.n_workers < s->ranks.n_ranks)
-        DT_TRY(agree_on_skipped(s, &counters));
+    dt_lap(&metrics->laps, engine, DT_LAP_OTHER);
+    DT_TRY(engine->backend->download(engine->device, &counters));
+    dt_lap(&metrics->laps, engine,
+           DT_LAP_COMPUTE); /* of steps that a device with queues had left */
+    DT_TRY(sum_up(metrics, engine, sets, &counters, sums, step));
+    DT_TRY(dt_sets_check_bad(sets->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
+    if (engine->ranks.n_parts > 1 || engine->ranks.n_workers < engine->ranks.n_ranks)
+        DT_TRY(agree_on_skipped(&engine->ranks, &counters));
     int64_t first = metrics->first_step;
-    DT_TRY(check_skipped(s, &counters, first, step, lr, checkpoint));
-    DT_TRY(check_loss(s, sums[SUM_FINITE], &counters, first, step, checkpoint));
-    DT_TRY(check_scale(&scale, s, counters.n_skipped, step, checkpoint));
+    DT_TRY(check_skipped(engine, &counters, first, step, lr, checkpoint));
+    DT_TRY(check_loss(engine, sums[SUM_FINITE], &counters, first, step, checkpoint));
+    DT_TRY(check_scale(&scale, engine, counters.n_skipped, step, checkpoint));
 
     add_epoch_loss(epoch_loss, epoch, sums);
-    double n = sums[SUM_IMAGES], rank_steps = n_steps * s->ranks.n_ranks;
+    double n = sums[SUM_IMAGES], rank_steps = n_steps * engine->ranks.n_ranks;
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
-    const double weight = weight_of(s, sums);
+    const double weight = weight_of(engine, sums);
     const struct dt_field of_detector = DT_NUM("class_loss", sums[SUM_LOSS] / weight);
     const struct dt_field of_classifier = DT_NUM("top1", 100 * sums[SUM_TOP1] / n);
     const struct dt_field all[] = {
         DT_INT("step", step),
-        DT_INT("total_steps", s->engine.last_step),
+        DT_INT("total_steps", engine->last_step),
         DT_INT("epoch", epoch),
         DT_NUM("loss", (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight),
-        s->engine.model->detects ? of_detector : of_classifier,
+        engine->model->detects ? of_detector : of_classifier,
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
         DT_NUM("step_s", step_s),
         DT_NUM("elapsed_s", dt_clock_s() - metrics->start_s),
-        DT_NUM("eta_s", metrics->step_s * steps_left(s, step)),
+        DT_NUM("eta_s", metrics->step_s * steps_left(engine, step)),
     };
     struct dt_field fields[DT_COUNT(all) + MOST_DETAILS];
     int n_fields = DT_COUNT(all);
     memcpy(fields, all, sizeof all);
-    n_fields += add_details(fields + n_fields, s, sums, rank_steps, &scale, counters.n_skipped);
-    begin_interval(metrics, s, step); /* the report itself is part of the next one */
-    dt_report_event(s->report, "step", fields, n_fields);
+    n_fields +=
+        add_details(fields + n_fields, engine, sets, sums, rank_steps, &scale, counters.n_skipped);
+    begin_interval(metrics, &engine->ranks, step); /* the report itself is part of the next one */
+    dt_report_event(engine->report, "step", fields, n_fields);
     return DT_OK;
 }
 
@@ -307,26 +312,27 @@ enum {
     N_INPUT_SUMS
 };
 
-void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_session *s, int64_t step)
+void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_engine *engine,
+                            const struct dt_sets *sets, int64_t step)
 {
-    dt_lap(&metrics->laps, s, DT_LAP_OTHER);
+    dt_lap(&metrics->laps, engine, DT_LAP_OTHER);
     metrics->input =
         (struct dt_input_mark){.step = step, .total_s = dt_laps_total(metrics->laps.s)};
-    dt_loader_times(s->sets.train, &metrics->input.times);
+    dt_loader_times(sets->train, &metrics->input.times);
 }
 
-static dt_status sum_input(const struct dt_metrics *metrics, struct dt_session *s, int64_t step,
-                           double *sums, double *longest_wait_s)
+static dt_status sum_input(const struct dt_metrics *metrics, struct dt_engine *engine,
+                           struct dt_sets *sets, int64_t step, double *sums, double *longest_wait_s)
 {
     const struct dt_input_mark *mark = &metrics->input;
     struct dt_loader_times now;
-    dt_loader_times(s->sets.train, &now);
+    dt_loader_times(sets->train, &now);
     double elapsed_s = dt_laps_total(metrics->laps.s) - mark->total_s;
     double wait_s = now.wait_s - mark->times.wait_s, read_s = now.read_s - mark->times.read_s;
     double work_s = now.decode_s - mark->times.decode_s;
     double n = (double)(now.images - mark->times.images);
     double n_taken =
-        (double)(step - mark->step) * s->engine.stage.global_batch_size / s->ranks.n_ranks;
+        (double)(step - mark->step) * engine->stage.global_batch_size / engine->ranks.n_ranks;
     sums[INPUT_WAIT] = wait_s;
     sums[INPUT_ELAPSED] = elapsed_s;
     sums[INPUT_READ] = read_s;
@@ -336,51 +342,52 @@ static dt_status sum_input(const struct dt_metrics *metrics, struct dt_session *
     sums[INPUT_CAPACITY] = n > 0 ? n / (read_s + work_s) * now.workers : 0;
     sums[INPUT_DEMAND] = n_taken / (elapsed_s - wait_s);
     *longest_wait_s = now.longest_wait_s;
-    DT_TRY(dt_comm_max_f64(s->ranks.comm, longest_wait_s, 1));
-    return dt_comm_sum_f64(s->ranks.comm, sums, N_INPUT_SUMS);
+    DT_TRY(dt_comm_max_f64(engine->ranks.comm, longest_wait_s, 1));
+    return dt_comm_sum_f64(engine->ranks.comm, sums, N_INPUT_SUMS);
 }
 
 /* Rank 0's settings represent all ranks. */
-static struct dt_input_case input_case(const struct dt_session *s, const double *sums)
+static struct dt_input_case input_case(const struct dt_engine *engine, const struct dt_sets *sets,
+                                       const double *sums)
 {
-    struct dt_loader_options options = dt_session_loader_options(s, true);
-    bool on_cpu = s->engine.backend == &dt_backend_cpu;
+    struct dt_loader_options options = dt_engine_loader_options(engine, sets, true);
+    bool on_cpu = engine->backend == &dt_backend_cpu;
     double mean_bytes = sums[INPUT_IMAGES] > 0 ? sums[INPUT_BYTES] / sums[INPUT_IMAGES] : 0;
     return (struct dt_input_case){
         .wait_share = sums[INPUT_WAIT] / sums[INPUT_ELAPSED],
-        .read_s = sums[INPUT_READ] / s->ranks.n_ranks,
-        .work_s = sums[INPUT_WORK] / s->ranks.n_ranks,
-        .capacity = sums[INPUT_CAPACITY] / s->ranks.n_ranks,
-        .demand = sums[INPUT_DEMAND] / s->ranks.n_ranks,
+        .read_s = sums[INPUT_READ] / engine->ranks.n_ranks,
+        .work_s = sums[INPUT_WORK] / engine->ranks.n_ranks,
+        .capacity = sums[INPUT_CAPACITY] / engine->ranks.n_ranks,
+        .demand = sums[INPUT_DEMAND] / engine->ranks.n_ranks,
         .workers = options.workers,
-        .prefetch = s->config->data.prefetch,
-        .cpus = dt_session_cpus(s),
-        .threads = on_cpu ? s->engine.n_threads : 1,
+        .prefetch = engine->config->data.prefetch,
+        .cpus = dt_comm_cpus(engine->ranks.comm),
+        .threads = on_cpu ? engine->n_threads : 1,
         .on_cpu = on_cpu,
-        .is_raw = dt_config_is_synthetic(s->config),
+        .is_raw = dt_config_is_synthetic(engine->config),
         .mean_bytes = mean_bytes,
         .resize =
-            s->engine.n_canvases > 0 ? 0 : dt_crop_resize(&s->config->data, options.image_size),
-        .set_bytes = mean_bytes * dt_dataset_size(s->sets.train_set),
-        .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(s->ranks.comm),
-        .cache_bytes = s->config->data.cache_mb * 1e6,
+            sets->n_canvases > 0 ? 0 : dt_crop_resize(&engine->config->data, options.image_size),
+        .set_bytes = mean_bytes * dt_dataset_size(sets->train_set),
+        .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(engine->ranks.comm),
+        .cache_bytes = engine->config->data.cache_mb * 1e6,
     };
 }
 
-dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session *s, int64_t step,
-                                  int64_t epoch, int64_t least)
+dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *engine,
+                                  struct dt_sets *sets, int64_t step, int64_t epoch, int64_t least)
 {
     char text[DT_INPUT_TEXT];
     double sums[N_INPUT_SUMS], longest_wait_s;
     int64_t n_steps = step - metrics->input.step;
     if (n_steps < least)
         return DT_OK;
-    dt_lap(&metrics->laps, s, DT_LAP_OTHER);
-    DT_TRY(sum_input(metrics, s, step, sums, &longest_wait_s));
-    dt_metrics_begin_input(metrics, s, step);
-    if (s->ranks.rank != 0)
+    dt_lap(&metrics->laps, engine, DT_LAP_OTHER);
+    DT_TRY(sum_input(metrics, engine, sets, step, sums, &longest_wait_s));
+    dt_metrics_begin_input(metrics, engine, sets, step);
+    if (engine->ranks.rank != 0)
         return DT_OK;
-    struct dt_input_case c = input_case(s, sums);
+    struct dt_input_case c = input_case(engine, sets, sums);
     double busy_s = sums[INPUT_READ] + sums[INPUT_WORK];
     dt_input_verdict(text, &c);
     const struct dt_field fields[] = {
@@ -396,6 +403,6 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_session 
         DT_INT("workers", c.workers),
         DT_TEXT("text", text),
     };
-    dt_report_event(s->report, "input", fields, DT_COUNT(fields));
+    dt_report_event(engine->report, "input", fields, DT_COUNT(fields));
     return DT_OK;
 }

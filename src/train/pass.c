@@ -9,28 +9,29 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "data/mix.h"
-#include "train/session.h"
+#include "train/engine.h"
 
-struct dt_scalars dt_session_scalars(const struct dt_session *s, int64_t step)
+struct dt_scalars dt_engine_scalars(const struct dt_engine *engine, int64_t step)
 {
-    const bool trains = s->sets.train_set; /* dtrain bench --forward-only does not */
+    const bool trains = engine->options.train; /* dtrain bench --forward-only does not */
     /* The plan divides by the foreground of all images. */
-    const bool is_global = s->config->train.loss_normalizer == DT_NORMALIZER_GLOBAL;
+    const bool is_global = engine->config->train.loss_normalizer == DT_NORMALIZER_GLOBAL;
     return (struct dt_scalars){
-        .lr = trains ? (float)dt_schedule_lr(&s->engine.schedule, step) : 0,
-        .optim = dt_config_optim(s->config),
-        .diff_scale = is_global ? 1 : 1.0f / (float)s->engine.stage.global_batch_size,
-        .ema_weight = (float)fmax(1 - s->config->train.ema_decay, pow(1 + (double)step, -2.0 / 3)),
+        .lr = trains ? (float)dt_schedule_lr(&engine->schedule, step) : 0,
+        .optim = dt_config_optim(engine->config),
+        .diff_scale = is_global ? 1 : 1.0f / (float)engine->stage.global_batch_size,
+        .ema_weight =
+            (float)fmax(1 - engine->config->train.ema_decay, pow(1 + (double)step, -2.0 / 3)),
         .step = (uint32_t)step,
     };
 }
 
 /* The device may read the batch until the feed has ended, even if the walk has failed. */
-static dt_status end_feed(struct dt_session *s, dt_status status)
+static dt_status end_feed(struct dt_engine *engine, dt_status status)
 {
     char text[2048];
     snprintf(text, sizeof text, "%s", status == DT_OK ? "" : dt_error_text());
-    dt_status ended = dt_plan_end_feed(s->engine.plan);
+    dt_status ended = dt_plan_end_feed(engine->plan);
     if (status != DT_OK && ended != DT_OK)
         DT_FAIL(status, "%s", text); /* the first error counts */
     return status != DT_OK ? status : ended;
@@ -61,62 +62,63 @@ out:
 
 /* Time this rank has computed so far, without waiting for others; on a device with queues, the wall
  * clock. */
-static double work_s(const struct dt_session *s)
+static double work_s(const struct dt_engine *engine)
 {
     struct dt_plan_times times;
-    if (!dt_session_has_times(s))
+    if (!dt_engine_has_times(engine))
         return dt_clock_s();
-    dt_plan_get_times(s->engine.plan, &times);
+    dt_plan_get_times(engine->plan, &times);
     return times.compute_s + times.update_s;
 }
 
 /* --- Passes --- */
 
-static dt_status feed(struct dt_session *s, enum dt_phase phase, const struct dt_batch *batch)
+static dt_status feed(struct dt_engine *engine, const struct dt_sets *sets, enum dt_phase phase,
+                      const struct dt_batch *batch)
 {
     const struct dt_feed input = {.pixels = batch->pixels,
                                   .labels = batch->labels,
                                   .labels2 = batch->labels2,
                                   .mix_shares = batch->mix_shares,
-                                  .class_weights = s->sets.class_weights,
+                                  .class_weights = sets->class_weights,
                                   .boxes = batch->boxes,
                                   .box_labels = batch->box_labels,
                                   .sizes = batch->sizes};
-    return dt_plan_feed(s->engine.plan, s->engine.program[phase][batch->canvas], &input);
+    return dt_plan_feed(engine->plan, engine->program[phase][batch->canvas], &input);
 }
 
-dt_status dt_session_pass(struct dt_session *s, const struct dt_batch *batch,
-                          struct dt_scalars *scalars, int pass)
+dt_status dt_engine_train(struct dt_engine *engine, struct dt_sets *sets,
+                          const struct dt_batch *batch, struct dt_scalars *scalars, int pass)
 {
-    double begin_s = work_s(s), slowness = dt_fault_slowness();
+    double begin_s = work_s(engine), slowness = dt_fault_slowness();
     const int canvas = batch->canvas;
-    if (pass == 0 && s->sets.class_weights && !dt_mix_is_on(&s->config->data))
-        scalars->diff_scale =
-            (float)(1 / dt_loader_weigh(s->sets.train, batch, s->sets.class_weights));
+    if (pass == 0 && sets->class_weights && !dt_mix_is_on(&engine->config->data))
+        scalars->diff_scale = (float)(1 / dt_loader_weigh(sets->train, batch, sets->class_weights));
     struct dt_scalars own = *scalars;
-    own.diff_scale *= (float)s->ranks.n_parts;
-    own.first_row = (uint32_t)((s->ranks.worker * s->engine.stage.n_passes + pass) *
-                               s->engine.stage.micro_batch_size);
+    own.diff_scale *= (float)engine->ranks.n_parts;
+    own.first_row = (uint32_t)((engine->ranks.worker * engine->stage.n_passes + pass) *
+                               engine->stage.micro_batch_size);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;
-    dt_status status = feed(s, DT_TRAIN, batch);
+    dt_status status = feed(engine, sets, DT_TRAIN, batch);
     if (status == DT_OK)
-        status = dt_plan_train(s->engine.plan, s->engine.program[DT_TRAIN][canvas], &own, pass,
-                               s->engine.stage.n_passes);
-    status = end_feed(s, status);
-    dt_loader_release(s->sets.train, batch);
+        status = dt_plan_train(engine->plan, engine->program[DT_TRAIN][canvas], &own, pass,
+                               engine->stage.n_passes);
+    status = end_feed(engine, status);
+    dt_loader_release(sets->train, batch);
     DT_TRY(status);
     if (slowness > 1)
-        dt_clock_sleep((slowness - 1) * (work_s(s) - begin_s));
-    if (pass == s->engine.stage.n_passes - 1 && dt_fault_due(DT_FAULT_FLIP, scalars->step))
-        DT_TRY(flip_bit(s->engine.plan));
+        dt_clock_sleep((slowness - 1) * (work_s(engine) - begin_s));
+    if (pass == engine->stage.n_passes - 1 && dt_fault_due(DT_FAULT_FLIP, scalars->step))
+        DT_TRY(flip_bit(engine->plan));
     return DT_OK;
 }
 
-dt_status dt_session_eval_pass(struct dt_session *s, const struct dt_batch *batch)
+dt_status dt_engine_eval(struct dt_engine *engine, const struct dt_sets *sets,
+                         const struct dt_batch *batch)
 {
-    dt_status status = feed(s, DT_EVAL, batch);
+    dt_status status = feed(engine, sets, DT_EVAL, batch);
     if (status == DT_OK)
-        status = dt_plan_eval(s->engine.plan, s->engine.program[DT_EVAL][batch->canvas]);
-    return end_feed(s, status);
+        status = dt_plan_eval(engine->plan, engine->program[DT_EVAL][batch->canvas]);
+    return end_feed(engine, status);
 }

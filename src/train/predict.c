@@ -76,7 +76,8 @@ static dt_status list_images(struct dt_names *images, const struct dt_predict_op
 
 /* --- The answers --- */
 
-static dt_status name_classes(struct dt_session *s, const struct dt_predict_options *options)
+static dt_status name_classes(struct dt_evaluator *evaluator,
+                              const struct dt_predict_options *options)
 {
     enum { TOP = 5 };
     const int top = options->top > 0 ? options->top : TOP;
@@ -84,43 +85,53 @@ static dt_status name_classes(struct dt_session *s, const struct dt_predict_opti
     struct dt_eval_result result;
     if (options->output)
         DT_FAIL(DT_ERR_USAGE, "--output: %s finds no boxes that could be drawn",
-                s->engine.model->name);
-    DT_TRY(dt_predictions_create(&s->evaluator.predictions, s, &table));
-    return dt_session_evaluate(s, &result, NULL);
+                evaluator->engine->model->name);
+    DT_TRY(dt_predictions_create(&evaluator->predictions, evaluator, &table));
+    return dt_evaluator_run(evaluator, &result, NULL);
 }
 
-static dt_status predict(struct dt_session *s, const struct dt_predict_options *options)
+struct prediction {
+    struct dt_sets sets;
+    struct dt_engine engine;
+    struct dt_evaluator evaluator;
+};
+
+static dt_status predict(struct prediction *p, const struct dt_predict_options *options)
 {
-    struct dt_session_needs needs = {.eval = true, .judge = true};
+    const struct dt_engine_options engine = {.eval = true};
     uint64_t n_bad, unused;
-    DT_TRY(dt_predict_boxes_check(s->sets.images, options));
-    DT_TRY(dt_session_open_weights(s, &needs, options->weights));
-    DT_TRY(s->engine.model->detects ? dt_predict_boxes(s, options) : name_classes(s, options));
-    dt_loader_bad_positions(s->sets.val, &n_bad, &unused);
+    DT_TRY(dt_predict_boxes_check(p->sets.images, options));
+    DT_TRY(dt_engine_open_weights(&p->engine, &p->sets, &engine, options->weights));
+    DT_TRY(dt_evaluator_open(&p->evaluator, &p->engine, &p->sets, true));
+    DT_TRY(p->engine.model->detects ? dt_predict_boxes(&p->engine, &p->sets, options)
+                                    : name_classes(&p->evaluator, options));
+    dt_loader_bad_positions(p->sets.val, &n_bad, &unused);
     if (n_bad > 0)
         DT_FAIL(DT_ERR_DATA, "%u of %u images cannot be read", (unsigned)n_bad,
-                dt_dataset_size(s->sets.val_set));
+                dt_dataset_size(p->sets.val_set));
     return DT_OK;
 }
 
 dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
                      const struct dt_predict_options *options)
 {
-    struct dt_session s;
+    struct prediction p = {0};
     struct dt_names images = {0};
     struct dt_config own = *config;
     if (dt_comm_size(comm) > 1)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "dtrain predict runs on one rank: start it without mpirun");
-    dt_session_init(&s, comm, &own);
+    dt_sets_init(&p.sets, comm, &own);
+    dt_engine_init(&p.engine, comm, &own);
     dt_status status = list_images(&images, options);
     if (images.n < (size_t)own.eval.batch_size_per_rank)
         own.eval.batch_size_per_rank = images.n ? (int)images.n : 1;
     own.data.max_bad_fraction = 1;
-    s.sets.images = &images;
+    p.sets.images = &images;
     if (status == DT_OK)
-        status = predict(&s, options);
-    dt_predictions_destroy(s.evaluator.predictions);
-    dt_session_close(&s, status);
+        status = predict(&p, options);
+    dt_evaluator_close(&p.evaluator);
+    dt_engine_close(&p.engine, &p.sets);
+    dt_sets_close(&p.sets);
     dt_names_reset(&images);
     return status;
 }

@@ -87,26 +87,28 @@ dt_status dt_predict_boxes_check(const struct dt_names *images,
 
 /* --- Detections --- */
 
-static dt_status detect_batch(struct dt_session *s, struct dt_detections *detections)
+static dt_status detect_batch(struct dt_engine *engine, struct dt_sets *sets,
+                              struct dt_detections *detections)
 {
     const struct dt_batch *batch;
-    DT_TRY(dt_loader_next(s->sets.val, &batch));
+    DT_TRY(dt_loader_next(sets->val, &batch));
     if (!batch)
         DT_FAIL(DT_ERR_INTERNAL, "the images ended too early");
-    dt_status status = dt_session_eval_pass(s, batch);
+    dt_status status = dt_engine_eval(engine, sets, batch);
     if (status == DT_OK)
-        status = dt_detections_add(detections, s, batch);
-    dt_loader_release(s->sets.val, batch);
+        status = dt_detections_add(detections, engine, sets, batch);
+    dt_loader_release(sets->val, batch);
     return status;
 }
 
-static dt_status detect_all(struct dt_session *s, struct dt_detections *detections)
+static dt_status detect_all(struct dt_engine *engine, struct dt_sets *sets,
+                            struct dt_detections *detections)
 {
-    const size_t n = (size_t)dt_loader_batches(s->sets.val);
+    const size_t n = (size_t)dt_loader_batches(sets->val);
     const double start_s = dt_clock_s();
-    DT_TRY(dt_loader_start(s->sets.val, 0, 0));
+    DT_TRY(dt_loader_start(sets->val, 0, 0));
     for (size_t i = 1; i <= n; i++) {
-        DT_TRY(detect_batch(s, detections));
+        DT_TRY(detect_batch(engine, sets, detections));
         dt_log_progress_of("detecting", i, n, "batches", start_s);
     }
     dt_log_progress("");
@@ -119,12 +121,12 @@ struct shown {
     size_t n;
 };
 
-static dt_status choose_shown(struct shown **shown, const struct dt_session *s,
+static dt_status choose_shown(struct shown **shown, const struct dt_sets *sets,
                               const struct dt_detections *detections,
                               const struct dt_predict_options *options)
 {
     struct shown *made;
-    DT_TRY(DT_NEW(made, dt_dataset_size(s->sets.val_set)));
+    DT_TRY(DT_NEW(made, dt_dataset_size(sets->val_set)));
     for (size_t i = 0; i < detections->n; i++) {
         const struct dt_found *found = &detections->found[i];
         struct shown *image = &made[found->image];
@@ -138,25 +140,25 @@ static dt_status choose_shown(struct shown **shown, const struct dt_session *s,
     return DT_OK;
 }
 
-static void print_found(const struct dt_session *s, const char *file, const struct shown *shown)
+static void print_found(const struct dt_sets *sets, const char *file, const struct shown *shown)
 {
     char number[16];
     for (size_t i = 0; i < shown->n; i++) {
         const struct dt_found *f = &shown->found[i];
         printf("%s\t%s\t%.9g\t%.2f\t%.2f\t%.2f\t%.2f\n", file,
-               dt_dataset_label_text(s->sets.val_set, f->label, number), f->score, f->x, f->y,
+               dt_dataset_label_text(sets->val_set, f->label, number), f->score, f->x, f->y,
                f->x + f->w, f->y + f->h);
     }
 }
 
-static dt_status draw_found(const struct dt_session *s, uint32_t id, const char *file,
+static dt_status draw_found(const struct dt_sets *sets, uint32_t id, const char *file,
                             const struct shown *shown, const char *folder)
 {
     struct dt_drawing drawing;
     char path[DT_PATH_MAX];
     dt_status status = name_picture(path, folder, file);
     if (status == DT_OK)
-        status = dt_drawing_open(&drawing, s->sets.val_set, id, 0);
+        status = dt_drawing_open(&drawing, sets->val_set, id, 0);
     if (status == DT_ERR_DATA) { /* the loader has warned of it */
         dt_error_clear();
         return DT_OK;
@@ -168,16 +170,16 @@ static dt_status draw_found(const struct dt_session *s, uint32_t id, const char 
     return status;
 }
 
-static dt_status show_all(const struct dt_session *s, const struct shown *shown,
+static dt_status show_all(const struct dt_sets *sets, const struct shown *shown,
                           const struct dt_predict_options *options)
 {
-    const uint32_t n = dt_dataset_size(s->sets.val_set);
+    const uint32_t n = dt_dataset_size(sets->val_set);
     const double start_s = dt_clock_s();
     char file[NAME_BYTES];
     size_t n_shown = 0;
     for (uint32_t id = 0; id < n; id++) {
-        dt_dataset_name(s->sets.val_set, id, file, sizeof file);
-        print_found(s, file, &shown[id]);
+        dt_dataset_name(sets->val_set, id, file, sizeof file);
+        print_found(sets, file, &shown[id]);
         n_shown += shown[id].n;
     }
     dt_log(DT_LOG_INFO, "%zu detections in %u images with a score of %g or more (--min-score)",
@@ -185,24 +187,25 @@ static dt_status show_all(const struct dt_session *s, const struct shown *shown,
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the detections to standard output");
     for (uint32_t id = 0; id < n && options->output; id++) {
-        dt_dataset_name(s->sets.val_set, id, file, sizeof file);
-        DT_TRY(draw_found(s, id, file, &shown[id], options->output));
+        dt_dataset_name(sets->val_set, id, file, sizeof file);
+        DT_TRY(draw_found(sets, id, file, &shown[id], options->output));
         dt_log_progress_of("drawing", id + 1, n, "pictures", start_s);
     }
     dt_log_progress("");
     return DT_OK;
 }
 
-dt_status dt_predict_boxes(struct dt_session *s, const struct dt_predict_options *options)
+dt_status dt_predict_boxes(struct dt_engine *engine, struct dt_sets *sets,
+                           const struct dt_predict_options *options)
 {
     struct dt_detections detections = {0};
     struct shown *shown = NULL;
     dt_status status = DT_OK;
     if (options->output)
         DT_TRY(dt_file_make_folder(options->output));
-    DT_TRY_OUT(detect_all(s, &detections));
-    DT_TRY_OUT(choose_shown(&shown, s, &detections, options));
-    DT_TRY_OUT(show_all(s, shown, options));
+    DT_TRY_OUT(detect_all(engine, sets, &detections));
+    DT_TRY_OUT(choose_shown(&shown, sets, &detections, options));
+    DT_TRY_OUT(show_all(sets, shown, options));
 out:
     free(shown);
     dt_detections_reset(&detections);

@@ -5,7 +5,7 @@
 #ifndef DTRAIN_TRAIN_PREDICTIONS_H
 #define DTRAIN_TRAIN_PREDICTIONS_H
 
-#include "train/session.h"
+#include "train/evaluator.h"
 
 struct dt_predictions;
 struct dt_predictions_options {
@@ -13,9 +13,10 @@ struct dt_predictions_options {
     const char *path; /* its name in errors */
     int top;          /* number of most probable classes; 0 = CSV */
 };
-/* The session judges (judging.h) and is
+/* The evaluator judges (judging.h) and is
  * kept until dt_predictions_destroy. */
-dt_status dt_predictions_create(struct dt_predictions **predictions, const struct dt_session *s,
+dt_status dt_predictions_create(struct dt_predictions **predictions,
+                                const struct dt_evaluator *evaluator,
                                 const struct dt_predictions_options *options);
 void dt_predictions_destroy(struct dt_predictions *predictions); /* accepts NULL */
 /* Adds global batch `batch`, whose logits are in s->evaluator.judging. An image that could not be

@@ -23,26 +23,28 @@ static const char *const set_keys[] = {"data.train", "data.val"};
 /* --- Agreement of the ranks --- */
 
 /* Without the first word of the device, which says which one of the node it is. */
-static void describe_libraries(char *out, size_t bytes, const struct dt_session *s)
+static void describe_libraries(char *out, size_t bytes, const struct dt_engine *engine)
 {
     char device[192] = "", plane[64];
-    if (s->engine.device)
-        s->engine.backend->describe(s->engine.device, device, sizeof device);
+    if (engine->device)
+        engine->backend->describe(engine->device, device, sizeof device);
     const char *space = strchr(device, ' ');
-    dt_comm_describe_plane(s->engine.plane, plane, sizeof plane);
+    dt_comm_describe_plane(engine->plane, plane, sizeof plane);
     snprintf(out, bytes, "%s; %s", space ? space + 1 : device, plane);
 }
 
-static void identify(struct dt_preflight_identity *out, const struct dt_session *s)
+static void identify(struct dt_preflight_identity *out, const struct dt_engine *engine,
+                     const struct dt_sets *sets)
 {
-    const struct dt_dataset *const sets[] = {s->sets.train_set, s->sets.val_set};
-    *out = (struct dt_preflight_identity){.config_hash = XXH3_64bits(s->config, sizeof *s->config)};
+    const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
+    *out = (struct dt_preflight_identity){.config_hash =
+                                              XXH3_64bits(engine->config, sizeof *engine->config)};
     dt_host_name(out->host);
-    describe_libraries(out->libraries, sizeof out->libraries, s);
-    for (size_t i = 0; i < DT_COUNT(sets); i++)
-        if (sets[i]) {
-            out->fingerprint[i] = dt_dataset_fingerprint(sets[i]);
-            out->n_images[i] = dt_dataset_size(sets[i]);
+    describe_libraries(out->libraries, sizeof out->libraries, engine);
+    for (size_t i = 0; i < DT_COUNT(both); i++)
+        if (both[i]) {
+            out->fingerprint[i] = dt_dataset_fingerprint(both[i]);
+            out->n_images[i] = dt_dataset_size(both[i]);
         }
 }
 
@@ -87,18 +89,18 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
 
 /* Libraries that differ may keep weights, and gradients, in another order in memory, where no sum
  * makes sense. Overwrites the weights. */
-static dt_status compare_orders(const struct dt_session *s, const char *difference)
+static dt_status compare_orders(const struct dt_engine *engine, const char *difference)
 {
-    struct dt_plan *plan = s->engine.plan;
+    struct dt_plan *plan = engine->plan;
     uint64_t own = 0, *ranks = NULL;
-    dt_status status = DT_NEW(ranks, (size_t)s->ranks.n_ranks);
+    dt_status status = DT_NEW(ranks, (size_t)engine->ranks.n_ranks);
     if (status == DT_OK)
-        status = dt_plan_init_params(plan, s->config->train.seed);
-    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, status));
-    if (s->engine.backend == &dt_backend_cpu)
+        status = dt_plan_init_params(plan, engine->config->train.seed);
+    DT_TRY_OUT(dt_comm_agree(engine->ranks.comm, status));
+    if (engine->backend == &dt_backend_cpu)
         own = XXH3_64bits(plan->arena[DT_ARENA_PARAMS], plan->arena_bytes[DT_ARENA_PARAMS]);
-    DT_TRY_OUT(dt_comm_gather(s->ranks.comm, ranks, &own, sizeof own));
-    for (int r = 1; r < s->ranks.n_ranks && status == DT_OK; r++)
+    DT_TRY_OUT(dt_comm_gather(engine->ranks.comm, ranks, &own, sizeof own));
+    for (int r = 1; r < engine->ranks.n_ranks && status == DT_OK; r++)
         if (ranks[r] != ranks[0])
             status = DT_ERROR(DT_ERR_DISAGREE,
                               "%s: they keep weights in another order and cannot train together; "
@@ -112,32 +114,32 @@ out:
 
 /* Replaces the message by one that names the first file of another name or size, if that is what
  * differs. */
-static dt_status explain(struct dt_session *s, const struct dt_preflight_identity *ranks,
+static dt_status explain(struct dt_sets *sets, const struct dt_preflight_identity *ranks,
                          dt_status status)
 {
-    for (int r = 1; r < s->ranks.n_ranks; r++)
+    for (int r = 1; r < sets->ranks.n_ranks; r++)
         if (ranks[r].config_hash != ranks[0].config_hash)
             return status;
-    DT_TRY(dt_same_data_check_names(s));
+    DT_TRY(dt_same_data_check_names(sets));
     return status;
 }
 
-dt_status dt_preflight_agree(struct dt_session *s)
+dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets)
 {
     struct dt_preflight_identity own, *ranks = NULL;
     char warning[1200];
-    dt_status status = DT_NEW(ranks, (size_t)s->ranks.n_ranks);
-    DT_TRY(dt_comm_agree(s->ranks.comm, status));
-    identify(&own, s);
-    DT_TRY_OUT(dt_comm_gather(s->ranks.comm, ranks, &own, sizeof own));
-    status = dt_preflight_compare(ranks, s->ranks.n_ranks, warning, sizeof warning);
-    if (status == DT_OK && warning[0] && s->engine.plan && s->engine.plan->arena[DT_ARENA_GRADS])
-        status = compare_orders(s, warning);
+    dt_status status = DT_NEW(ranks, (size_t)engine->ranks.n_ranks);
+    DT_TRY(dt_comm_agree(engine->ranks.comm, status));
+    identify(&own, engine, sets);
+    DT_TRY_OUT(dt_comm_gather(engine->ranks.comm, ranks, &own, sizeof own));
+    status = dt_preflight_compare(ranks, engine->ranks.n_ranks, warning, sizeof warning);
+    if (status == DT_OK && warning[0] && engine->plan && engine->plan->arena[DT_ARENA_GRADS])
+        status = compare_orders(engine, warning);
     if (status != DT_OK)
         dt_error_set_origin(0); /* all ranks have the same text */
-    else if (warning[0] && s->ranks.rank == 0)
+    else if (warning[0] && engine->ranks.rank == 0)
         dt_log(DT_LOG_WARNING, "%s: speed and rounding may differ", warning);
-    status = status == DT_OK ? dt_same_data_check(s) : explain(s, ranks, status);
+    status = status == DT_OK ? dt_same_data_check(sets) : explain(sets, ranks, status);
 out:
     free(ranks);
     return status;
@@ -146,12 +148,13 @@ out:
 /* --- Trial runs --- */
 
 /* Distinct ids of a set, different on every rank (Floyd's sampling without replacement). */
-static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_session *s)
+static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_sets *sets)
 {
     int n = 0;
     struct dt_rng rng;
     /* No training reaches this epoch. */
-    dt_rng_init(&rng, s->config->train.seed, DT_RNG_SHUFFLE, UINT32_MAX, (uint32_t)s->ranks.rank);
+    dt_rng_init(&rng, sets->config->train.seed, DT_RNG_SHUFFLE, UINT32_MAX,
+                (uint32_t)sets->ranks.rank);
     for (uint32_t top = size > N_TRIED ? size - N_TRIED : 0; top < size; top++) {
         uint32_t id = dt_rng_below(&rng, top + 1);
         for (int i = 0; i < n; i++)
@@ -162,14 +165,14 @@ static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_
     return n;
 }
 
-static dt_status try_set(const struct dt_session *s, const struct dt_dataset *set, const char *key)
+static dt_status try_set(const struct dt_sets *sets, const struct dt_dataset *set, const char *key)
 {
     uint32_t ids[N_TRIED];
-    int n = choose_samples(ids, dt_dataset_size(set), s), n_bad = 0;
+    int n = choose_samples(ids, dt_dataset_size(set), sets), n_bad = 0;
     char name[512], problem[2048];
     for (int i = 0; i < n; i++) {
         dt_pulse_beat(&dt_pulse_main);
-        dt_status status = dt_dataset_try(set, ids[i], s->config->model.image_size);
+        dt_status status = dt_dataset_try(set, ids[i], sets->config->model.image_size);
         if (status == DT_ERR_DATA && n_bad++ == 0)
             snprintf(problem, sizeof problem, "%s: %s",
                      dt_dataset_name(set, ids[i], name, sizeof name), dt_error_text());
@@ -185,36 +188,35 @@ static dt_status try_set(const struct dt_session *s, const struct dt_dataset *se
     return DT_OK;
 }
 
-static dt_status try_sets(const struct dt_session *s)
+static dt_status try_sets(const struct dt_sets *sets)
 {
-    const struct dt_dataset *const sets[] = {s->sets.train_set, s->sets.val_set};
-    if (dt_config_is_synthetic(s->config))
+    const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
+    if (dt_config_is_synthetic(sets->config))
         return DT_OK;
-    for (size_t i = 0; i < DT_COUNT(sets); i++)
-        if (sets[i])
-            DT_TRY(try_set(s, sets[i], set_keys[i]));
+    for (size_t i = 0; i < DT_COUNT(both); i++)
+        if (both[i])
+            DT_TRY(try_set(sets, both[i], set_keys[i]));
     return DT_OK;
 }
 
-dt_status dt_preflight_try(struct dt_session *s)
+dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets)
 {
     dt_status verdict;
-    DT_TRY(dt_plan_test_reduce(s->engine.plan, &verdict));
-    DT_TRY(dt_comm_agree(s->ranks.comm, verdict));
-    return dt_comm_agree(s->ranks.comm, try_sets(s));
+    DT_TRY(dt_plan_test_reduce(engine->plan, &verdict));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, verdict));
+    return dt_comm_agree(engine->ranks.comm, try_sets(sets));
 }
 
 enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, without its tensors */ };
 
-dt_status dt_preflight_space(const struct dt_session *s, uint64_t bytes)
+dt_status dt_preflight_space(const struct dt_config *config, uint64_t bytes)
 {
-    const char *dir = s->config->output.dir;
+    const char *dir = config->output.dir;
     char checkpoints[DT_PATH_MAX];
     int64_t *steps;
     /* One more than are kept, as an old one is removed after a new one is written; capped. */
-    int keep = s->config->checkpoint.keep, n_there;
-    int n =
-        (keep < MOST_CHECKPOINTS ? keep : MOST_CHECKPOINTS) + 1 + s->config->checkpoint.keep_best;
+    int keep = config->checkpoint.keep, n_there;
+    int n = (keep < MOST_CHECKPOINTS ? keep : MOST_CHECKPOINTS) + 1 + config->checkpoint.keep_best;
     DT_TRY(dt_file_path(checkpoints, "%s/checkpoints", dir));
     DT_TRY(dt_checkpoint_list(&steps, &n_there, checkpoints));
     free(steps);

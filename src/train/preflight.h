@@ -3,7 +3,7 @@
 #define DTRAIN_TRAIN_PREFLIGHT_H
 
 #include "checkpoint/manifest.h"
-#include "train/session.h"
+#include "train/engine.h"
 
 /* Values that must be the same on all ranks. */
 struct dt_preflight_identity {
@@ -23,12 +23,12 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
  * unless those of a training keep weights in different orders. Then that several machines have the
  * same data (same_data.h). Overwrites the weights; call it when the data sets and the plan, if
  * there is one, are open. */
-dt_status dt_preflight_agree(struct dt_session *s);
+dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets);
 /* Sums a known vector over the ranks on the plan's plane: DT_ERR_DEVICE if the result is wrong.
  * Decodes a few samples of each data set on every rank: DT_ERR_DATA if a rank can decode none, a
  * warning if it cannot decode all. */
-dt_status dt_preflight_try(struct dt_session *s);
+dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets);
 /* Checks for space for keep + 1 checkpoints of `bytes`, minus the existing ones. Rank 0. */
-dt_status dt_preflight_space(const struct dt_session *s, uint64_t bytes);
+dt_status dt_preflight_space(const struct dt_config *config, uint64_t bytes);
 
 #endif

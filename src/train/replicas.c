@@ -19,11 +19,11 @@ struct digest {
     char where[2 * DT_HOST_MAX]; /* host, and the device if it has a name */
 };
 
-static void describe_place(const struct dt_session *s, char *out, size_t bytes)
+static void describe_place(const struct dt_engine *engine, char *out, size_t bytes)
 {
     char host[DT_HOST_MAX], device[DT_IDENTITY_MAX] = "";
     dt_host_name(host);
-    s->engine.backend->identity(s->engine.device, device);
+    engine->backend->identity(engine->device, device);
     snprintf(out, bytes, "%s%s%s", host, device[0] ? ", GPU " : "", device);
 }
 
@@ -58,9 +58,9 @@ static dt_status add_tensor(struct digest *digest, XXH3_state_t *state, struct d
 }
 
 /* Hashes logical values in fp32, so ranks may use different memory formats. */
-static dt_status make_digest(struct digest *digest, const struct dt_session *s)
+static dt_status make_digest(struct digest *digest, const struct dt_engine *engine)
 {
-    struct dt_plan *plan = s->engine.plan;
+    struct dt_plan *plan = engine->plan;
     XXH3_state_t *state = XXH3_createState();
     float *values = NULL;
     dt_status status = DT_OK;
@@ -72,7 +72,7 @@ static dt_status make_digest(struct digest *digest, const struct dt_session *s)
         if (plan->place[t].arena == DT_ARENA_PARAMS)
             DT_TRY_OUT(add_tensor(digest, state, plan, t, values));
     digest->hash = XXH3_64bits_digest(state);
-    describe_place(s, digest->where, sizeof digest->where);
+    describe_place(engine, digest->where, sizeof digest->where);
 out:
     free(values);
     XXH3_freeState(state);
@@ -148,18 +148,18 @@ static dt_status judge_equal(const struct digest *digests, int n, int64_t step,
             odd, others, step, good_or_none(last_good));
 }
 
-dt_status dt_replicas_compare(struct dt_session *s, int64_t step, const char *last_good)
+dt_status dt_replicas_compare(struct dt_engine *engine, int64_t step, const char *last_good)
 {
     struct digest own = {0}, *digests = NULL;
     dt_status status = DT_OK;
-    DT_TRY(dt_comm_agree(s->ranks.comm, make_digest(&own, s)));
-    DT_TRY(dt_comm_agree(s->ranks.comm, DT_NEW(digests, (size_t)s->ranks.n_ranks)));
-    DT_TRY_OUT(dt_comm_gather(s->ranks.comm, digests, &own, sizeof own));
-    if (s->ranks.rank == 0) /* only rank 0 knows `last_good` */
-        status = judge_finite(digests, s->ranks.n_ranks, step, last_good);
-    if (s->ranks.rank == 0 && status == DT_OK)
-        status = judge_equal(digests, s->ranks.n_ranks, step, last_good);
-    DT_TRY_OUT(dt_comm_agree(s->ranks.comm, status));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, make_digest(&own, engine)));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, DT_NEW(digests, (size_t)engine->ranks.n_ranks)));
+    DT_TRY_OUT(dt_comm_gather(engine->ranks.comm, digests, &own, sizeof own));
+    if (engine->ranks.rank == 0) /* only rank 0 knows `last_good` */
+        status = judge_finite(digests, engine->ranks.n_ranks, step, last_good);
+    if (engine->ranks.rank == 0 && status == DT_OK)
+        status = judge_equal(digests, engine->ranks.n_ranks, step, last_good);
+    DT_TRY_OUT(dt_comm_agree(engine->ranks.comm, status));
 out:
     free(digests);
     return status;

@@ -176,13 +176,13 @@ static const char *one_line(char *list)
 
 /* Whether the saved batch is that of its epoch in this run, or, where an epoch has just ended,
  * still that of the one before. */
-static bool is_own_batch(const struct dt_checkpoint *state, const struct dt_session *s)
+static bool is_own_batch(const struct dt_checkpoint *state, const struct dt_engine *engine)
 {
-    const int plain = dt_config_batch_size(s->config, s->ranks.n_ranks);
+    const int plain = dt_config_batch_size(engine->config, engine->ranks.n_ranks);
     int64_t last = state->epoch - (state->batch == 0);
     return state->global_batch_size ==
-               dt_config_stage(s->config, plain, state->epoch, NULL).batch ||
-           state->global_batch_size == dt_config_stage(s->config, plain, last, NULL).batch;
+               dt_config_stage(engine->config, plain, state->epoch, NULL).batch ||
+           state->global_batch_size == dt_config_stage(engine->config, plain, last, NULL).batch;
 }
 
 static bool has_batches(const struct dt_config *config)
@@ -195,74 +195,77 @@ static bool has_batches(const struct dt_config *config)
 
 /* Steps are counted over all epochs, so with stages of several batches those of the epochs that
  * have begun must be what they were. */
-static dt_status check_stages(const struct dt_resume *resume, const struct dt_session *s,
+static dt_status check_stages(const struct dt_resume *resume, const struct dt_engine *engine,
                               const struct dt_config *saved)
 {
     const struct dt_checkpoint *at = &resume->state;
     const int then = dt_config_batch_size(saved, at->n_ranks);
-    const int now = dt_config_batch_size(s->config, s->ranks.n_ranks);
-    const bool has_stages = has_batches(saved) || has_batches(s->config);
+    const int now = dt_config_batch_size(engine->config, engine->ranks.n_ranks);
+    const bool has_stages = has_batches(saved) || has_batches(engine->config);
     for (int64_t e = 0; has_stages && e < at->epoch + (at->batch > 0); e++)
         if (dt_config_stage(saved, then, e, NULL).batch !=
-            dt_config_stage(s->config, now, e, NULL).batch)
+            dt_config_stage(engine->config, now, e, NULL).batch)
             DT_FAIL(DT_ERR_CONFIG,
                     "cannot resume from %s: epoch %" PRId64 " of it had batches of %d images, but "
                     "train.stages and %s now say %d; change only epochs that have not begun, or "
                     "choose another --out",
                     resume->path, e + 1, dt_config_stage(saved, then, e, NULL).batch,
-                    dt_config_batch_key(s->config), dt_config_stage(s->config, now, e, NULL).batch);
+                    dt_config_batch_key(engine->config),
+                    dt_config_stage(engine->config, now, e, NULL).batch);
     return DT_OK;
 }
 
-static dt_status check_config(struct dt_resume *resume, struct dt_session *s)
+static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine)
 {
     struct dt_config saved;
     char refused[LIST_BYTES], inexact[LIST_BYTES];
     DT_TRY(dt_checkpoint_config(&saved, resume->path));
-    dt_config_compare(&saved, s->config, refused, inexact, LIST_BYTES);
-    if (!refused[0] && !is_own_batch(&resume->state, s))
+    dt_config_compare(&saved, engine->config, refused, inexact, LIST_BYTES);
+    if (!refused[0] && !is_own_batch(&resume->state, engine))
         snprintf(
             refused, LIST_BYTES,
             "    train.batch_size_per_rank: %d made a global batch of %d on %d rank(s), now %d "
             "on %d",
-            s->config->train.batch_size_per_rank, resume->state.global_batch_size,
-            resume->state.n_ranks, s->engine.stage.global_batch_size, s->ranks.n_ranks);
+            engine->config->train.batch_size_per_rank, resume->state.global_batch_size,
+            resume->state.n_ranks, engine->stage.global_batch_size, engine->ranks.n_ranks);
     if (refused[0] && !resume->may_differ)
         DT_FAIL(
             DT_ERR_CONFIG,
             "cannot resume from %s, which belongs to a different run:\n%s\n    use the old values, "
             "--allow-config-change, or another --out for a new run",
             resume->path, refused);
-    DT_TRY(check_stages(resume, s, &saved));
+    DT_TRY(check_stages(resume, engine, &saved));
     if (refused[0])
         dt_log(DT_LOG_WARNING, "continuing as a different run: %s", one_line(refused));
-    resume->new_optimizer = saved.optim.name != s->config->optim.name;
+    resume->new_optimizer = saved.optim.name != engine->config->optim.name;
     if (resume->new_optimizer)
         dt_log(DT_LOG_WARNING, "optim.name has changed: momentum and all other states of the "
                                "optimizer start at 0");
     if (inexact[0])
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", one_line(inexact));
     const struct dt_checkpoint *state = &resume->state;
-    if (saved.train.micro_batch_size == 0 && is_own_batch(state, s) && state->micro_batch_size > 0)
-        s->engine.saved_parts = state->global_batch_size / state->micro_batch_size;
+    if (saved.train.micro_batch_size == 0 && is_own_batch(state, engine) &&
+        state->micro_batch_size > 0)
+        engine->saved_parts = state->global_batch_size / state->micro_batch_size;
     return DT_OK;
 }
 
-static dt_status find_start(struct dt_resume *resume, struct dt_session *s, const char *rule,
+static dt_status find_start(struct dt_resume *resume, struct dt_engine *engine, const char *rule,
                             const char *dir)
 {
     DT_TRY(choose_checkpoint(resume, rule, dir));
-    return resume->found ? check_config(resume, s) : DT_OK;
+    return resume->found ? check_config(resume, engine) : DT_OK;
 }
 
-dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
+dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
                          const struct dt_train_options *options, const char *dir)
 {
     *resume = (struct dt_resume){.may_differ = options->allow_config_change};
-    DT_TRY(dt_comm_agree(s->ranks.comm,
-                         s->ranks.rank == 0 ? find_start(resume, s, options->resume, dir) : DT_OK));
-    DT_TRY(dt_comm_bcast(s->ranks.comm, &s->engine.saved_parts, sizeof s->engine.saved_parts, 0));
-    DT_TRY(dt_comm_bcast(s->ranks.comm, resume, sizeof *resume, 0));
-    dt_session_enter(s, resume->state.epoch);
+    DT_TRY(dt_comm_agree(engine->ranks.comm, engine->ranks.rank == 0
+                                                 ? find_start(resume, engine, options->resume, dir)
+                                                 : DT_OK));
+    DT_TRY(dt_comm_bcast(engine->ranks.comm, &engine->saved_parts, sizeof engine->saved_parts, 0));
+    DT_TRY(dt_comm_bcast(engine->ranks.comm, resume, sizeof *resume, 0));
+    dt_engine_enter(engine, resume->state.epoch);
     return DT_OK;
 }

@@ -3,7 +3,7 @@
 #define DTRAIN_TRAIN_RESUME_H
 
 #include "dtrain/train.h"
-#include "train/session.h"
+#include "train/engine.h"
 
 struct dt_resume {
     bool found, is_own; /* is_own: it is in this run's folder */
@@ -19,16 +19,16 @@ struct dt_resume {
  * if it is not good). If `dir` has checkpoints but none is good, all options but a path are
  * DT_ERR_NO_CHECKPOINT. If the path is in another folder, the newest checkpoint in `dir` is taken
  * if its run started from that one. DT_ERR_CONFIG if a change of the configuration makes it a
- * different run. Sets s->engine.saved_parts and enters its epoch. Call it before dt_session_open.
+ * different run. Sets engine->saved_parts and enters its epoch. Call it before dt_engine_choose.
  * Collective; all ranks get the same result. */
-dt_status dt_resume_find(struct dt_resume *resume, struct dt_session *s,
+dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
                          const struct dt_train_options *options, const char *dir);
 /* Sets weights, running statistics and momentum of all ranks. *state is the position of training:
  * that of the checkpoint, whose training data must be the same, or the beginning. Collective. */
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
-                         struct dt_session *s);
+                         struct dt_engine *engine, struct dt_sets *sets);
 /* Loads model.initial_checkpoint, if any, on rank 0 and describes it in s->engine.weights; into a
  * layout only checks that it fits. Local. */
-dt_status dt_resume_initial_weights(struct dt_session *s);
+dt_status dt_resume_initial_weights(struct dt_engine *engine);
 
 #endif

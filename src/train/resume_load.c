@@ -11,76 +11,77 @@
 
 enum { CLASSES_BYTES = 320 };
 
-static struct dt_checkpoint describe_start(const struct dt_session *s)
+static struct dt_checkpoint describe_start(const struct dt_engine *engine,
+                                           const struct dt_sets *sets)
 {
     struct dt_checkpoint state = {
-        .n_ranks = s->ranks.n_ranks,
-        .micro_batch_size = s->engine.stage.micro_batch_size,
-        .precision = (int)s->config->train.precision,
-        .num_classes = s->sets.num_classes,
-        .image_size = s->config->model.image_size,
-        .global_batch_size = s->engine.stage.global_batch_size,
-        .seed = s->config->train.seed,
-        .fingerprint = dt_dataset_fingerprint(s->sets.train_set),
-        .n_train_images = dt_dataset_size(s->sets.train_set),
+        .n_ranks = engine->ranks.n_ranks,
+        .micro_batch_size = engine->stage.micro_batch_size,
+        .precision = (int)engine->config->train.precision,
+        .num_classes = sets->num_classes,
+        .image_size = engine->config->model.image_size,
+        .global_batch_size = engine->stage.global_batch_size,
+        .seed = engine->config->train.seed,
+        .fingerprint = dt_dataset_fingerprint(sets->train_set),
+        .n_train_images = dt_dataset_size(sets->train_set),
     };
-    snprintf(state.model, sizeof state.model, "%s", s->engine.model->name);
-    dt_best_init(&state, s->config);
+    snprintf(state.model, sizeof state.model, "%s", engine->model->name);
+    dt_best_init(&state, engine->config);
     return state;
 }
 
-dt_status dt_resume_initial_weights(struct dt_session *s)
+dt_status dt_resume_initial_weights(struct dt_engine *engine)
 {
     char path[DT_PATH_MAX];
-    if (s->ranks.rank != 0 || s->config->model.initial_checkpoint[0] == '\0')
+    if (engine->ranks.rank != 0 || engine->config->model.initial_checkpoint[0] == '\0')
         return DT_OK;
-    DT_TRY(dt_weights_find(path, s->config->model.initial_checkpoint));
-    return dt_weights_load(s->engine.plan, path, s->engine.model->head, true, s->engine.weights);
+    DT_TRY(dt_weights_find(path, engine->config->model.initial_checkpoint));
+    return dt_weights_load(engine->plan, path, engine->model->head, true, engine->weights);
 }
 
-static dt_status load_state(struct dt_session *s, const struct dt_resume *resume)
+static dt_status load_state(struct dt_engine *engine, const struct dt_resume *resume)
 {
-    if (s->ranks.rank != 0)
+    if (engine->ranks.rank != 0)
         return DT_OK;
     if (!resume->found || resume->new_optimizer)
-        DT_TRY(dt_plan_init_params(s->engine.plan, s->config->train.seed));
+        DT_TRY(dt_plan_init_params(engine->plan, engine->config->train.seed));
     if (resume->found)
-        return dt_checkpoint_load(s->engine.plan, resume->path, !resume->new_optimizer);
-    DT_TRY(dt_resume_initial_weights(s));
-    return dt_plan_start_ema(s->engine.plan);
+        return dt_checkpoint_load(engine->plan, resume->path, !resume->new_optimizer);
+    DT_TRY(dt_resume_initial_weights(engine));
+    return dt_plan_start_ema(engine->plan);
 }
 
-static void log_changes(const struct dt_checkpoint *saved, const struct dt_session *s)
+static void log_changes(const struct dt_checkpoint *saved, const struct dt_engine *engine)
 {
     char passes[128] = "the same micro-batches";
-    if ((int64_t)saved->micro_batch_size * s->engine.stage.global_batch_size !=
-        (int64_t)s->engine.stage.micro_batch_size * saved->global_batch_size)
+    if ((int64_t)saved->micro_batch_size * engine->stage.global_batch_size !=
+        (int64_t)engine->stage.micro_batch_size * saved->global_batch_size)
         snprintf(
             passes, sizeof passes,
             "micro-batches of %d images instead of %d, which changes the batch norm statistics",
-            s->engine.stage.micro_batch_size, saved->micro_batch_size);
-    if (saved->n_ranks != s->ranks.n_ranks)
+            engine->stage.micro_batch_size, saved->micro_batch_size);
+    if (saved->n_ranks != engine->ranks.n_ranks)
         dt_log(DT_LOG_INFO,
                "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results agree "
                "up to rounding but are not bit-identical",
-               saved->n_ranks, s->ranks.n_ranks, passes);
-    if (saved->precision >= 0 && saved->precision != (int)s->config->train.precision)
+               saved->n_ranks, engine->ranks.n_ranks, passes);
+    if (saved->precision >= 0 && saved->precision != (int)engine->config->train.precision)
         dt_log(DT_LOG_INFO, "resuming a run of train.precision %s with %s",
                dt_precision_name((enum dt_precision)saved->precision),
-               dt_precision_name(s->config->train.precision));
+               dt_precision_name(engine->config->train.precision));
 }
 
 /* Why a resumed run goes another way than one that was never stopped; NULL if it does not. */
-static const char *find_loss(const struct dt_session *s)
+static const char *find_loss(const struct dt_engine *engine)
 {
-    const struct dt_config *config = s->config;
+    const struct dt_config *config = engine->config;
     const bool has_state = config->optim.name != DT_OPTIM_SGD || config->optim.momentum > 0;
     if (config->comm.mode == DT_MODE_ASYNC)
         return "comm.mode async is never the same twice";
-    if (s->ranks.sync_every > 1 && has_state && !config->train.average_states)
+    if (engine->ranks.sync_every > 1 && has_state && !config->train.average_states)
         return "all ranks go on with the optimizer's states of rank 0, see train.average_states";
-    if (config->comm.grad_dtype == DT_GRAD_FP16 && s->ranks.n_ranks > 1 &&
-        s->engine.plane == DT_PLANE_MPI)
+    if (config->comm.grad_dtype == DT_GRAD_FP16 && engine->ranks.n_ranks > 1 &&
+        engine->plane == DT_PLANE_MPI)
         return "what comm.grad_dtype fp16 has kept of earlier roundings is not saved";
     return NULL;
 }
@@ -88,13 +89,13 @@ static const char *find_loss(const struct dt_session *s)
 /* With other data or another global batch, skips the images of the epoch that are done as nearly as
  * possible. */
 static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
-                          const struct dt_session *s)
+                          const struct dt_engine *engine)
 {
-    if (saved->global_batch_size == s->engine.stage.global_batch_size &&
+    if (saved->global_batch_size == engine->stage.global_batch_size &&
         saved->n_train_images == state->n_train_images)
         return;
-    state->batch = saved->batch * saved->global_batch_size / s->engine.stage.global_batch_size;
-    if (state->batch < s->engine.stage.steps_per_epoch)
+    state->batch = saved->batch * saved->global_batch_size / engine->stage.global_batch_size;
+    if (state->batch < engine->stage.steps_per_epoch)
         return;
     state->batch = 0;
     state->epoch++;
@@ -102,7 +103,7 @@ static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoin
 
 /* Weights and momentum are fp32 in a checkpoint, so any precision can continue from it. */
 static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
-                  const struct dt_session *s)
+                  const struct dt_engine *engine)
 {
     state->step = saved->step;
     state->epoch = saved->epoch;
@@ -114,24 +115,24 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     state->eval_due = saved->eval_due;
     state->loss_scale = saved->loss_scale;
     memcpy(state->origin, saved->origin, sizeof state->origin);
-    move_in_epoch(state, saved, s);
-    if (find_loss(s))
-        dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", find_loss(s));
-    log_changes(saved, s);
+    move_in_epoch(state, saved, engine);
+    if (find_loss(engine))
+        dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", find_loss(engine));
+    log_changes(saved, engine);
 }
 
 /* A fixed scale comes from the configuration, not from the checkpoint. */
-static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_session *s)
+static dt_status load_loss_scale(struct dt_checkpoint *state, const struct dt_engine *engine)
 {
     const struct dt_loss_scale saved = state->loss_scale;
-    bool dynamic = s->config->train.loss_scale == 0;
+    bool dynamic = engine->config->train.loss_scale == 0;
     state->loss_scale = (struct dt_loss_scale){0};
-    DT_TRY(s->engine.backend->set_updates(s->engine.device, state->n_updates));
-    if (!dt_session_scales_loss(s))
+    DT_TRY(engine->backend->set_updates(engine->device, state->n_updates));
+    if (!dt_engine_scales_loss(engine))
         return DT_OK;
     if (saved.scale > 0 && dynamic)
-        DT_TRY(s->engine.backend->set_loss_scale(s->engine.device, &saved));
-    return s->engine.backend->get_loss_scale(s->engine.device, &state->loss_scale);
+        DT_TRY(engine->backend->set_loss_scale(engine->device, &saved));
+    return engine->backend->get_loss_scale(engine->device, &state->loss_scale);
 }
 
 /* "cat,dog" from a text with a newline after each name. */
@@ -145,37 +146,37 @@ static const char *list_classes(char out[CLASSES_BYTES], const char *classes)
 }
 
 /* The same classes in another order would be learnt anew, silently. */
-static dt_status match_classes(const struct dt_session *s, const char *path)
+static dt_status match_classes(const struct dt_sets *sets, const char *path)
 {
     char old[CLASSES_BYTES], now[CLASSES_BYTES], *saved;
     DT_TRY(dt_checkpoint_classes(&saved, path));
     dt_status status = DT_OK;
-    if (saved && s->sets.classes_text && strcmp(saved, s->sets.classes_text) != 0)
+    if (saved && sets->classes_text && strcmp(saved, sets->classes_text) != 0)
         status = DT_ERROR(DT_ERR_CONFIG,
                           "cannot resume from %s, which was trained for other classes: %s then, "
                           "%s now; use the old data or data.class_map, or another --out",
-                          path, list_classes(old, saved), list_classes(now, s->sets.classes_text));
+                          path, list_classes(old, saved), list_classes(now, sets->classes_text));
     free(saved);
     return status;
 }
 
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
-                         struct dt_session *s)
+                         struct dt_engine *engine, struct dt_sets *sets)
 {
-    *state = describe_start(s);
+    *state = describe_start(engine, sets);
     if (resume->found) {
-        DT_TRY(dt_comm_agree(s->ranks.comm,
-                             s->ranks.rank == 0 ? match_classes(s, resume->path) : DT_OK));
+        DT_TRY(dt_comm_agree(engine->ranks.comm,
+                             engine->ranks.rank == 0 ? match_classes(sets, resume->path) : DT_OK));
         if (!resume->may_differ)
-            DT_TRY(dt_comm_agree(s->ranks.comm,
+            DT_TRY(dt_comm_agree(engine->ranks.comm,
                                  dt_checkpoint_match(&resume->state, state, resume->path)));
-        adopt(state, &resume->state, s);
+        adopt(state, &resume->state, engine);
         if (resume->new_optimizer)
             state->n_updates = 0;
     }
     if (state->plateau.factor > 0)
-        s->engine.schedule.plateau = state->plateau.factor;
-    DT_TRY(dt_comm_agree(s->ranks.comm, load_loss_scale(state, s)));
-    DT_TRY(dt_comm_agree(s->ranks.comm, load_state(s, resume)));
-    return dt_plan_broadcast(s->engine.plan);
+        engine->schedule.plateau = state->plateau.factor;
+    DT_TRY(dt_comm_agree(engine->ranks.comm, load_loss_scale(state, engine)));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, load_state(engine, resume)));
+    return dt_plan_broadcast(engine->plan);
 }

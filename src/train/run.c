@@ -26,11 +26,10 @@
 /* The key to raise in order to continue; NULL if the run is not complete. */
 static const char *find_end(const struct run *r)
 {
-    const struct dt_session *s = &r->session;
-    const char *key = dt_best_ends(&r->at, s->config);
-    if (key || r->at.step < s->engine.last_step)
+    const char *key = dt_best_ends(&r->at, r->engine.config);
+    if (key || r->at.step < r->engine.last_step)
         return key;
-    return s->engine.last_step < s->engine.schedule.total_steps ? "train.max_steps"
+    return r->engine.last_step < r->engine.schedule.total_steps ? "train.max_steps"
                                                                 : "train.epochs";
 }
 
@@ -44,45 +43,46 @@ bool dt_run_is_complete(const struct run *r)
 /* Takes the lock and opens the console for progress lines. */
 static dt_status prepare_output(struct run *r)
 {
-    struct dt_session *s = &r->session;
-    struct dt_report_options console = {.config = s->config};
-    if (s->ranks.rank != 0)
+    struct dt_report_options console = {.config = r->engine.config};
+    if (r->engine.ranks.rank != 0)
         return DT_OK;
-    DT_TRY(dt_run_folder_open(&r->folder, s->config->output.dir));
+    DT_TRY(dt_run_folder_open(&r->folder, r->engine.config->output.dir));
     dt_checkpoint_clean(r->save_policy.dir);
     DT_TRY(dt_checkpoint_check_dir(r->save_policy.dir));
-    DT_TRY(dt_config_print(&r->config_json, s->config));
-    return dt_report_open(&s->report, &console);
+    DT_TRY(dt_config_print(&r->config_json, r->engine.config));
+    return dt_report_open(&r->engine.report, &console);
 }
 
 /* A random id, so that beats of an earlier start, which may have ended before it got an incarnation
  * in RUN, raise no alarm. */
-static dt_status share_start_id(struct dt_session *s, int64_t *id)
+static dt_status share_start_id(const struct dt_ranks *ranks, int64_t *id)
 {
     uint64_t random = 0;
     dt_status status = DT_OK;
-    if (s->ranks.rank == 0 && getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
+    if (ranks->rank == 0 && getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random)
         status =
             DT_ERROR(DT_ERR_IO, "cannot get random numbers for the watchdog: %s", strerror(errno));
-    DT_TRY(dt_comm_agree(s->ranks.comm, status));
+    DT_TRY(dt_comm_agree(ranks->comm, status));
     *id = (int64_t)(random & INT64_MAX);
-    return dt_comm_bcast(s->ranks.comm, id, sizeof *id, 0);
+    return dt_comm_bcast(ranks->comm, id, sizeof *id, 0);
 }
 
 /* A beat of rank 0, which shows the others that they see the same folder. */
-static dt_status write_first_beat(const struct dt_session *s, int64_t start_id)
+static dt_status write_first_beat(const struct dt_ranks *ranks, const struct dt_config *config,
+                                  int64_t start_id)
 {
     char path[DT_PATH_MAX];
     struct dt_heartbeat beat = {.start_id = start_id};
-    DT_TRY(dt_heartbeat_path(path, s->config->output.dir));
-    return s->ranks.rank == 0 ? dt_heartbeat_write(path, &beat) : DT_OK;
+    DT_TRY(dt_heartbeat_path(path, config->output.dir));
+    return ranks->rank == 0 ? dt_heartbeat_write(path, &beat) : DT_OK;
 }
 
-static dt_status check_shared(struct dt_session *s, int64_t start_id)
+static dt_status check_shared(const struct dt_ranks *ranks, const struct dt_config *config,
+                              int64_t start_id)
 {
-    DT_TRY(dt_comm_agree(s->ranks.comm, write_first_beat(s, start_id)));
-    dt_status status = dt_heartbeat_find_first(s->config->output.dir, start_id, s->ranks.comm);
-    status = dt_comm_agree(s->ranks.comm, status);
+    DT_TRY(dt_comm_agree(ranks->comm, write_first_beat(ranks, config, start_id)));
+    dt_status status = dt_heartbeat_find_first(config->output.dir, start_id, ranks->comm);
+    status = dt_comm_agree(ranks->comm, status);
     if (status != DT_OK)
         dt_error_set_origin(0); /* the text names the rank */
     return status;
@@ -94,20 +94,19 @@ static const char *shared_dir(const struct dt_config *config)
     return config->output.shared ? config->output.dir : NULL;
 }
 
-static dt_status start_watchdog(struct dt_session *s)
+static dt_status start_watchdog(const struct dt_ranks *ranks, const struct dt_config *config)
 {
-    const struct dt_config *config = s->config;
     struct dt_watchdog_options options = {
         .dir = shared_dir(config),
-        .comm = s->ranks.comm,
-        .rank = s->ranks.rank,
-        .n_ranks = s->ranks.n_ranks,
+        .comm = ranks->comm,
+        .rank = ranks->rank,
+        .n_ranks = ranks->n_ranks,
         .limits = config->watchdog,
     };
-    DT_TRY(share_start_id(s, &options.start_id));
+    DT_TRY(share_start_id(ranks, &options.start_id));
     if (options.dir)
-        DT_TRY(check_shared(s, options.start_id));
-    DT_TRY(dt_comm_agree(s->ranks.comm, dt_watchdog_start(&options)));
+        DT_TRY(check_shared(ranks, config, options.start_id));
+    DT_TRY(dt_comm_agree(ranks->comm, dt_watchdog_start(&options)));
     /* The first step may take as long as the start. */
     dt_watchdog_set_step(config->watchdog.init_timeout_s / 10);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
@@ -117,38 +116,38 @@ static dt_status start_watchdog(struct dt_session *s)
 
 static dt_status open_output(struct run *r, bool resumed)
 {
-    struct dt_session *s = &r->session;
-    const char *dir = s->config->output.dir;
+    const char *dir = r->engine.config->output.dir;
     char path[DT_PATH_MAX];
-    struct dt_report_options report = {.config = s->config,
+    struct dt_report_options report = {.config = r->engine.config,
                                        .dir = dir,
                                        .append = resumed,
                                        .from_step = resumed ? r->at.step + !r->at.eval_due : 0};
-    if (s->ranks.rank != 0)
+    if (r->engine.ranks.rank != 0)
         return DT_OK;
-    DT_TRY(dt_save_policy_open(&r->save_policy, &r->folder, r->config_json));
+    DT_TRY(dt_save_policy_open(&r->save_policy, &r->folder, r->config_json, r->sets.classes_text));
     DT_TRY(dt_run_folder_begin(&r->folder, !resumed));
     r->save_policy.target.incarnation = r->folder.incarnation;
     DT_TRY(dt_file_path(path, "%s/config.json", dir));
     DT_TRY(dt_file_save(path, r->config_json, strlen(r->config_json)));
     DT_TRY(dt_file_path(path, "%s/classes.txt", dir));
-    if (s->sets.classes_text)
-        DT_TRY(dt_file_save(path, s->sets.classes_text, strlen(s->sets.classes_text)));
-    dt_report_close(s->report);
-    s->report = NULL;
-    return dt_report_open(&s->report, &report);
+    if (r->sets.classes_text)
+        DT_TRY(dt_file_save(path, r->sets.classes_text, strlen(r->sets.classes_text)));
+    dt_report_close(r->engine.report);
+    r->engine.report = NULL;
+    return dt_report_open(&r->engine.report, &report);
 }
 
-static void open_log(const struct dt_session *s)
+static void open_log(const struct dt_engine *engine)
 {
     char host[DT_HOST_MAX], device[256];
-    if (!s->config->output.rank_logs || (s->ranks.rank != 0 && !shared_dir(s->config)))
+    if (!engine->config->output.rank_logs ||
+        (engine->ranks.rank != 0 && !shared_dir(engine->config)))
         return;
     dt_host_name(host);
-    s->engine.backend->describe(s->engine.device, device, sizeof device);
-    dt_log_open(s->config->output.dir);
-    dt_log(DT_LOG_DEBUG, "rank %d of %d, process %d on %s, %s, %d CPUs", s->ranks.rank,
-           s->ranks.n_ranks, (int)getpid(), host, device, dt_session_cpus(s));
+    engine->backend->describe(engine->device, device, sizeof device);
+    dt_log_open(engine->config->output.dir);
+    dt_log(DT_LOG_DEBUG, "rank %d of %d, process %d on %s, %s, %d CPUs", engine->ranks.rank,
+           engine->ranks.n_ranks, (int)getpid(), host, device, dt_comm_cpus(engine->ranks.comm));
 }
 
 /* The folder of the best checkpoint; "" if there is none. */
@@ -165,7 +164,7 @@ static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
 static dt_status link_model(const char *to, const char *name, char *path, const struct run *r)
 {
     char from[DT_PATH_MAX];
-    bool best = r->session.config->train.restore_best && best_path(path, r)[0];
+    bool best = r->engine.config->train.restore_best && best_path(path, r)[0];
     if (!best)
         DT_TRY(dt_checkpoint_path(path, r->save_policy.dir, r->at.step));
     DT_TRY(dt_file_path(from, "%s/%s", path, name));
@@ -177,7 +176,7 @@ static dt_status link_model(const char *to, const char *name, char *path, const 
 static void publish_one(const struct run *r, const char *name, char to[DT_PATH_MAX])
 {
     char folder[DT_PATH_MAX] = "";
-    dt_status status = dt_file_path(to, "%s/%s", r->session.config->output.dir, name);
+    dt_status status = dt_file_path(to, "%s/%s", r->engine.config->output.dir, name);
     if (status == DT_OK)
         status = link_model(to, name, folder, r);
     if (status == DT_OK)
@@ -191,8 +190,8 @@ static void publish_one(const struct run *r, const char *name, char to[DT_PATH_M
 static void publish_model(const struct run *r, char to[DT_PATH_MAX])
 {
     const char *const names[] = {"ema.safetensors", "model.safetensors"};
-    const bool judges_ema = dt_session_judges_ema(&r->session);
-    for (int i = !dt_plan_has_ema(r->session.engine.plan); i < 2; i++)
+    const bool judges_ema = dt_engine_uses_ema(&r->engine);
+    for (int i = !dt_plan_has_ema(r->engine.plan); i < 2; i++)
         publish_one(r, names[judges_ema ? 1 - i : i], to);
 }
 
@@ -224,79 +223,92 @@ static void log_resumed(const struct run *r, const struct dt_resume *resume)
 
 static void print_start(const struct run *r, const struct dt_resume *resume)
 {
-    const struct dt_session *s = &r->session;
     char from[DT_PATH_MAX + 8] = "from scratch";
     if (resume->found)
         snprintf(from, sizeof from, "from %s", resume->path);
-    else if (s->engine.weights[0])
+    else if (r->engine.weights[0])
         snprintf(from, sizeof from, "from these weights");
     struct dt_summary summary = {
-        .run_dir = s->config->output.dir,
+        .engine = &r->engine,
+        .sets = &r->sets,
+        .run_dir = r->engine.config->output.dir,
         .start = from,
-        .n_parameters = dt_session_parameters(s),
+        .n_parameters = dt_engine_parameters(&r->engine),
         .checkpoint_bytes = dt_writer_bytes(r->save_policy.writer),
         .seconds = dt_clock_s() - r->begin_s,
         .end = isfinite(r->stop.end_s) ? r->stop.end_reason : "",
     };
     log_resumed(r, resume);
-    dt_summary_print(s, &summary);
+    dt_summary_print(&summary);
 }
 
 /* --- Together --- */
 
-static dt_status open_session(struct run *r, struct dt_resume *resume,
-                              const struct dt_train_options *options)
+static dt_status open_engine(struct run *r, const char *cache_dir)
 {
-    struct dt_session *s = &r->session;
-    struct dt_session_needs needs = {.train = true,
-                                     .eval = dt_config_has_validation(s->config),
-                                     .cache_dir = shared_dir(s->config)};
-    DT_TRY(dt_comm_agree(s->ranks.comm, dt_save_policy_init(&r->save_policy, s)));
-    DT_TRY(dt_comm_agree(s->ranks.comm, prepare_output(r)));
-    DT_TRY(start_watchdog(s));
-    DT_TRY(dt_resume_find(resume, s, options, r->save_policy.dir));
-    DT_TRY(dt_session_open(s, &needs));
-    return dt_preflight_agree(s);
+    const bool validates = dt_config_has_validation(r->engine.config);
+    const struct dt_engine_options engine = {.train = true, .eval = validates};
+    const struct dt_sets_options data = {
+        .train = true, .val = validates, .cache_dir = cache_dir, .report = r->engine.report};
+    DT_TRY(dt_engine_choose(&r->engine, &engine));
+    DT_TRY(dt_sets_open(&r->sets, &data));
+    DT_TRY(dt_engine_open(&r->engine, &r->sets));
+    if (validates)
+        DT_TRY(dt_evaluator_open(&r->evaluator, &r->engine, &r->sets, false));
+    return dt_preflight_agree(&r->engine, &r->sets);
+}
+
+/* Opens everything in which the run takes place. */
+static dt_status open_run(struct run *r, struct dt_resume *resume,
+                          const struct dt_train_options *options)
+{
+    const struct dt_config *config = r->engine.config;
+    struct dt_comm *comm = r->engine.ranks.comm;
+    DT_TRY(dt_comm_agree(comm, dt_save_policy_init(&r->save_policy, &r->engine)));
+    DT_TRY(dt_comm_agree(comm, prepare_output(r)));
+    DT_TRY(start_watchdog(&r->engine.ranks, config));
+    DT_TRY(dt_resume_find(resume, &r->engine, options, r->save_policy.dir));
+    return open_engine(r, shared_dir(config));
 }
 
 dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
 {
-    struct dt_session *s = &r->session;
     struct dt_resume resume;
     char model[DT_PATH_MAX];
-    bool validated = dt_config_has_validation(s->config);
-    DT_TRY(dt_timeline_init(&r->timeline, s->ranks.comm, options->trace));
-    DT_TRY(dt_file_path(r->timeline.path, "%s/trace.json.gz", s->config->output.dir));
-    DT_TRY(open_session(r, &resume, options));
-    DT_TRY(dt_preflight_try(s)); /* before the weights: it uses the gradient buffers */
-    DT_TRY(dt_resume_load(&r->at, &resume, s));
+    bool validated = dt_config_has_validation(r->engine.config);
+    DT_TRY(dt_timeline_init(&r->timeline, r->engine.ranks.comm, options->trace));
+    DT_TRY(dt_file_path(r->timeline.path, "%s/trace.json.gz", r->engine.config->output.dir));
+    DT_TRY(open_run(r, &resume, options));
+    DT_TRY(dt_preflight_try(&r->engine,
+                            &r->sets)); /* before the weights: it uses the gradient buffers */
+    DT_TRY(dt_resume_load(&r->at, &resume, &r->engine, &r->sets));
     r->at.eval_due = r->at.eval_due && validated;
     r->begin_step = r->at.step;
     r->was_complete = resume.found && dt_run_is_complete(r) && !r->at.eval_due;
     if (r->was_complete) {
-        if (s->ranks.rank == 0)
+        if (r->engine.ranks.rank == 0)
             publish_model(r, model); /* the previous start may have been killed before it */
         log_finished(r);
         return DT_OK;
     }
-    DT_TRY(dt_timeline_check(&r->timeline, r->at.step, s->engine.last_step));
-    DT_TRY(dt_replicas_compare(s, r->at.step, resume.path)); /* all have rank 0's state */
-    DT_TRY(dt_comm_agree(s->ranks.comm, open_output(r, resume.found)));
-    open_log(s);
+    DT_TRY(dt_timeline_check(&r->timeline, r->at.step, r->engine.last_step));
+    DT_TRY(dt_replicas_compare(&r->engine, r->at.step, resume.path)); /* all have rank 0's state */
+    DT_TRY(dt_comm_agree(r->engine.ranks.comm, open_output(r, resume.found)));
+    open_log(&r->engine);
     memcpy(r->save_policy.last, resume.path, sizeof r->save_policy.last);
     r->save_policy.begun_step = resume.is_own ? r->at.step : -1;
     r->save_policy.target.resumed_step = resume.found ? r->at.step : -1;
     dt_stop_init(&r->stop, options->max_time_s, r->begin_s, r->at.step);
     r->stop.folder = &r->folder;
-    r->stop.must_look = !s->config->output.shared;
-    dt_metrics_init(&r->metrics, s, r->at.step);
-    dt_stragglers_init(&r->stragglers, s->ranks.comm, s->report, !dt_session_has_times(s),
-                       r->at.step);
-    if (s->ranks.rank == 0)
+    r->stop.must_look = !r->engine.config->output.shared;
+    dt_metrics_init(&r->metrics, &r->engine, r->at.step);
+    dt_stragglers_init(&r->stragglers, r->engine.ranks.comm, r->engine.report,
+                       !dt_engine_has_times(&r->engine), r->at.step);
+    if (r->engine.ranks.rank == 0)
         print_start(r, &resume);
-    DT_TRY(dt_session_announce(s, r->config_json, r->at.step));
-    if (s->ranks.rank == 0 && !resume.found)
-        dt_samples_report(s);
+    DT_TRY(dt_announce_start(&r->engine, &r->sets, r->config_json, r->at.step));
+    if (r->engine.ranks.rank == 0 && !resume.found)
+        dt_samples_report(&r->engine, &r->sets);
     return DT_OK;
 }
 
@@ -304,13 +316,12 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
 
 static dt_status report_bad_images(struct run *r)
 {
-    struct dt_session *s = &r->session;
     uint64_t now[2] = {0}, before[2] = {0};
-    dt_loader_bad_positions(s->sets.train, &now[0], &before[0]);
-    if (s->sets.val)
-        dt_loader_bad_positions(s->sets.val, &now[1], &before[1]);
+    dt_loader_bad_positions(r->sets.train, &now[0], &before[0]);
+    if (r->sets.val)
+        dt_loader_bad_positions(r->sets.val, &now[1], &before[1]);
     int64_t sums[] = {(int64_t)now[0], (int64_t)before[0], (int64_t)now[1]};
-    DT_TRY(dt_comm_sum_i64(s->ranks.comm, sums, 3));
+    DT_TRY(dt_comm_sum_i64(r->engine.ranks.comm, sums, 3));
     int64_t n_bad = (sums[0] > sums[1] ? sums[0] : sums[1]) + sums[2];
     if (n_bad > 0)
         dt_log(DT_LOG_WARNING, "%" PRId64 " unreadable image(s) were replaced", n_bad);
@@ -319,14 +330,13 @@ static dt_status report_bad_images(struct run *r)
 
 static void report_end(struct run *r, dt_status status)
 {
-    const struct dt_session *s = &r->session;
     char why[192] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
     double seconds = dt_clock_s() - r->begin_s;
-    double n_images = dt_schedule_images(&s->engine.schedule, r->begin_step, r->at.step);
+    double n_images = dt_schedule_images(&r->engine.schedule, r->begin_step, r->at.step);
     const struct dt_best *best = &r->at.best;
     if (status == DT_OK)
-        dt_best_explain(why, sizeof why, &r->at, s->config, find_end(r));
-    if (status == DT_OK && s->ranks.rank == 0)
+        dt_best_explain(why, sizeof why, &r->at, r->engine.config, find_end(r));
+    if (status == DT_OK && r->engine.ranks.rank == 0)
         publish_model(r, model);
     const char *reason = status == DT_STOPPED ? r->stop_reason : why;
     struct dt_field fields[12] = {
@@ -349,7 +359,7 @@ static void report_end(struct run *r, dt_status status)
         fields[n_fields++] = of_best[i];
     if (r->top1 >= 0)
         fields[n_fields++] = (struct dt_field)DT_NUM("top1", r->top1);
-    dt_report_event(s->report, "run_end", fields, n_fields);
+    dt_report_event(r->engine.report, "run_end", fields, n_fields);
 }
 
 dt_status dt_run_end(struct run *r, dt_status status)
@@ -361,7 +371,7 @@ dt_status dt_run_end(struct run *r, dt_status status)
         dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to continue from %s",
                r->at.step, r->stop_reason, r->save_policy.last);
     report_end(r, status);
-    if (r->session.ranks.rank == 0)
+    if (r->engine.ranks.rank == 0)
         dt_run_folder_end(&r->folder, status, r->at.step);
     dt_error_set_origin(origin);
     return status;

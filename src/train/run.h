@@ -1,5 +1,5 @@
-/* A training run: the state shared by the loop (trainer.c), a step (step.c) and beginning and end of
- * the run (run.c). */
+/* A training run: the state shared by the loop (trainer.c), a step (step.c) and beginning and end
+ * of the run (run.c). */
 #ifndef DTRAIN_TRAIN_RUN_H
 #define DTRAIN_TRAIN_RUN_H
 
@@ -7,9 +7,9 @@
 #include "dtrain/train.h"
 #include "train/async.h"
 #include "train/best.h"
+#include "train/evaluator.h"
 #include "train/metrics.h"
 #include "train/save_policy.h"
-#include "train/session.h"
 #include "train/stop.h"
 #include "train/telemetry.h"
 #include "train/timeline.h"
@@ -19,8 +19,10 @@
 enum { DT_STEP_TIMES = 63 };
 
 struct run {
-    struct dt_session session;
-    struct dt_checkpoint at; /* position of training */
+    struct dt_sets sets;
+    struct dt_engine engine;
+    struct dt_evaluator evaluator; /* closed if there is no validation set */
+    struct dt_checkpoint at;       /* position of training */
     struct dt_metrics metrics;
     struct dt_stop stop;
     struct dt_save_policy save_policy;
@@ -57,6 +59,6 @@ dt_status dt_step_run(struct run *r);
  * dt_step_run does it during the last pass of a step. Collective. */
 dt_status dt_step_meet(struct run *r, dt_status status);
 /* Whether all ranks have the same weights after the step at `at`. */
-bool dt_step_is_meeting(const struct dt_session *s, const struct dt_checkpoint *at);
+bool dt_step_is_meeting(const struct dt_engine *engine, const struct dt_checkpoint *at);
 
 #endif

@@ -74,28 +74,28 @@ out:
     return status;
 }
 
-static dt_status compare_sets(struct dt_session *s, enum dt_digest kind, bool reads)
+static dt_status compare_sets(struct dt_sets *sets, enum dt_digest kind, bool reads)
 {
-    const struct dt_dataset *const sets[] = {s->sets.train_set, s->sets.val_set};
+    const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
     static const char *const keys[] = {"data.train", "data.val"};
-    for (size_t i = 0; i < DT_COUNT(sets); i++)
-        if (sets[i])
-            DT_TRY(dt_same_data_compare(s->ranks.comm, sets[i], keys[i], kind, reads));
+    for (size_t i = 0; i < DT_COUNT(both); i++)
+        if (both[i])
+            DT_TRY(dt_same_data_compare(sets->ranks.comm, both[i], keys[i], kind, reads));
     return DT_OK;
 }
 
-dt_status dt_same_data_check(struct dt_session *s)
+dt_status dt_same_data_check(struct dt_sets *sets)
 {
-    const bool full = s->config->data.check == DT_CHECK_FULL;
-    double n_alone = dt_comm_local_size(s->ranks.comm) == s->ranks.n_ranks;
-    DT_TRY(dt_comm_max_f64(s->ranks.comm, &n_alone, 1));
+    const bool full = sets->config->data.check == DT_CHECK_FULL;
+    double n_alone = dt_comm_local_size(sets->ranks.comm) == sets->ranks.n_ranks;
+    DT_TRY(dt_comm_max_f64(sets->ranks.comm, &n_alone, 1));
     if (n_alone > 0)
         return DT_OK;
-    return compare_sets(s, full ? DT_DIGEST_FULL : DT_DIGEST_QUICK,
-                        dt_comm_local_rank(s->ranks.comm) == 0);
+    return compare_sets(sets, full ? DT_DIGEST_FULL : DT_DIGEST_QUICK,
+                        dt_comm_local_rank(sets->ranks.comm) == 0);
 }
 
-dt_status dt_same_data_check_names(struct dt_session *s)
+dt_status dt_same_data_check_names(struct dt_sets *sets)
 {
-    return compare_sets(s, DT_DIGEST_NAMES, true);
+    return compare_sets(sets, DT_DIGEST_NAMES, true);
 }

@@ -102,14 +102,14 @@ static dt_status create_picture(struct sheet *sheet)
 
 /* The first n images of the order: as one batch, or on canvases one by one. */
 static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
-                          const struct dt_session *s)
+                          const struct dt_engine *engine, const struct dt_sets *sets)
 {
-    struct dt_loader_options options = dt_session_loader_options(s, true);
-    const int n = s->engine.n_canvases > 0 ? 1 : sheet->n;
+    struct dt_loader_options options = dt_engine_loader_options(engine, sets, true);
+    const int n = sets->n_canvases > 0 ? 1 : sheet->n;
     options.global_batch_size = options.micro_batch_size = n;
     options.rank = 0;
     options.n_ranks = 1;
-    DT_TRY(dt_loader_create(loader, s->sets.train_set, &options));
+    DT_TRY(dt_loader_create(loader, sets->train_set, &options));
     DT_TRY(dt_loader_start(*loader, 0, 0));
     for (int i = 0; i < sheet->n; i += n) {
         DT_TRY(dt_loader_next(*loader, &sheet->batch));
@@ -121,48 +121,49 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
 }
 
 /* What every image fits into. */
-static struct dt_canvas largest(const struct dt_session *s)
+static struct dt_canvas largest(const struct dt_engine *engine, const struct dt_sets *sets)
 {
     struct dt_canvas size = {0, 0};
-    if (s->engine.n_canvases == 0)
-        size = (struct dt_canvas){s->engine.stage.image_size, s->engine.stage.image_size};
-    for (int i = 0; i < s->engine.n_canvases; i++) {
-        size.width =
-            s->engine.canvases[i].width > size.width ? s->engine.canvases[i].width : size.width;
+    if (sets->n_canvases == 0)
+        size = (struct dt_canvas){engine->stage.image_size, engine->stage.image_size};
+    for (int i = 0; i < sets->n_canvases; i++) {
+        size.width = sets->canvases[i].width > size.width ? sets->canvases[i].width : size.width;
         size.height =
-            s->engine.canvases[i].height > size.height ? s->engine.canvases[i].height : size.height;
+            sets->canvases[i].height > size.height ? sets->canvases[i].height : size.height;
     }
     return size;
 }
 
-int dt_samples_zoom(const struct dt_session *s)
+int dt_samples_zoom(const struct dt_engine *engine, const struct dt_sets *sets)
 {
-    const int width = largest(s).width;
+    const int width = largest(engine, sets).width;
     return (LEAST_WIDTH + width - 1) / width;
 }
 
-dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, const char *path)
+dt_status dt_samples_draw(int *n, const struct dt_engine *engine, const struct dt_sets *sets,
+                          int64_t count, const char *path)
 {
     enum { MOST_SIDE = 480 };
-    const int n_images = (int)dt_dataset_size(s->sets.train_set), zoom = dt_samples_zoom(s);
-    const struct dt_canvas size = largest(s);
+    const int n_images = (int)dt_dataset_size(sets->train_set),
+              zoom = dt_samples_zoom(engine, sets);
+    const struct dt_canvas size = largest(engine, sets);
     const int longer = size.width > size.height ? size.width : size.height;
     const int step = 1 + (longer - 1) / MOST_SIDE;
-    const bool mixes = dt_mix_is_on(&s->config->data);
+    const bool mixes = dt_mix_is_on(&engine->config->data);
     struct dt_loader *loader = NULL;
     const int n_lines = mixes ? 2 : 1;
-    struct sheet sheet = {.dataset = s->sets.train_set,
+    struct sheet sheet = {.dataset = sets->train_set,
                           .width = zoom * (1 + (size.width - 1) / step),
                           .height = zoom * (1 + (size.height - 1) / step),
                           .zoom = zoom,
                           .step = step,
-                          .n_lines = s->engine.n_canvases > 0 ? 0 : n_lines};
+                          .n_lines = sets->n_canvases > 0 ? 0 : n_lines};
     sheet.n = count < n_images ? (int)count : n_images;
     if (mixes && sheet.n % 2 != 0) /* pairs */
         sheet.n += sheet.n < n_images ? 1 : -1;
     sheet.columns = choose_columns(sheet.n);
     DT_TRY(create_picture(&sheet));
-    dt_status status = draw_all(&sheet, &loader, s);
+    dt_status status = draw_all(&sheet, &loader, engine, sets);
     if (status == DT_OK)
         status = dt_picture_save(&sheet.picture, path);
     dt_loader_destroy(loader);
@@ -171,20 +172,21 @@ dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, con
     return status;
 }
 
-static dt_status draw_first(const struct dt_session *s, char path[DT_PATH_MAX])
+static dt_status draw_first(const struct dt_engine *engine, const struct dt_sets *sets,
+                            char path[DT_PATH_MAX])
 {
     enum { COUNT = 16 };
     int n;
-    DT_TRY(dt_file_path(path, "%s/samples.png", s->config->output.dir));
-    return dt_samples_draw(&n, s, COUNT, path);
+    DT_TRY(dt_file_path(path, "%s/samples.png", engine->config->output.dir));
+    return dt_samples_draw(&n, engine, sets, COUNT, path);
 }
 
-void dt_samples_report(const struct dt_session *s)
+void dt_samples_report(const struct dt_engine *engine, const struct dt_sets *sets)
 {
     char path[DT_PATH_MAX];
-    if (draw_first(s, path) == DT_OK) {
+    if (draw_first(engine, sets, path) == DT_OK) {
         const struct dt_field fields[] = {DT_TEXT("path", path)};
-        dt_report_event(s->report, "samples", fields, DT_COUNT(fields));
+        dt_report_event(engine->report, "samples", fields, DT_COUNT(fields));
     } else {
         dt_log(DT_LOG_WARNING, "no picture of training images: %s", dt_error_text());
         dt_error_clear();

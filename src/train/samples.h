@@ -2,14 +2,15 @@
 #ifndef DTRAIN_TRAIN_SAMPLES_H
 #define DTRAIN_TRAIN_SAMPLES_H
 
-#include "train/session.h"
+#include "train/engine.h"
 
 /* By how much images are enlarged. */
-int dt_samples_zoom(const struct dt_session *s);
+int dt_samples_zoom(const struct dt_engine *engine, const struct dt_sets *sets);
 /* Draws the first `count` images of the order, fewer if there are fewer, with their classes; the
  * number drawn goes to *n. Uses a loader of its own. Local. */
-dt_status dt_samples_draw(int *n, const struct dt_session *s, int64_t count, const char *path);
+dt_status dt_samples_draw(int *n, const struct dt_engine *engine, const struct dt_sets *sets,
+                          int64_t count, const char *path);
 /* At the start of a run: RUN/samples.png and the event samples. A failure is a warning. Rank 0. */
-void dt_samples_report(const struct dt_session *s);
+void dt_samples_report(const struct dt_engine *engine, const struct dt_sets *sets);
 
 #endif

@@ -39,41 +39,41 @@ static const double final_retry_s = 10;
 
 /* --- Opening --- */
 
-dt_status dt_save_policy_init(struct dt_save_policy *policy, struct dt_session *s)
+dt_status dt_save_policy_init(struct dt_save_policy *policy, struct dt_engine *engine)
 {
-    *policy = (struct dt_save_policy){.session = s, .begun_step = -1, .ended_s = dt_clock_s()};
-    return dt_file_path(policy->dir, "%s/checkpoints", s->config->output.dir);
+    *policy = (struct dt_save_policy){.engine = engine, .begun_step = -1, .ended_s = dt_clock_s()};
+    return dt_file_path(policy->dir, "%s/checkpoints", engine->config->output.dir);
 }
 
 /* The device and libraries on which the bits of a run depend, besides configuration and data. */
-static void describe_machine(char *out, size_t bytes, const struct dt_session *s)
+static void describe_machine(char *out, size_t bytes, const struct dt_engine *engine)
 {
     char device[128], comm[96];
-    s->engine.backend->describe(s->engine.device, device, sizeof device);
-    dt_comm_describe_plane(s->engine.plane, comm, sizeof comm);
+    engine->backend->describe(engine->device, device, sizeof device);
+    dt_comm_describe_plane(engine->plane, comm, sizeof comm);
     snprintf(out, bytes, "%s; %s", device, comm);
 }
 
 dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folder *folder,
-                              const char *config_json)
+                              const char *config_json, const char *classes)
 {
-    struct dt_session *s = policy->session;
-    describe_machine(policy->repro, sizeof policy->repro, s);
+    struct dt_engine *engine = policy->engine;
+    describe_machine(policy->repro, sizeof policy->repro, engine);
     policy->target = (struct dt_checkpoint_target){
         .dir = policy->dir,
         .config_json = config_json,
-        .classes = s->sets.classes_text,
+        .classes = classes,
         .config_hash = XXH3_64bits(config_json, strlen(config_json)),
         .run_id = folder->run_id,
         .build_id = dt_build_id(),
         .repro = policy->repro,
-        .config = s->config->checkpoint,
+        .config = engine->config->checkpoint,
         .may_commit = dt_run_folder_check,
         .context = folder,
     };
-    DT_TRY(dt_writer_create(&policy->writer, &policy->target, s->engine.plan));
+    DT_TRY(dt_writer_create(&policy->writer, &policy->target, engine->plan));
     policy->longest_s = (double)dt_writer_bytes(policy->writer) / slow_disk;
-    return dt_preflight_space(s, dt_writer_bytes(policy->writer));
+    return dt_preflight_space(engine->config, dt_writer_bytes(policy->writer));
 }
 
 void dt_save_policy_close(struct dt_save_policy *policy)
@@ -93,7 +93,7 @@ static void report_save(const struct dt_save_policy *policy, const struct dt_sav
         DT_NUM("stall_s", policy->stall_s),
         DT_INT("bytes", (int64_t)saved->bytes),
     };
-    dt_report_event(policy->session->report, "checkpoint", fields, DT_COUNT(fields));
+    dt_report_event(policy->engine->report, "checkpoint", fields, DT_COUNT(fields));
 }
 
 static void warn_of_failure(const struct dt_save_policy *policy, const struct dt_saved *saved)
@@ -102,7 +102,7 @@ static void warn_of_failure(const struct dt_save_policy *policy, const struct dt
     snprintf(text, sizeof text, "%s; the newest checkpoint is %s; saving will be retried",
              saved->problem, policy->last[0] ? policy->last : "none");
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    dt_report_event(policy->session->report, "warning", fields, DT_COUNT(fields));
+    dt_report_event(policy->engine->report, "warning", fields, DT_COUNT(fields));
 }
 
 static bool is_lost(const struct dt_save_policy *policy)
@@ -138,7 +138,7 @@ dt_status dt_save_policy_poll(struct dt_save_policy *policy)
 
 double dt_save_policy_due_s(const struct dt_save_policy *policy)
 {
-    const struct dt_config *config = policy->session->config;
+    const struct dt_config *config = policy->engine->config;
     double every_s = config->checkpoint.every_seconds;
     if (!policy->writer || dt_writer_is_busy(policy->writer))
         return INFINITY;
@@ -154,7 +154,7 @@ double dt_save_policy_due_s(const struct dt_save_policy *policy)
 dt_status dt_save_policy_put_off(struct dt_save_policy *policy, bool *is_off)
 {
     double busy = policy->writer && dt_writer_is_busy(policy->writer);
-    DT_TRY(dt_comm_max_f64(policy->session->ranks.comm, &busy, 1));
+    DT_TRY(dt_comm_max_f64(policy->engine->ranks.comm, &busy, 1));
     *is_off = busy > 0;
     policy->is_late = policy->is_late || *is_off;
     return DT_OK;
@@ -162,17 +162,17 @@ dt_status dt_save_policy_put_off(struct dt_save_policy *policy, bool *is_off)
 
 static dt_status begin_save(struct dt_save_policy *policy, struct dt_checkpoint *at)
 {
-    struct dt_session *s = policy->session;
-    DT_TRY(dt_replicas_compare(s, at->step, policy->last));
+    struct dt_engine *engine = policy->engine;
+    DT_TRY(dt_replicas_compare(engine, at->step, policy->last));
     dt_status status = DT_OK;
-    status = s->engine.backend->get_updates(s->engine.device, &at->n_updates);
-    if (status == DT_OK && dt_session_scales_loss(s))
-        status = s->engine.backend->get_loss_scale(s->engine.device, &at->loss_scale);
+    status = engine->backend->get_updates(engine->device, &at->n_updates);
+    if (status == DT_OK && dt_engine_scales_loss(engine))
+        status = engine->backend->get_loss_scale(engine->device, &at->loss_scale);
     if (status == DT_OK)
         status = take_result(policy, true);
     if (status == DT_OK && policy->writer)
         status = dt_writer_start(policy->writer, at);
-    DT_TRY(dt_comm_agree(s->ranks.comm, status));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, status));
     policy->begun_step = at->step;
     policy->is_late = false;
     return DT_OK;
@@ -200,7 +200,7 @@ static void sleep_for(double seconds)
 /* From here on the checkpoints go beside the folder that is lost. The writer must be idle. */
 static dt_status move_out(struct dt_save_policy *policy, int64_t step)
 {
-    const char *dir = policy->session->config->output.dir;
+    const char *dir = policy->engine->config->output.dir;
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/')
         n--;
@@ -218,7 +218,7 @@ static dt_status move_out(struct dt_save_policy *policy, int64_t step)
 
 static dt_status refuse_lost(const struct dt_save_policy *policy, int64_t step)
 {
-    const char *dir = policy->session->config->output.dir;
+    const char *dir = policy->engine->config->output.dir;
     const int n = (int)(strlen(policy->dir) - strlen("/checkpoints"));
     DT_FAIL(DT_ERR_IO,
             "run folder %s was removed, renamed or replaced while this run was using it, so it "
@@ -244,7 +244,7 @@ static dt_status wait_until_durable(struct dt_save_policy *policy, const struct 
         if (is_gone)
             DT_TRY(move_out(policy, at->step));
         else
-            sleep_for(fmin(policy->session->config->checkpoint.retry_s, final_retry_s));
+            sleep_for(fmin(policy->engine->config->checkpoint.retry_s, final_retry_s));
         DT_TRY(dt_writer_start(policy->writer, at));
     }
 }
@@ -253,7 +253,7 @@ dt_status dt_save_policy_finish(struct dt_save_policy *policy, const struct dt_c
 {
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     dt_fault_at_section(DT_SECTION_SAVE);
-    dt_status status = dt_comm_agree(policy->session->ranks.comm, wait_until_durable(policy, at));
+    dt_status status = dt_comm_agree(policy->engine->ranks.comm, wait_until_durable(policy, at));
     dt_pulse_enter(&dt_pulse_main, before);
     return status;
 }

@@ -5,10 +5,10 @@
 
 #include "checkpoint/run_folder.h"
 #include "checkpoint/writer.h"
-#include "train/session.h"
+#include "train/engine.h"
 
 struct dt_save_policy {
-    struct dt_session *session;
+    struct dt_engine *engine;
     struct dt_writer *writer; /* rank 0, else NULL */
     struct dt_checkpoint_target target;
     char dir[DT_PATH_MAX];  /* of the checkpoints */
@@ -23,11 +23,11 @@ struct dt_save_policy {
 };
 
 /* Sets the folder of the checkpoints; dt_save_policy_open does the rest. Local. */
-dt_status dt_save_policy_init(struct dt_save_policy *policy, struct dt_session *s);
+dt_status dt_save_policy_init(struct dt_save_policy *policy, struct dt_engine *engine);
 /* Rank 0: allocates the snapshot and checks that there is space. `folder` is locked; it and
- * config_json must outlive the policy. */
+ * the texts must outlive the policy. classes: as dt_sets.classes_text. */
 dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folder *folder,
-                              const char *config_json);
+                              const char *config_json, const char *classes);
 void dt_save_policy_close(struct dt_save_policy *policy); /* waits for the save under way */
 
 /* *is_off: a save is still under way, so the one due now is postponed until it ends

@@ -1,120 +1,204 @@
 /* What changes from one epoch to the next: the stage (train.stages) and what is frozen. Graph, plan
  * and training loader are then built anew, and the state moves by name, as if the run had stopped
  * and resumed. */
+#include <inttypes.h>
 #include <stdio.h>
 
+#include "base/log.h"
 #include "checkpoint/snapshot.h"
-#include "train/session.h"
+#include "data/placement.h"
+#include "train/engine.h"
 
-static bool freezes(const struct dt_session *s, int64_t epoch)
+static bool freezes(const struct dt_config *config, int64_t epoch)
 {
-    const struct dt_config_optim *optim = &s->config->optim;
+    const struct dt_config_optim *optim = &config->optim;
     return optim->freeze[0] && (optim->unfreeze_epoch == 0 || epoch < optim->unfreeze_epoch);
 }
 
-static struct dt_train_stage stage_of(const struct dt_session *s, int64_t epoch, int *index)
+/* How the batch is split is what it was. */
+static struct dt_stage stage_at(const struct dt_engine *engine, int64_t epoch)
 {
-    return dt_config_stage(s->config, dt_config_batch_size(s->config, s->ranks.n_ranks), epoch,
-                           index);
+    const struct dt_config *config = engine->config;
+    const int plain_batch = dt_config_batch_size(config, engine->ranks.n_ranks);
+    struct dt_stage stage = engine->stage;
+    const struct dt_train_stage given = dt_config_stage(config, plain_batch, epoch, &stage.index);
+    stage.epoch = epoch;
+    stage.is_frozen = freezes(config, epoch);
+    stage.image_size = given.image_size;
+    stage.global_batch_size = given.batch;
+    stage.steps_per_epoch = dt_schedule_steps(engine->n_images, given.batch);
+    return stage;
 }
 
-void dt_session_enter(struct dt_session *s, int64_t epoch)
+void dt_engine_enter(struct dt_engine *engine, int64_t epoch)
 {
-    const struct dt_train_stage stage = stage_of(s, epoch, &s->engine.stage.index);
-    s->engine.stage.epoch = epoch;
-    s->engine.stage.is_frozen = freezes(s, epoch);
-    s->engine.stage.image_size = stage.image_size;
-    s->engine.stage.global_batch_size = stage.batch;
-    s->engine.stage.steps_per_epoch = dt_schedule_steps(s->sets.n_images, stage.batch);
+    engine->stage = stage_at(engine, epoch);
 }
 
-static bool has_other_input(const struct dt_session *s, int64_t epoch)
+static bool has_other_input(const struct dt_engine *engine, int64_t epoch)
 {
-    const struct dt_train_stage stage = stage_of(s, epoch, NULL);
-    return stage.image_size != s->engine.stage.image_size ||
-           stage.batch != s->engine.stage.global_batch_size;
+    const struct dt_stage stage = stage_at(engine, epoch);
+    return stage.image_size != engine->stage.image_size ||
+           stage.global_batch_size != engine->stage.global_batch_size;
 }
 
-bool dt_session_differs(const struct dt_session *s, int64_t epoch)
+bool dt_engine_differs(const struct dt_engine *engine, int64_t epoch)
 {
-    return s->engine.stage.is_frozen != freezes(s, epoch) || has_other_input(s, epoch);
+    return engine->stage.is_frozen != freezes(engine->config, epoch) ||
+           has_other_input(engine, epoch);
 }
 
-const char *dt_session_batch_key(const struct dt_session *s, char out[DT_STAGE_KEY])
+/* The key that the global batch of a stage follows from. */
+static const char *batch_key(const struct dt_config *config, const struct dt_stage *stage,
+                             char out[DT_STAGE_KEY])
 {
-    bool in_stage =
-        s->engine.stage.index >= 0 && s->config->train.stages[s->engine.stage.index].batch > 0;
-    snprintf(out, DT_STAGE_KEY, "train.stages[%d].batch", s->engine.stage.index);
-    return in_stage ? out : dt_config_batch_key(s->config);
+    bool in_stage = stage->index >= 0 && config->train.stages[stage->index].batch > 0;
+    snprintf(out, DT_STAGE_KEY, "train.stages[%d].batch", stage->index);
+    return in_stage ? out : dt_config_batch_key(config);
+}
+
+const char *dt_engine_batch_key(const struct dt_engine *engine, char out[DT_STAGE_KEY])
+{
+    return batch_key(engine->config, &engine->stage, out);
+}
+
+/* --- The steps of all epochs --- */
+
+static dt_status check_batch(const struct dt_engine *engine, const struct dt_sets *sets,
+                             int64_t epoch)
+{
+    const struct dt_stage stage = stage_at(engine, epoch);
+    char key[DT_STAGE_KEY];
+    if (stage.steps_per_epoch == 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s: a global batch of %d is more than the %u training images%s; make it smaller",
+                batch_key(engine->config, &stage, key), stage.global_batch_size,
+                dt_dataset_size(sets->train_set), sets->n_canvases > 1 ? " of every canvas" : "");
+    return DT_OK;
+}
+
+static void tell_reduced(const struct dt_sets *sets)
+{
+    const struct dt_layout layout = {&sets->config->data, sets->canvases, sets->n_canvases};
+    const uint32_t n = sets->n_canvases > 0 ? dt_dataset_size(sets->train_set) : 0;
+    uint32_t n_reduced = 0;
+    for (uint32_t id = 0; id < n; id++) {
+        struct dt_image_info image;
+        dt_dataset_image(sets->train_set, id, &image);
+        n_reduced += !dt_placement_fits(&layout, image.width, image.height);
+    }
+    if (n_reduced > 0 && sets->ranks.rank == 0)
+        dt_log(DT_LOG_NOTICE,
+               "%" PRIu32 " of %" PRIu32 " training images are larger than every canvas at "
+               "data.min_side %d and data.max_side %d; they are reduced until they fit",
+               n_reduced, n, sets->config->data.min_side, sets->config->data.max_side);
+}
+
+/* A global batch has one canvas. */
+static void warn_rare(const struct dt_engine *engine, const struct dt_sets *sets)
+{
+    for (int i = 0; i < sets->n_canvases && engine->ranks.rank == 0; i++)
+        if (engine->n_images[i] > 0 &&
+            engine->n_images[i] < (uint32_t)engine->stage.global_batch_size)
+            dt_log(DT_LOG_WARNING,
+                   "only %" PRIu32 " training images are for the canvas %dx%d, less than a global "
+                   "batch of %d: they are never trained on; use fewer canvases or a smaller batch",
+                   engine->n_images[i], sets->canvases[i].width, sets->canvases[i].height,
+                   engine->stage.global_batch_size);
+}
+
+dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets)
+{
+    const struct dt_config *config = engine->config;
+    if (!sets->train_set)
+        return DT_OK;
+    dt_sets_count(engine->n_images, sets, sets->train_set);
+    tell_reduced(sets);
+    dt_engine_enter(engine, engine->stage.epoch);
+    warn_rare(engine, sets);
+    DT_TRY(check_batch(engine, sets, engine->stage.epoch));
+    for (int i = 0; i < config->train.n_stages; i++)
+        DT_TRY(check_batch(engine, sets, config->train.stages[i].epoch));
+    dt_schedule_init(&engine->schedule, config, dt_config_batch_size(config, engine->ranks.n_ranks),
+                     engine->n_images);
+    if (engine->schedule.warmup_steps > engine->schedule.total_steps)
+        DT_FAIL(DT_ERR_CONFIG,
+                "schedule.warmup_steps: a warm-up of %" PRId64 " steps is longer than the run of "
+                "%" PRId64 " steps",
+                engine->schedule.warmup_steps, engine->schedule.total_steps);
+    engine->last_step = engine->schedule.total_steps;
+    if (config->train.max_steps > 0 && config->train.max_steps < engine->last_step)
+        engine->last_step = config->train.max_steps;
+    return DT_OK;
 }
 
 /* --- Before training --- */
 
-static dt_status check_stage(struct dt_session *s)
+static dt_status check_stage(struct dt_engine *engine)
 {
-    if (s->engine.n_canvases == 0 && s->engine.stage.image_size < s->engine.model->min_image_size)
+    if (!engine->model->detects && engine->stage.image_size < engine->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.stages[%d].image_size: %d is too small for %s, which needs at least %d",
-                s->engine.stage.index, s->engine.stage.image_size, s->engine.model->name,
-                s->engine.model->min_image_size);
-    return dt_session_split_batch(s);
+                engine->stage.index, engine->stage.image_size, engine->model->name,
+                engine->model->min_image_size);
+    return dt_engine_split_batch(engine);
 }
 
-dt_status dt_session_check_stages(struct dt_session *s, const struct dt_session_needs *needs)
+dt_status dt_engine_check_stages(struct dt_engine *engine, const struct dt_sets *sets)
 {
-    const int64_t now = s->engine.stage.epoch;
-    const struct dt_config_train *train = &s->config->train;
-    struct dt_session_needs layout = *needs;
-    layout.layout_only = true;
+    const int64_t now = engine->stage.epoch;
+    const struct dt_config_train *train = &engine->config->train;
+    struct dt_comm *comm = engine->ranks.comm;
     for (int i = 0; i < train->n_stages; i++) {
-        dt_session_enter(s, train->stages[i].epoch);
-        DT_TRY(dt_comm_agree(s->ranks.comm, check_stage(s)));
-        DT_TRY(dt_session_build(s, &layout));
-        s->engine.stage_bytes[i] = dt_plan_bytes(s->engine.plan);
-        dt_status status = needs->layout_only ? DT_OK : dt_plan_check_memory(s->engine.plan);
-        dt_session_release(s);
+        dt_engine_enter(engine, train->stages[i].epoch);
+        DT_TRY(dt_comm_agree(comm, check_stage(engine)));
+        DT_TRY(dt_engine_build(engine, sets, true));
+        engine->stage_bytes[i] = dt_plan_bytes(engine->plan);
+        dt_status status = engine->options.layout_only ? DT_OK : dt_plan_check_memory(engine->plan);
+        dt_engine_release(engine);
         if (status != DT_OK)
             DT_ERROR(status, "train.stages[%d]: %s", i, dt_error_text());
-        DT_TRY(dt_comm_agree(s->ranks.comm, status));
+        DT_TRY(dt_comm_agree(comm, status));
     }
-    dt_session_enter(s, now);
-    return train->n_stages > 0 ? dt_session_split_batch(s) : DT_OK;
+    dt_engine_enter(engine, now);
+    return train->n_stages > 0 ? dt_engine_split_batch(engine) : DT_OK;
 }
 
 /* --- Between epochs --- */
 
 /* All training state of this rank in host memory. */
-static dt_status copy_state(struct dt_snapshot **copy, const struct dt_session *s)
+static dt_status copy_state(struct dt_snapshot **copy, const struct dt_engine *engine)
 {
     static const struct dt_checkpoint unused;
-    DT_TRY(dt_snapshot_create(copy, s->engine.plan));
+    DT_TRY(dt_snapshot_create(copy, engine->plan));
     return dt_snapshot_take(*copy, &unused);
 }
 
-static dt_status rebuild(struct dt_session *s, struct dt_snapshot *copy, int64_t epoch)
+static dt_status rebuild(struct dt_engine *engine, struct dt_sets *sets, struct dt_snapshot *copy,
+                         int64_t epoch)
 {
-    const struct dt_session_needs needs = {.train = true, .eval = s->sets.val != NULL};
-    const struct dt_plan_times times = s->engine.plan->times;
-    const bool has_new_input = has_other_input(s, epoch);
-    dt_session_release(s);
+    const struct dt_plan_times times = engine->plan->times;
+    const bool has_new_input = has_other_input(engine, epoch);
+    struct dt_comm *comm = engine->ranks.comm;
+    dt_engine_release(engine);
     if (has_new_input)
-        dt_session_close_loader(s, &s->sets.train);
-    dt_session_enter(s, epoch);
+        dt_engine_close_loader(engine, &sets->train);
+    dt_engine_enter(engine, epoch);
     if (has_new_input)
-        DT_TRY(dt_comm_agree(s->ranks.comm, dt_session_split_batch(s)));
-    DT_TRY(dt_session_build(s, &needs));
-    s->engine.plan->times = times;
-    dt_snapshot_set_plan(copy, s->engine.plan);
-    DT_TRY(dt_comm_agree(s->ranks.comm, dt_snapshot_restore(copy)));
-    return has_new_input ? dt_comm_agree(s->ranks.comm, dt_session_open_loader(s, true)) : DT_OK;
+        DT_TRY(dt_comm_agree(comm, dt_engine_split_batch(engine)));
+    DT_TRY(dt_engine_build(engine, sets, false));
+    engine->plan->times = times;
+    dt_snapshot_set_plan(copy, engine->plan);
+    DT_TRY(dt_comm_agree(comm, dt_snapshot_restore(copy)));
+    return has_new_input ? dt_comm_agree(comm, dt_engine_open_loader(engine, sets, true)) : DT_OK;
 }
 
-dt_status dt_session_rebuild(struct dt_session *s, int64_t epoch)
+dt_status dt_engine_rebuild(struct dt_engine *engine, struct dt_sets *sets, int64_t epoch)
 {
     struct dt_snapshot *copy = NULL;
-    dt_status status = dt_comm_agree(s->ranks.comm, copy_state(&copy, s));
+    dt_status status = dt_comm_agree(engine->ranks.comm, copy_state(&copy, engine));
     if (status == DT_OK)
-        status = rebuild(s, copy, epoch);
+        status = rebuild(engine, sets, copy, epoch);
     dt_snapshot_destroy(copy);
     return status;
 }

@@ -2,15 +2,19 @@
 #ifndef DTRAIN_TRAIN_SUMMARY_H
 #define DTRAIN_TRAIN_SUMMARY_H
 
-#include "train/session.h"
+#include "train/engine.h"
 
 struct dt_summary {
+    const struct dt_engine *engine;
+    const struct dt_sets *sets;
     const char *run_dir, *start; /* "from scratch", "from .../step-N" */
     uint64_t checkpoint_bytes;
     int64_t n_parameters;
     double seconds;  /* since dt_train was called */
     const char *end; /* why the run may stop before its last step, or "" */
 };
-void dt_summary_print(const struct dt_session *s, const struct dt_summary *summary);
+void dt_summary_print(const struct dt_summary *summary);
+/* --dry-run: schedule and memory. Rank 0. */
+void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *sets, FILE *out);
 
 #endif

@@ -25,23 +25,23 @@ static const struct {
 /* --- Warnings --- */
 
 /* Only rank 0 has sinks. */
-static void warn(const struct dt_session *s, const char *text)
+static void warn(const struct dt_engine *engine, const char *text)
 {
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    if (s->ranks.rank == 0)
-        dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
+    if (engine->ranks.rank == 0)
+        dt_report_event(engine->report, "warning", fields, DT_COUNT(fields));
     else
         dt_log(DT_LOG_WARNING, "%s", text);
 }
 
-static void warn_of_throttling(struct dt_telemetry *t, const struct dt_session *s,
+static void warn_of_throttling(struct dt_telemetry *t, const struct dt_engine *engine,
                                const struct dt_sensors *sensors)
 {
     char text[512];
     struct dt_text line = dt_text_in(text, sizeof text);
     unsigned bits = isnan(sensors->throttle) ? 0 : (unsigned)sensors->throttle;
     const char *before = " ";
-    dt_text_add(&line, "the GPU of rank %d is slowed down:", s->ranks.rank);
+    dt_text_add(&line, "the GPU of rank %d is slowed down:", engine->ranks.rank);
     for (size_t i = 0; i < DT_COUNT(reasons); i++) {
         if (!(bits & ~t->told & reasons[i].bit))
             continue;
@@ -52,10 +52,10 @@ static void warn_of_throttling(struct dt_telemetry *t, const struct dt_session *
                 sensors->temperature_c, sensors->power_w);
     t->told |= bits;
     if (before[0] == ',')
-        warn(s, text);
+        warn(engine, text);
 }
 
-static void warn_of_errors(struct dt_telemetry *t, const struct dt_session *s,
+static void warn_of_errors(struct dt_telemetry *t, const struct dt_engine *engine,
                            const struct dt_sensors *sensors)
 {
     char text[160];
@@ -65,14 +65,13 @@ static void warn_of_errors(struct dt_telemetry *t, const struct dt_session *s,
     snprintf(text, sizeof text,
              "the memory of rank %d's GPU had %.0f errors since boot that could not be corrected "
              "(ECC): results may be wrong; have the GPU checked",
-             s->ranks.rank, sensors->ecc_errors);
-    warn(s, text);
+             engine->ranks.rank, sensors->ecc_errors);
+    warn(engine, text);
 }
 
 /* --- The event --- */
 
-static void report(const struct dt_session *s, const struct dt_sensors *g, bool has_gpu,
-                   int64_t step)
+static void report(struct dt_report *report, const struct dt_sensors *g, bool has_gpu, int64_t step)
 {
     struct dt_memory_use memory;
     double load = NAN;
@@ -96,22 +95,22 @@ static void report(const struct dt_session *s, const struct dt_sensors *g, bool 
         DT_NUM("gpu_throttle", g->throttle),
     };
     enum { HOST_FIELDS = 6 };
-    dt_report_event(s->report, "telemetry", fields, has_gpu ? (int)DT_COUNT(fields) : HOST_FIELDS);
+    dt_report_event(report, "telemetry", fields, has_gpu ? (int)DT_COUNT(fields) : HOST_FIELDS);
 }
 
-void dt_telemetry_step(struct dt_telemetry *t, const struct dt_session *s, int64_t step)
+void dt_telemetry_step(struct dt_telemetry *t, const struct dt_engine *engine, int64_t step)
 {
-    double now_s = dt_clock_s(), every_s = s->config->output.telemetry_s;
+    double now_s = dt_clock_s(), every_s = engine->config->output.telemetry_s;
     struct dt_sensors sensors = {0};
     if (every_s == 0 || now_s < t->next_s)
         return;
     t->next_s = now_s + every_s;
-    bool has_gpu = s->engine.backend->read_sensors &&
-                   s->engine.backend->read_sensors(s->engine.device, &sensors);
+    bool has_gpu =
+        engine->backend->read_sensors && engine->backend->read_sensors(engine->device, &sensors);
     if (has_gpu) {
-        warn_of_throttling(t, s, &sensors);
-        warn_of_errors(t, s, &sensors);
+        warn_of_throttling(t, engine, &sensors);
+        warn_of_errors(t, engine, &sensors);
     }
-    if (s->ranks.rank == 0)
-        report(s, &sensors, has_gpu, step);
+    if (engine->ranks.rank == 0)
+        report(engine->report, &sensors, has_gpu, step);
 }

@@ -3,7 +3,7 @@
 #ifndef DTRAIN_TRAIN_TELEMETRY_H
 #define DTRAIN_TRAIN_TELEMETRY_H
 
-#include "train/session.h"
+#include "train/engine.h"
 
 struct dt_telemetry {
     double next_s;           /* when the next event is due; 0 = at the first call */
@@ -12,6 +12,7 @@ struct dt_telemetry {
 };
 
 /* Call after each step. Does nothing until it is due: every output.telemetry_s. */
-void dt_telemetry_step(struct dt_telemetry *telemetry, const struct dt_session *s, int64_t step);
+void dt_telemetry_step(struct dt_telemetry *telemetry, const struct dt_engine *engine,
+                       int64_t step);
 
 #endif

@@ -17,19 +17,20 @@
 #include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
+#include "train/summary.h"
 
 /* --- What is due after a step --- */
 
 /* The time from `begin_pause` to `end_pause` is not spent on steps. */
 static void begin_pause(struct run *r)
 {
-    dt_lap(&r->metrics.laps, &r->session, DT_LAP_OTHER);
+    dt_lap(&r->metrics.laps, &r->engine, DT_LAP_OTHER);
 }
 
 static void end_pause(struct run *r)
 {
     const double begin_s = r->metrics.laps.at_s;
-    dt_lap(&r->metrics.laps, &r->session, DT_LAP_PAUSE);
+    dt_lap(&r->metrics.laps, &r->engine, DT_LAP_PAUSE);
     dt_stop_pause(&r->stop, r->metrics.laps.at_s - begin_s);
 }
 
@@ -43,7 +44,7 @@ static bool is_due(int64_t count, int64_t every)
  * ended. */
 static bool is_scheduled(const struct run *r)
 {
-    const struct dt_config *config = r->session.config;
+    const struct dt_config *config = r->engine.config;
     return r->at.batch == 0 &&
            (is_due(r->at.epoch, config->eval.every_epochs) || r->at.epoch == config->train.epochs);
 }
@@ -51,13 +52,13 @@ static bool is_scheduled(const struct run *r)
 /* After every evaluation, or with train_loss after every epoch. All ranks have the same value. */
 static void follow_plateau(struct run *r, double value)
 {
-    struct dt_schedule *schedule = &r->session.engine.schedule;
+    struct dt_schedule *schedule = &r->engine.schedule;
     const struct dt_config_schedule *config = schedule->config;
     if (config->kind != DT_SCHEDULE_PLATEAU || r->at.step < schedule->warmup_steps ||
         !dt_plateau_count(&r->at.plateau, schedule, value))
         return;
     schedule->plateau = r->at.plateau.factor;
-    if (r->session.ranks.rank == 0)
+    if (r->engine.ranks.rank == 0)
         dt_log(DT_LOG_INFO,
                "after %" PRId64 " epochs: no better %s for %d in a row, learning rate %.6g",
                r->at.epoch, dt_metric_name(schedule->metric), config->patience + 1,
@@ -69,7 +70,6 @@ static const char *const raw_names[] = {DT_METRIC_LIST(RAW_NAME)};
 
 static void report_evaluation(const struct run *r, const struct dt_eval_result *result)
 {
-    const struct dt_session *s = &r->session;
     struct dt_field fields[5 + 2 * DT_N_METRICS + DT_N_COCO] = {
         DT_INT("epoch", r->at.epoch),
         DT_INT("step", r->at.step),
@@ -77,41 +77,41 @@ static void report_evaluation(const struct run *r, const struct dt_eval_result *
     };
     int n = 3;
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
-        if (!isnan(result->value[m]) && dt_config_has_metric(s->config, m))
+        if (!isnan(result->value[m]) && dt_config_has_metric(r->engine.config, m))
             fields[n++] = (struct dt_field)DT_NUM(dt_metric_name(m), result->value[m]);
-    for (int i = DT_COCO_AP75 + 1; i < DT_N_COCO && s->engine.model->detects; i++)
+    for (int i = DT_COCO_AP75 + 1; i < DT_N_COCO && r->engine.model->detects; i++)
         if (result->coco[i] >= 0)
             fields[n++] = (struct dt_field)DT_NUM(dt_coco_names[i], result->coco[i]);
-    if (s->engine.model->detects)
+    if (r->engine.model->detects)
         fields[n++] = (struct dt_field)DT_INT("detections", result->n_found);
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
-        if (!isnan(result->raw[m]) && dt_config_has_metric(s->config, m))
+        if (!isnan(result->raw[m]) && dt_config_has_metric(r->engine.config, m))
             fields[n++] = (struct dt_field)DT_NUM(raw_names[m], result->raw[m]);
-    if (dt_session_judges_ema(s))
+    if (dt_engine_uses_ema(&r->engine))
         fields[n++] = (struct dt_field)DT_TEXT("weights", "ema");
-    dt_report_event(s->report, "eval", fields, n);
+    dt_report_event(r->engine.report, "eval", fields, n);
 }
 
 static void draw_found(struct run *r)
 {
-    const struct dt_box_judging *j = r->session.evaluator.box_judging;
+    const struct dt_box_judging *j = r->evaluator.box_judging;
     if (!j)
         return;
     begin_pause(r);
-    dt_drawing_report(&r->session, j->found, j->n_found);
+    dt_drawing_report(&r->sets, r->engine.report, j->found, j->n_found);
     end_pause(r);
 }
 
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */
 static dt_status evaluate(struct run *r, bool *is_best)
 {
-    struct dt_session *s = &r->session;
     struct dt_eval_result result;
-    const double sent_bytes = dt_comm_sent_bytes(s->ranks.comm);
+    const double sent_bytes = dt_comm_sent_bytes(r->engine.ranks.comm);
     begin_pause(r);
     *is_best = false;
-    DT_TRY(dt_session_validate(s, &result, &r->stop));
-    r->metrics.sent_bytes += dt_comm_sent_bytes(s->ranks.comm) - sent_bytes; /* not of a step */
+    DT_TRY(dt_evaluator_validate(&r->evaluator, &result, &r->stop));
+    r->metrics.sent_bytes +=
+        dt_comm_sent_bytes(r->engine.ranks.comm) - sent_bytes; /* not of a step */
     end_pause(r);
     r->stop_reason = result.stop;
     r->at.eval_due = result.stop != NULL;
@@ -119,9 +119,10 @@ static dt_status evaluate(struct run *r, bool *is_best)
         return DT_OK;
     result.value[DT_METRIC_TRAIN_LOSS] = dt_metrics_epoch_loss(&r->at.epoch_loss);
     if (is_scheduled(r)) {
-        DT_TRY(dt_best_count(is_best, &r->at, s->config, s->ranks.comm, result.value));
-        if (s->engine.schedule.metric != DT_METRIC_TRAIN_LOSS)
-            follow_plateau(r, result.value[s->engine.schedule.metric]);
+        DT_TRY(
+            dt_best_count(is_best, &r->at, r->engine.config, r->engine.ranks.comm, result.value));
+        if (r->engine.schedule.metric != DT_METRIC_TRAIN_LOSS)
+            follow_plateau(r, result.value[r->engine.schedule.metric]);
     }
     r->top1 = result.value[DT_METRIC_TOP1];
     report_evaluation(r, &result);
@@ -151,11 +152,10 @@ static bool is_step_due(const struct run *r, int64_t last, int64_t every)
 
 static dt_status report_metrics(struct run *r)
 {
-    struct dt_session *s = &r->session;
     struct dt_checkpoint *at = &r->at;
     bool epoch_end = at->batch == 0;
-    return dt_metrics_report(&r->metrics, s, at->step, at->epoch + !epoch_end,
-                             dt_schedule_lr(&s->engine.schedule, at->step - 1), r->save_policy.last,
+    return dt_metrics_report(&r->metrics, &r->engine, &r->sets, at->step, at->epoch + !epoch_end,
+                             dt_schedule_lr(&r->engine.schedule, at->step - 1), r->save_policy.last,
                              &at->epoch_loss);
 }
 
@@ -166,18 +166,17 @@ static bool is_finished(const struct run *r)
 
 static dt_status after_step(struct run *r)
 {
-    struct dt_session *s = &r->session;
-    const struct dt_config *config = s->config;
+    const struct dt_config *config = r->engine.config;
     const struct dt_checkpoint *at = &r->at;
-    bool epoch_end = at->batch == 0, end = at->step == s->engine.last_step, is_best = false;
+    bool epoch_end = at->batch == 0, end = at->step == r->engine.last_step, is_best = false;
     const struct dt_due due = end ? (struct dt_due){0} : r->due;
     const bool log_due = due.log || is_step_due(r, r->metrics.first_step, config->output.log_every);
-    if (!dt_step_is_meeting(s, at))
+    if (!dt_step_is_meeting(&r->engine, at))
         return log_due ? report_metrics(r) : DT_OK;
     r->due = (struct dt_due){0};
     r->stop_reason = due.stop;
     bool eval_due =
-        s->sets.val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
+        r->sets.val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
     bool save_due = end || due.save || due.stop ||
                     is_step_due(r, r->met_step, config->checkpoint.every_steps) ||
                     (epoch_end && is_due(at->epoch, config->checkpoint.every_epochs));
@@ -187,18 +186,18 @@ static dt_status after_step(struct run *r)
         eval_due = false;
     }
     /* A line is of one stage, and of one epoch if its mean loss is asked for. */
-    bool must_log = epoch_end && (dt_session_differs(s, at->epoch) ||
+    bool must_log = epoch_end && (dt_engine_differs(&r->engine, at->epoch) ||
                                   dt_config_has_metric(config, DT_METRIC_TRAIN_LOSS));
     if (eval_due || save_due || log_due || must_log)
         DT_TRY(report_metrics(r));
-    if (epoch_end && s->engine.schedule.metric == DT_METRIC_TRAIN_LOSS)
+    if (epoch_end && r->engine.schedule.metric == DT_METRIC_TRAIN_LOSS)
         follow_plateau(r, dt_metrics_epoch_loss(&at->epoch_loss));
     if (r->async.version > 0 && (epoch_end || end || due.stop))
-        dt_async_report(&r->async, s, at->step, end || due.stop);
+        dt_async_report(&r->async, &r->engine.ranks, r->engine.report, at->step, end || due.stop);
     if (eval_due)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
-        DT_TRY(dt_replicas_compare(s, at->step, r->save_policy.last));
+        DT_TRY(dt_replicas_compare(&r->engine, at->step, r->save_policy.last));
     r->met_step = at->step;
     bool must_save = is_finished(r) || (is_best && config->checkpoint.keep_best);
     return must_save || save_due ? save_state(r, must_save) : DT_OK;
@@ -224,51 +223,49 @@ static dt_status report_input(struct run *r)
 {
     enum { LEAST_STEPS = 10 }; /* for part of an epoch */
     bool epoch_end = r->at.batch == 0;
-    return dt_metrics_report_input(&r->metrics, &r->session, r->at.step, r->at.epoch + !epoch_end,
-                                   epoch_end ? 1 : LEAST_STEPS);
+    return dt_metrics_report_input(&r->metrics, &r->engine, &r->sets, r->at.step,
+                                   r->at.epoch + !epoch_end, epoch_end ? 1 : LEAST_STEPS);
 }
 
 static void log_change(const struct run *r, bool was_frozen, int old_batch, int old_size)
 {
-    const struct dt_session *s = &r->session;
     char after[48], sizes[DT_SIZES_TEXT];
     snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch,
              r->at.epoch == 1 ? "" : "s");
-    if (was_frozen && !s->engine.stage.is_frozen)
+    if (was_frozen && !r->engine.stage.is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
-    if (old_batch != s->engine.stage.global_batch_size || old_size != s->engine.stage.image_size)
+    if (old_batch != r->engine.stage.global_batch_size || old_size != r->engine.stage.image_size)
         dt_log(DT_LOG_INFO,
                "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
                " steps per epoch",
-               after, dt_session_sizes(s, s->engine.stage.image_size, sizes),
-               s->engine.stage.global_batch_size, s->ranks.n_ranks,
-               s->ranks.n_ranks == 1 ? "" : "s", s->engine.stage.n_passes,
-               s->engine.stage.n_passes == 1 ? "" : "es", s->engine.stage.micro_batch_size,
-               s->engine.stage.steps_per_epoch);
+               after, dt_sets_sizes(&r->sets, r->engine.stage.image_size, sizes),
+               r->engine.stage.global_batch_size, r->engine.ranks.n_ranks,
+               r->engine.ranks.n_ranks == 1 ? "" : "s", r->engine.stage.n_passes,
+               r->engine.stage.n_passes == 1 ? "" : "es", r->engine.stage.micro_batch_size,
+               r->engine.stage.steps_per_epoch);
 }
 
 /* At the beginning of an epoch: is it another stage, or no longer frozen? Steps then take another
  * time than before. */
 static dt_status begin_epoch(struct run *r)
 {
-    struct dt_session *s = &r->session;
-    const bool was_frozen = s->engine.stage.is_frozen;
-    const int old_batch = s->engine.stage.global_batch_size, old_size = s->engine.stage.image_size;
-    if (!dt_session_differs(s, r->at.epoch))
+    const bool was_frozen = r->engine.stage.is_frozen;
+    const int old_batch = r->engine.stage.global_batch_size, old_size = r->engine.stage.image_size;
+    if (!dt_engine_differs(&r->engine, r->at.epoch))
         return DT_OK;
     begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
-    DT_TRY(dt_session_rebuild(s, r->at.epoch));
-    if (s->ranks.rank == 0)
-        dt_writer_set_plan(r->save_policy.writer, s->engine.plan);
-    r->at.global_batch_size = s->engine.stage.global_batch_size;
-    r->at.micro_batch_size = s->engine.stage.micro_batch_size;
+    DT_TRY(dt_engine_rebuild(&r->engine, &r->sets, r->at.epoch));
+    if (r->engine.ranks.rank == 0)
+        dt_writer_set_plan(r->save_policy.writer, r->engine.plan);
+    r->at.global_batch_size = r->engine.stage.global_batch_size;
+    r->at.micro_batch_size = r->engine.stage.micro_batch_size;
     r->n_step_s = 0;
     r->metrics.step_s = 0;
-    dt_watchdog_set_step(s->config->watchdog.init_timeout_s / 10);
-    dt_plan_anchor(s->engine.plan);
+    dt_watchdog_set_step(r->engine.config->watchdog.init_timeout_s / 10);
+    dt_plan_anchor(r->engine.plan);
     end_pause(r);
-    if (s->ranks.rank == 0)
+    if (r->engine.ranks.rank == 0)
         log_change(r, was_frozen, old_batch, old_size);
     return DT_OK;
 }
@@ -283,21 +280,20 @@ static void trace(struct run *r, int64_t step)
 
 static dt_status train(struct run *r)
 {
-    struct dt_session *s = &r->session;
     DT_TRY(before_steps(r));
     r->met_step = r->at.step;
-    dt_plan_anchor(s->engine.plan);
-    if (s->engine.plan->options.parallel == DT_PARALLEL_ASYNC)
-        DT_TRY(dt_comm_agree(s->ranks.comm, dt_async_init(&r->async, s)));
+    dt_plan_anchor(r->engine.plan);
+    if (r->engine.plan->options.parallel == DT_PARALLEL_ASYNC)
+        DT_TRY(dt_comm_agree(r->engine.ranks.comm, dt_async_init(&r->async, &r->engine.ranks)));
     while (!is_finished(r)) {
         DT_TRY(begin_epoch(r));
-        if (s->ranks.n_workers == s->ranks.n_ranks || s->ranks.rank > 0)
-            DT_TRY(dt_loader_start(s->sets.train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
+        if (r->engine.ranks.n_workers == r->engine.ranks.n_ranks || r->engine.ranks.rank > 0)
+            DT_TRY(dt_loader_start(r->sets.train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
         do {
             trace(r, r->at.step + 1);
             DT_TRY(dt_step_run(r));
             DT_TRY(after_step(r));
-            dt_telemetry_step(&r->telemetry, s, r->at.step);
+            dt_telemetry_step(&r->telemetry, &r->engine, r->at.step);
         } while (r->at.batch != 0 && !is_finished(r));
         DT_TRY(report_input(r));
     }
@@ -309,32 +305,39 @@ static dt_status train(struct run *r)
 /* --- The whole run --- */
 
 /* Problems with weights and data are reported last, so that the rest is seen. */
-static dt_status dry_run(struct dt_session *s, bool with_plan)
+static dt_status dry_run(struct run *r, bool with_plan)
 {
-    struct dt_session_needs needs = {
-        .train = true, .eval = dt_config_has_validation(s->config), .layout_only = true};
-    DT_TRY(dt_session_open(s, &needs));
-    dt_status status = dt_resume_initial_weights(s);
-    if (s->ranks.rank == 0) {
-        dt_session_print(s, stdout);
+    const bool validates = dt_config_has_validation(r->engine.config);
+    const struct dt_engine_options layout = {.train = true, .eval = validates, .layout_only = true};
+    const struct dt_sets_options data = {.train = true, .val = validates, .may_lack = true};
+    DT_TRY(dt_engine_choose(&r->engine, &layout));
+    DT_TRY(dt_sets_open(&r->sets, &data));
+    DT_TRY(dt_engine_open(&r->engine, &r->sets));
+    dt_status status = dt_resume_initial_weights(&r->engine);
+    if (r->engine.ranks.rank == 0) {
+        dt_summary_print_dry(&r->engine, &r->sets, stdout);
         if (with_plan)
-            dt_plan_print_actions(s->engine.plan, stdout);
+            dt_plan_print_actions(r->engine.plan, stdout);
         fflush(stdout);
     }
-    if (s->sets.status != DT_OK)
-        status = DT_ERROR(s->sets.status, "%s", s->sets.problem);
-    return dt_comm_agree(s->ranks.comm, status);
+    if (r->sets.status != DT_OK)
+        status = DT_ERROR(r->sets.status, "%s", r->sets.problem);
+    return dt_comm_agree(r->engine.ranks.comm, status);
 }
 
-/* A rank that failed alone must not wait for anything, see dt_session_close. */
 static void close_run(struct run *r, dt_status status)
 {
-    dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     const int origin = dt_error_origin();
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     dt_save_policy_close(&r->save_policy);
     dt_error_set_origin(origin); /* the writer's last failure is not that of the run */
     dt_async_reset(&r->async);
-    dt_session_close(&r->session, status);
+    if (dt_ranks_may_close(&r->engine.ranks, status)) {
+        dt_evaluator_close(&r->evaluator);
+        dt_engine_close(&r->engine, &r->sets);
+        dt_sets_close(&r->sets);
+        dt_report_close(r->engine.report);
+    }
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
     dt_watchdog_stop();
     dt_run_folder_close(&r->folder);
@@ -355,10 +358,11 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     r->begin_s = dt_clock_s();
     r->top1 = -1;
     r->folder.lock_fd = -1;
-    dt_session_init(&r->session, comm, config);
-    dt_watchdog_catch_crashes(r->session.ranks.rank);
+    dt_sets_init(&r->sets, comm, config);
+    dt_engine_init(&r->engine, comm, config);
+    dt_watchdog_catch_crashes(r->engine.ranks.rank);
     dt_status status =
-        options->dry_run ? dry_run(&r->session, options->print_plan) : dt_run_begin(r, options);
+        options->dry_run ? dry_run(r, options->print_plan) : dt_run_begin(r, options);
     if (status == DT_OK && !options->dry_run && !r->was_complete)
         status = dt_run_end(r, train(r));
     close_run(r, status);

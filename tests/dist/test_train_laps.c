@@ -26,13 +26,13 @@ TEST(add_up)
 {
     static const enum dt_lap kinds[] = {DT_LAP_DATA, DT_LAP_COMPUTE, DT_LAP_OTHER, DT_LAP_PAUSE};
     struct dt_laps laps;
-    dt_laps_begin(&laps, &session);
+    dt_laps_begin(&laps, &engine);
     double begin_s = laps.at_s, wait_s = dt_comm_wait_s(comm), pause_wait_s = 0;
     for (size_t i = 0; i < 40; i++) {
         enum dt_lap kind = kinds[i % DT_COUNT(kinds)];
         double before_s = dt_comm_wait_s(comm);
         work(kind == DT_LAP_COMPUTE);
-        dt_lap(&laps, &session, kind);
+        dt_lap(&laps, &engine, kind);
         pause_wait_s += kind == DT_LAP_PAUSE ? dt_comm_wait_s(comm) - before_s : 0;
     }
     double passed_s = laps.at_s - begin_s;
@@ -49,11 +49,11 @@ TEST(new_plan)
 {
     struct dt_laps laps;
     plan.times.comm_s = 1000;
-    dt_laps_begin(&laps, &session);
+    dt_laps_begin(&laps, &engine);
     plan.times.comm_s = 0;
-    dt_lap(&laps, &session, DT_LAP_PAUSE);
+    dt_lap(&laps, &engine, DT_LAP_PAUSE);
     work(true);
-    dt_lap(&laps, &session, DT_LAP_COMPUTE);
+    dt_lap(&laps, &engine, DT_LAP_COMPUTE);
     assert_all(laps.s[DT_LAP_COMM] == plan.times.comm_s && laps.s[DT_LAP_COMPUTE] > 0);
 }
 
@@ -61,7 +61,7 @@ int main(int argc, char **argv)
 {
     if (!open_ranks(&argc, &argv))
         return 1;
-    session.ranks.comm = comm;
+    engine.ranks.comm = comm;
     int n_failed = run_all_tests(NULL, NULL);
     dt_comm_close(comm);
     return n_failed ? 1 : 0;

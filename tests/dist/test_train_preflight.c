@@ -122,7 +122,7 @@ static void check_agree(struct dt_session *s, const char *part)
 {
     char last[32];
     snprintf(last, sizeof last, "rank %d (", n - 1);
-    dt_status status = dt_preflight_agree(s);
+    dt_status status = dt_preflight_agree(&s->engine, &s->sets);
     if (n == 1)
         assert_all(status == DT_OK);
     else
@@ -135,7 +135,7 @@ TEST_WITH(agree, make_config, remove_root)
     static struct dt_config other;
     struct dt_session s;
     open_session(&s, &config);
-    assert_all(dt_preflight_agree(&s) == DT_OK);
+    assert_all(dt_preflight_agree(&s.engine, &s.sets) == DT_OK);
     other = config;
     other.schedule.lr *= 2;
     if (rank == n - 1)
@@ -179,7 +179,7 @@ static void check_sums(const struct dt_config *with)
     assert_all(n == 1 || s.engine.plan->n_buckets > 2);
     assert_all(dt_plan_test_reduce(s.engine.plan, &verdict) == DT_OK && verdict == DT_OK);
     assert_all(is_clear(s.engine.plan));
-    assert_all(dt_preflight_try(&s) == DT_OK);
+    assert_all(dt_preflight_try(&s.engine, &s.sets) == DT_OK);
     dt_session_close(&s, DT_OK);
 }
 
@@ -222,7 +222,7 @@ static void check_fault(const struct dt_backend *wrong, int guilty)
     open_session(&s, &config);
     if (rank == n - 1)
         s.engine.plan->backend = wrong;
-    dt_status status = dt_preflight_try(&s);
+    dt_status status = dt_preflight_try(&s.engine, &s.sets);
     s.engine.plan->backend = real;
     snprintf(name, sizeof name, "rank %d: a test sum over %d", guilty, n);
     assert_all(n == 1 ? status == DT_OK
@@ -263,7 +263,7 @@ TEST_WITH(samples, make_config, remove_root)
     }
     assert_ok(dt_comm_barrier(comm));
     open_session(&s, &other);
-    assert_all(dt_preflight_try(&s) == DT_OK);
+    assert_all(dt_preflight_try(&s.engine, &s.sets) == DT_OK);
     assert_ok(dt_comm_barrier(comm));
 
     static const char *const bad[] = {"circle", "cross", "ring"}; /* 8 of 10 are tried */
@@ -273,13 +273,13 @@ TEST_WITH(samples, make_config, remove_root)
         assert_int_equal(truncate(path, 300), 0);
     }
     assert_ok(dt_comm_barrier(comm));
-    assert_all(dt_preflight_try(&s) == DT_OK); /* warnings only */
+    assert_all(dt_preflight_try(&s.engine, &s.sets) == DT_OK); /* warnings only */
     assert_ok(dt_comm_barrier(comm));
 
     if (rank == 0)
         assert_int_equal(nftw(other.data.train, truncate_file, 16, FTW_PHYS), 0);
     assert_ok(dt_comm_barrier(comm));
-    dt_status status = dt_preflight_try(&s);
+    dt_status status = dt_preflight_try(&s.engine, &s.sets);
     assert_all(status == DT_ERR_DATA && dt_error_origin() == 0 &&
                has_text("none of 8 samples of data.train could be decoded; the first is ") &&
                has_text(".jpg: "));
@@ -297,17 +297,17 @@ TEST_WITH(space, make_config, remove_root)
     if (rank == 0) {
         assert_ok(dt_file_path(path, "%s/checkpoints/step-000000007", config.output.dir));
         assert_ok(dt_file_make_folder(config.output.dir));
-        assert_int_equal(dt_preflight_space(&s, bytes), DT_ERR_CREATE);
+        assert_int_equal(dt_preflight_space(s.config, bytes), DT_ERR_CREATE);
         assert_true(has_text(" free; 5 checkpoints of 1153 PB need 5765 PB; "));
         assert_ok(dt_file_make_folder(path));
-        assert_int_equal(dt_preflight_space(&s, bytes), DT_ERR_CREATE);
+        assert_int_equal(dt_preflight_space(s.config, bytes), DT_ERR_CREATE);
         assert_true(has_text("; 4 checkpoints of "));
         config.checkpoint.keep = 1;
         assert_ok(dt_file_path(path, "%s/checkpoints/step-000000008", config.output.dir));
         assert_ok(dt_file_make_folder(path));
-        assert_int_equal(dt_preflight_space(&s, bytes), DT_ERR_CREATE);
+        assert_int_equal(dt_preflight_space(s.config, bytes), DT_ERR_CREATE);
         assert_true(has_text("; 1 checkpoint of "));
-        assert_ok(dt_preflight_space(&s, 1000));
+        assert_ok(dt_preflight_space(s.config, 1000));
     }
 }
 

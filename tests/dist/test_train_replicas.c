@@ -55,9 +55,9 @@ static int open_session(void **state)
 static int close_session(void **state)
 {
     (void)state;
-    dt_plan_destroy(session.engine.plan);
-    dt_graph_destroy(session.engine.graph);
-    dt_backend_cpu.close(session.engine.device);
+    dt_plan_destroy(engine.plan);
+    dt_graph_destroy(engine.graph);
+    dt_backend_cpu.close(engine.device);
     return 0;
 }
 
@@ -71,15 +71,15 @@ static void train_step(float diff_scale)
     for (size_t i = 0; i < sizeof pixels; i++)
         pixels[i] = (uint8_t)(i * 7 + i / 97 + (size_t)rank * 31);
     const struct dt_feed batch = {.pixels = pixels, .labels = labels};
-    assert_ok(dt_plan_feed(session.engine.plan, DT_TRAIN, &batch));
-    assert_ok(dt_plan_train(session.engine.plan, DT_TRAIN, &scalars, 0, 1));
-    assert_ok(dt_plan_end_feed(session.engine.plan));
+    assert_ok(dt_plan_feed(engine.plan, DT_TRAIN, &batch));
+    assert_ok(dt_plan_train(engine.plan, DT_TRAIN, &scalars, 0, 1));
+    assert_ok(dt_plan_end_feed(engine.plan));
 }
 
 /* All values of an arena, one tensor after the other; free(). */
 static float *read_arena(enum dt_arena arena, size_t *count)
 {
-    const struct dt_graph *g = session.engine.graph;
+    const struct dt_graph *g = engine.graph;
     enum dt_role role = arena == DT_ARENA_STATS ? DT_STAT : DT_PARAM;
     size_t at = 0;
     *count = 0;
@@ -89,7 +89,7 @@ static float *read_arena(enum dt_arena arena, size_t *count)
     assert_non_null(values);
     for (int t = 0; t < g->n_tensors; t++)
         if (g->tensor[t].role == role) {
-            assert_ok(dt_plan_get(session.engine.plan, arena, t, values + at));
+            assert_ok(dt_plan_get(engine.plan, arena, t, values + at));
             at += dt_tensor_elements(&g->tensor[t]);
         }
     return values;
@@ -98,15 +98,15 @@ static float *read_arena(enum dt_arena arena, size_t *count)
 /* Changes the bits of one value; returns what it was. */
 static uint32_t change(enum dt_arena arena, const char *name, size_t at, uint32_t bits)
 {
-    int t = dt_graph_find(session.engine.graph, name);
+    int t = dt_graph_find(engine.graph, name);
     assert_true(t >= 0);
-    float *values = malloc(dt_tensor_elements(&session.engine.graph->tensor[t]) * sizeof *values);
+    float *values = malloc(dt_tensor_elements(&engine.graph->tensor[t]) * sizeof *values);
     uint32_t was;
     assert_non_null(values);
-    assert_ok(dt_plan_get(session.engine.plan, arena, t, values));
+    assert_ok(dt_plan_get(engine.plan, arena, t, values));
     memcpy(&was, &values[at], sizeof was);
     memcpy(&values[at], &bits, sizeof bits);
-    assert_ok(dt_plan_set(session.engine.plan, arena, t, values));
+    assert_ok(dt_plan_set(engine.plan, arena, t, values));
     free(values);
     return was;
 }
@@ -123,16 +123,16 @@ TEST(skipped_by_all)
     float *now = read_arena(DT_ARENA_PARAMS, &count), *m2 = read_arena(DT_ARENA_MOMENTUM, &count);
     assert_all(memcmp(was, now, count * sizeof *now) == 0);
     assert_all(memcmp(m, m2, count * sizeof *m) == 0);
-    assert_ok(dt_backend_cpu.download(session.engine.device, &counters));
+    assert_ok(dt_backend_cpu.download(engine.device, &counters));
     assert_all(counters.n_skipped == 1 && counters.n_in_a_row == 1);
     assert_all(counters.n == 2 * BATCH && counters.n_finite == 2 * BATCH);
     train_step(0.25f / (float)n);
     free(now);
     now = read_arena(DT_ARENA_PARAMS, &count);
     assert_all(memcmp(was, now, count * sizeof *now) != 0);
-    assert_ok(dt_backend_cpu.download(session.engine.device, &counters));
+    assert_ok(dt_backend_cpu.download(engine.device, &counters));
     assert_all(counters.n_skipped == 0 && counters.n_in_a_row == 0);
-    assert_ok(dt_replicas_compare(&session, 3, ""));
+    assert_ok(dt_replicas_compare(&engine, 3, ""));
     free(was);
     free(now);
     free(m);
@@ -150,7 +150,7 @@ TEST(broadcast_stats)
     memcpy(root, own, count * sizeof *root);
     assert_ok(dt_comm_bcast(comm, root, count * sizeof *root, 0));
     assert_all(rank == 0 || memcmp(own, root, count * sizeof *own) != 0);
-    assert_ok(dt_plan_broadcast_stats(session.engine.plan));
+    assert_ok(dt_plan_broadcast_stats(engine.plan));
     float *now = read_arena(DT_ARENA_STATS, &count);
     assert_all(memcmp(now, root, count * sizeof *now) == 0);
     free(own);
@@ -165,7 +165,7 @@ static void expect(dt_status status, const char *const words[5])
 {
     dt_error_clear();
     dt_error_set_origin(-9);
-    dt_status got = dt_replicas_compare(&session, 12, rank == 0 ? "/x/step-000000010" : "");
+    dt_status got = dt_replicas_compare(&engine, 12, rank == 0 ? "/x/step-000000010" : "");
     bool is_good = got == status && (status == DT_OK || dt_error_origin() == 0);
     for (int i = 0; i < 5 && words[i]; i++)
         is_good = is_good && strstr(dt_error_text(), words[i]);
@@ -268,10 +268,10 @@ static void watch_open(struct watch *w)
         const struct dt_report_options options = {.config = &reporting, .dir = w->dir};
         dt_config_init(&reporting);
         snprintf(reporting.output.sinks, sizeof reporting.output.sinks, "jsonl\n");
-        assert_ok(dt_report_open(&session.report, &options));
+        assert_ok(dt_report_open(&report, &options));
     }
-    dt_stragglers_init(&w->stragglers, session.ranks.comm, session.report,
-                       !dt_session_has_times(&session), w->step);
+    dt_stragglers_init(&w->stragglers, engine.ranks.comm, report, !dt_engine_has_times(&engine),
+                       w->step);
 }
 
 /* The warnings so far; removes the folder. */
@@ -281,8 +281,8 @@ static char *watch_close(struct watch *w)
     size_t bytes;
     if (rank > 0)
         return NULL;
-    dt_report_close(session.report);
-    session.report = NULL;
+    dt_report_close(report);
+    report = NULL;
     assert_ok(dt_file_path(path, "%s/metrics.jsonl", w->dir));
     assert_ok(dt_file_load(&text, &bytes, path, 1 << 20));
     assert_int_equal(unlink(path), 0);
@@ -363,11 +363,11 @@ TEST(device_with_queues)
     struct dt_backend queues = dt_backend_cpu;
     queues.stamp = no_stamp;
     struct watch w;
-    session.engine.backend = &queues;
+    engine.backend = &queues;
     watch_open(&w);
     run_windows(&w, 4, rank == 0 ? 0.011 : 0.001, rank == 0 ? 0.009 : 0.019);
     run_windows(&w, 4, 0.0001 * rank, 0.010); /* little data, much jitter */
-    session.engine.backend = &dt_backend_cpu;
+    engine.backend = &dt_backend_cpu;
     assert_warned(watch_close(&w), 1, "rank 0 (", "mostly in data; 50 %");
 }
 

@@ -36,6 +36,7 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
         hang();
     return syscall(SYS_pwrite64, fd, data, bytes, offset);
 }
+
 FILE *fdopen(int fd, const char *mode)
 {
     FILE *(*open_it)(int, const char *);
@@ -87,22 +88,27 @@ static void init(int rank)
 {
     stuck_in(DT_SECTION_INIT, rank);
 }
+
 static void data(int rank)
 {
     stuck_in(DT_SECTION_DATA, rank);
 }
+
 static void compute(int rank)
 {
     stuck_in(DT_SECTION_COMPUTE, rank);
 }
+
 static void reduce(int rank)
 {
     stuck_in(DT_SECTION_REDUCE, rank);
 }
+
 static void eval(int rank)
 {
     stuck_in(DT_SECTION_EVAL, rank);
 }
+
 static void save(int rank)
 {
     stuck_in(DT_SECTION_SAVE, rank);

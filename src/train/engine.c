@@ -1,0 +1,327 @@
+/* Checks that need the number of ranks, device, plan, loaders. Each part ends in dt_comm_agree, so
+ * a failure on one rank prints one message and all ranks return. Graph and plan are in
+ * engine_plan.c. */
+#include "train/engine.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/pulse.h"
+#include "base/text.h"
+#include "data/mix.h"
+#include "dtrain/train.h"
+#include "train/placement.h"
+
+void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct dt_config *config)
+{
+    const bool has_server = config->comm.mode == DT_MODE_ASYNC;
+    *engine = (struct dt_engine){
+        .config = config,
+        .ranks = dt_ranks_of(comm, has_server, dt_config_sync_every(config)),
+        .backend = &dt_backend_cpu,
+    };
+    dt_engine_enter(engine, 0);
+}
+
+bool dt_engine_scales_loss(const struct dt_engine *engine)
+{
+    return engine->config->train.precision == DT_PRECISION_FP16 && engine->backend->get_loss_scale;
+}
+
+bool dt_engine_has_times(const struct dt_engine *engine)
+{
+    return !engine->backend->stamp || engine->plan->options.profile;
+}
+
+bool dt_engine_uses_ema(const struct dt_engine *engine)
+{
+    return dt_plan_has_ema(engine->plan) && engine->config->eval.weights != DT_WEIGHTS_RAW;
+}
+
+int64_t dt_engine_parameters(const struct dt_engine *engine)
+{
+    int64_t n = 0;
+    for (int t = 0; t < engine->graph->n_tensors; t++)
+        if (engine->graph->tensor[t].role == DT_PARAM)
+            n += (int64_t)dt_tensor_elements(&engine->graph->tensor[t]);
+    return n;
+}
+
+/* --- Checks --- */
+
+/* Chooses the device, considering the GPUs of all ranks. Collective. */
+static dt_status choose_device(struct dt_engine *engine)
+{
+    struct dt_device_choice choice;
+    DT_TRY(dt_devices_agree(&choice, engine->ranks.comm, engine->config));
+    engine->backend = choice.backend;
+    engine->plane = choice.plane;
+    if (choice.fallback && engine->ranks.rank == 0)
+        dt_log(DT_LOG_WARNING, "no GPU: %.*s; running on the CPU (dtrain doctor says more)",
+               (int)strcspn(choice.fallback, ":"), choice.fallback);
+    return DT_OK;
+}
+
+static void warn_small(const struct dt_engine *engine)
+{
+    enum { LEAST_PER_GPU = 32 };
+    if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu && !engine->model->detects &&
+        engine->stage.micro_batch_size < LEAST_PER_GPU)
+        dt_log(DT_LOG_WARNING,
+               "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
+               "%d per rank or more, or use fewer GPUs",
+               engine->stage.micro_batch_size, dt_config_batch_key(engine->config), LEAST_PER_GPU);
+}
+
+/* Detectors have large images, and few of them at a time. */
+static void warn_norm(const struct dt_engine *engine)
+{
+    enum { LEAST_FOR_NORM = 4 };
+    const struct dt_config_model *model = &engine->config->model;
+    if (engine->ranks.rank == 0 && model->frozen_norm && !model->initial_checkpoint[0])
+        dt_log(DT_LOG_WARNING, "model.frozen_norm without model.initial_checkpoint: the backbone "
+                               "has random weights and nothing that normalises");
+    if (engine->ranks.rank == 0 && engine->model->detects && !model->frozen_norm &&
+        model->sync_bn == 0 && engine->stage.micro_batch_size < LEAST_FOR_NORM)
+        dt_log(DT_LOG_WARNING,
+               "batch norm takes its statistics from %d image(s), which are few; set "
+               "model.sync_bn=true on several ranks, or model.frozen_norm=true with pretrained "
+               "weights",
+               engine->stage.micro_batch_size);
+}
+
+static dt_status check_pairs(const struct dt_engine *engine)
+{
+    if (dt_mix_is_on(&engine->config->data) && engine->stage.micro_batch_size % 2 != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.mixup and data.cutmix mix pairs, so the images per micro-batch "
+                "(train.micro_batch_size) must be even, not %d",
+                engine->stage.micro_batch_size);
+    return DT_OK;
+}
+
+dt_status dt_engine_split_batch(struct dt_engine *engine)
+{
+    char key[DT_STAGE_KEY];
+    int batch = engine->stage.global_batch_size, micro = engine->config->train.micro_batch_size;
+    if (micro == 0 && engine->saved_parts > 0 &&
+        engine->saved_parts % engine->ranks.n_workers == 0 && batch % engine->saved_parts == 0)
+        micro = batch / engine->saved_parts;
+    int64_t unit = (int64_t)engine->ranks.n_workers * (micro > 0 ? micro : 1);
+    if (batch % unit != 0) {
+        int64_t lower = batch / unit * unit, upper = lower + unit;
+        int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
+        if (micro > 0)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "%s: %d cannot be split over %d rank(s) in micro-batches of "
+                    "train.micro_batch_size %d; the nearest global batch that can is %lld",
+                    dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers, micro,
+                    (long long)nearest);
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s: %d cannot be split evenly over %d ranks; the nearest global "
+                "batch that can is %lld",
+                dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers,
+                (long long)nearest);
+    }
+    engine->stage.micro_batch_size = micro > 0 ? micro : batch / engine->ranks.n_workers;
+    engine->stage.n_passes =
+        (int)(batch / ((int64_t)engine->stage.micro_batch_size * engine->ranks.n_workers));
+    return check_pairs(engine);
+}
+
+static dt_status check_group(const struct dt_engine *engine)
+{
+    const int group = engine->config->model.sync_bn;
+    if (group > 1 && engine->ranks.n_ranks % group != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "model.sync_bn: %d rank(s) cannot form groups of %d; start a multiple of %d ranks, "
+                "or set it to true for one group of all ranks",
+                engine->ranks.n_ranks, group, group);
+    return DT_OK;
+}
+
+static dt_status check_model(struct dt_engine *engine)
+{
+    const struct dt_config *config = engine->config;
+    engine->model = dt_model_find(config->model.name);
+    if (!engine->model)
+        return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
+    if (!engine->model->detects && config->model.image_size < engine->model->min_image_size)
+        DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
+                config->model.image_size, engine->model->name, engine->model->min_image_size);
+    if (!engine->options.train)
+        return DT_OK;
+    if (!engine->options.forward_only)
+        DT_TRY(dt_devices_check_training(engine->backend, config, engine->ranks.n_ranks));
+    DT_TRY(check_group(engine));
+    DT_TRY(dt_engine_split_batch(engine));
+    warn_small(engine);
+    warn_norm(engine);
+    return DT_OK;
+}
+
+dt_status dt_engine_choose(struct dt_engine *engine, const struct dt_engine_options *options)
+{
+    engine->options = *options;
+    DT_TRY(dt_comm_agree(engine->ranks.comm, choose_device(engine)));
+    return dt_comm_agree(engine->ranks.comm, check_model(engine));
+}
+
+/* --- Device --- */
+
+static dt_status share(void *context, dt_status mine, void *data, size_t bytes)
+{
+    const struct dt_engine *engine = context;
+    DT_TRY(dt_comm_agree(engine->ranks.comm, mine));
+    return dt_comm_bcast(engine->ranks.comm, data, bytes, 0);
+}
+
+static dt_status poll(void *context)
+{
+    const struct dt_engine *engine = context;
+    return dt_comm_poll(engine->ranks.comm);
+}
+
+static void show_progress(void *context, const char *what, int64_t done, int64_t total)
+{
+    const struct dt_engine *engine = context;
+    dt_report_progress(engine->report, what, done, total);
+    dt_pulse_beat(&dt_pulse_main);
+}
+
+static dt_status open_device(struct dt_engine *engine)
+{
+    const struct dt_config *config = engine->config;
+    struct dt_comm *comm = engine->ranks.comm;
+    char cache_dir[DT_PATH_MAX];
+    bool on_cpu = engine->backend == &dt_backend_cpu;
+    engine->n_threads = config->device.threads > 0 ? config->device.threads : dt_comm_cpus(comm);
+    dt_devices_cache_dir(cache_dir, config);
+    struct dt_device_options options = dt_devices_options(config, engine->n_threads);
+    options.rank = engine->ranks.rank;
+    options.n_ranks = engine->ranks.n_ranks;
+    options.local_rank = dt_comm_local_rank(comm);
+    options.cache_dir = cache_dir[0] ? cache_dir : NULL;
+    options.share = engine->ranks.n_ranks > 1 ? share : NULL;
+    options.poll = poll;
+    options.progress = show_progress;
+    options.context = engine;
+    DT_TRY(engine->backend->open(&engine->device, &options));
+    /* With a GPU the CPUs only decode. */
+    dt_comm_check_binding(comm, on_cpu ? engine->n_threads : 1);
+    return DT_OK;
+}
+
+/* Binds the main thread, and with it those created later: loaders, writer, NCCL's. Collective. */
+static dt_status bind_near_gpu(struct dt_engine *engine)
+{
+    char what[256];
+    if (engine->backend == &dt_backend_cpu || !engine->config->device.numa_bind)
+        return DT_OK;
+    if (dt_placement_near_gpu(dt_devices_bus_id(engine->backend, engine->device), what,
+                              sizeof what))
+        dt_log(DT_LOG_DEBUG, "%s", what);
+    return dt_comm_find_binding(engine->ranks.comm);
+}
+
+/* --- Loaders --- */
+
+/* The CPUs that computing leaves; beside a GPU that is all but the one that feeds it. */
+static int auto_workers(const struct dt_engine *engine)
+{
+    int taken = engine->backend == &dt_backend_cpu ? engine->n_threads : 1;
+    int left = dt_comm_cpus(engine->ranks.comm) - taken;
+    return left > 1 ? left : 1;
+}
+
+struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine,
+                                                  const struct dt_sets *sets, bool train)
+{
+    const struct dt_config *config = engine->config;
+    struct dt_loader_options options = {
+        .train = train,
+        .data = &config->data,
+        .image_size = train ? engine->stage.image_size : config->model.image_size,
+        .global_batch_size = train ? engine->stage.global_batch_size
+                                   : engine->ranks.n_ranks * config->eval.batch_size_per_rank,
+        .micro_batch_size =
+            train ? engine->stage.micro_batch_size : config->eval.batch_size_per_rank,
+        .rank = train ? engine->ranks.worker : engine->ranks.rank,
+        .n_ranks = train ? engine->ranks.n_workers : engine->ranks.n_ranks,
+        .workers = config->data.workers > 0 ? config->data.workers : auto_workers(engine),
+        .epochs = train ? (uint32_t)config->train.epochs : 0,
+        .seed = config->train.seed,
+        .n_canvases = sets->n_canvases,
+    };
+    memcpy(options.canvases, sets->canvases, sizeof options.canvases);
+    return options;
+}
+
+static dt_status pin_loader(struct dt_engine *engine, const struct dt_loader *loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; (memory = dt_loader_memory(loader, i, &bytes)); i++)
+        DT_TRY(engine->backend->pin(engine->device, memory, bytes));
+    return DT_OK;
+}
+
+dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train)
+{
+    struct dt_loader_options options = dt_engine_loader_options(engine, sets, train);
+    struct dt_loader **loader = train ? &sets->train : &sets->val;
+    DT_TRY(dt_loader_create(loader, train ? sets->train_set : sets->val_set, &options));
+    return pin_loader(engine, *loader);
+}
+
+void dt_engine_close_loader(struct dt_engine *engine, struct dt_loader **loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; engine->device && *loader && (memory = dt_loader_memory(*loader, i, &bytes));
+         i++)
+        engine->backend->unpin(engine->device, memory);
+    dt_loader_destroy(*loader);
+    *loader = NULL;
+}
+
+static dt_status open_loaders(struct dt_engine *engine, struct dt_sets *sets)
+{
+    const uint64_t cache_bytes = (uint64_t)engine->config->data.cache_mb * 1000000;
+    if (engine->options.train)
+        DT_TRY(dt_dataset_cache(sets->train_set, cache_bytes));
+    if (engine->options.train)
+        DT_TRY(dt_engine_open_loader(engine, sets, true));
+    return engine->options.eval ? dt_engine_open_loader(engine, sets, false) : DT_OK;
+}
+
+/* --- Together --- */
+
+dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets)
+{
+    struct dt_comm *comm = engine->ranks.comm;
+    if (engine->options.train)
+        DT_TRY(dt_comm_agree(comm, dt_engine_count_steps(engine, sets)));
+    DT_TRY(dt_comm_agree(comm, open_device(engine)));
+    DT_TRY(dt_comm_agree(
+        comm, dt_devices_check_twins(comm, engine->backend, engine->device, engine->config)));
+    DT_TRY(dt_comm_agree(comm, bind_near_gpu(engine)));
+    if (engine->options.train)
+        DT_TRY(dt_engine_check_stages(engine, sets));
+    DT_TRY(dt_engine_build(engine, sets, engine->options.layout_only));
+    if (engine->options.layout_only)
+        return DT_OK;
+    return dt_comm_agree(comm, open_loaders(engine, sets));
+}
+
+void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets)
+{
+    const int origin = dt_error_origin();
+    dt_engine_close_loader(engine, &sets->train);
+    dt_engine_close_loader(engine, &sets->val);
+    dt_engine_release(engine);
+    if (engine->device)
+        engine->backend->close(engine->device);
+    engine->device = NULL;
+    dt_error_set_origin(origin);
+}
