@@ -413,8 +413,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
 {
     auto lock = emu_lock();
     static int n_streams;
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
+    EMU_TRY(need_device());
     if (flags > cudaStreamNonBlocking)
         return error(cudaErrorInvalidValue);
     *out = new CUstream_st{
@@ -458,9 +457,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
     auto lock = emu_lock();
     cudaStream_t stream = stream_of(handle, "cudaStreamQuery");
-    cudaError_t forbidden = forbid_on_stream(stream);
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_on_stream(stream));
     make_progress();
     for (const node_ref &n : stream_before(stream))
         if (n && !n->done)
@@ -472,9 +469,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 {
     auto lock = emu_lock();
     cudaStream_t stream = stream_of(handle, "cudaStreamSynchronize");
-    cudaError_t forbidden = forbid_on_stream(stream);
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_on_stream(stream));
     for (const node_ref &n : stream_before(stream))
         wait_for(n);
     return cudaSuccess;

@@ -79,7 +79,17 @@ void check_guards(const std::string &what);
 // --- Errors and devices (cudart.cpp) ---
 
 cudaError_t error(cudaError_t code); // becomes the thread's last error, unless cudaSuccess
+
+// Returns from a function of the runtime with an error.
+#define EMU_TRY(call)                    \
+    do {                                 \
+        const cudaError_t code = (call); \
+        if (code != cudaSuccess)         \
+            return error(code);          \
+    } while (0)
+
 int n_devices();
+cudaError_t need_device(int device = 0); // cudaSuccess: it exists
 size_t device_memory();
 void event_recorded(cudaEvent_t event, const node_ref &n); // by a graph launch
 node_ref event_node(cudaEvent_t event);
