@@ -305,7 +305,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
     EMU_TRY(need_device());
     if (flags & ~static_cast<unsigned>(cudaEventBlockingSync | cudaEventDisableTiming))
         return error(cudaErrorInvalidValue);
-    *out = new CUevent_st{current_device, !(flags & cudaEventDisableTiming), nullptr, nullptr, {}};
+    *out = new CUevent_st{current_device, !(flags & cudaEventDisableTiming)};
     live_events().insert(*out);
     return cudaSuccess;
 }
@@ -336,15 +336,11 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
     EMU_TRY(forbid_implicit(stream));
     if (stream->capture && flags == cudaEventRecordDefault)
         return error(capture_record(event, stream));
-    graph_node external{nullptr, "record of an event", stream->device, stream->id, {}, event,
-                        nullptr};
-    if (capture_add(stream, external))
+    if (capture_add(stream, {nullptr, "record of an event", stream->device, stream->id, event}))
         return cudaSuccess;
     if (flags == cudaEventRecordExternal)
         return error(cudaErrorIllegalState); // allowed only while the stream is being captured
-    node marker{};
-    marker.what = "record of an event";
-    event->node = stream_add(stream, marker);
+    event->node = stream_add(stream, "record of an event");
     event->capture.reset();
     return cudaSuccess;
 }
