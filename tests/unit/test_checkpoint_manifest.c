@@ -1,19 +1,10 @@
 /* MANIFEST.json: what is printed loads again; any other text does not, whether damaged, formatted
  * differently, or made up with a correct checksum. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <xxhash.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/manifest.h"
-#include "test.h"
-
-static char folder[] = "/tmp/dtrain-manifest-XXXXXX";
-static char path[DT_PATH_MAX];
+#include "test_dir.h"
 
 static void ok(dt_status status)
 {
@@ -21,25 +12,9 @@ static void ok(dt_status status)
         fail_msg("%s: %s (%s)", dt_status_name(status), dt_error_text(), dt_error_trail());
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? (int)dt_file_path(path, "%s/MANIFEST.json", folder) : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
-}
-
 static void put(const char *text, size_t bytes)
 {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
+    write_bytes("MANIFEST.json", text, bytes);
 }
 
 static void example(struct dt_manifest *m, struct dt_manifest_tensor tensors[2])
@@ -83,7 +58,7 @@ TEST(round_trip)
     example(&in, tensors);
     ok(dt_manifest_print(&w, &in));
     put(w.text, w.bytes);
-    ok(dt_manifest_load(&out, folder));
+    ok(dt_manifest_load(&out, test_dir));
     assert_true(out.step == in.step && out.epoch == 3 && out.batch == 7 && out.incarnation == 2);
     assert_true(out.config_hash == in.config_hash && out.n_ranks == 4 &&
                 out.global_batch_size == 256);
@@ -125,7 +100,7 @@ static void refused(const char *text, size_t bytes, const char *what)
 {
     struct dt_manifest m;
     put(text, bytes);
-    dt_status status = dt_manifest_load(&m, folder);
+    dt_status status = dt_manifest_load(&m, test_dir);
     if (status != DT_ERR_DATA)
         fail_msg("%s: %s %s", what, dt_status_name(status), dt_error_text());
     assert_int_equal(m.n_files, 0);
@@ -242,7 +217,7 @@ TEST(forged)
     forge(text, sizeof text, "run-1", "run-2");
     struct dt_manifest m;
     put(text, strlen(text));
-    ok(dt_manifest_load(&m, folder)); /* so the checksum is right */
+    ok(dt_manifest_load(&m, test_dir)); /* so the checksum is right */
     assert_string_equal(m.run_id, "run-2");
     dt_manifest_reset(&m);
     for (size_t i = 0; i < DT_COUNT(cases); i++) {
@@ -283,7 +258,7 @@ TEST(most_tensors)
         assert_int_equal(status, n > DT_MANIFEST_MAX_TENSORS ? DT_ERR_DATA : DT_OK);
         if (status == DT_OK) {
             put(w.text, w.bytes);
-            ok(dt_manifest_load(&out, folder));
+            ok(dt_manifest_load(&out, test_dir));
             assert_string_equal(out.files[1].tensors[n / 2 - 1].name, tensors[n - 1].name);
             dt_manifest_reset(&out);
         }
@@ -300,8 +275,8 @@ TEST(limits)
     struct dt_manifest_tensor tensors[2];
     struct dt_jsonw w;
     put("{", 1);
-    assert_int_equal(truncate(path, INT64_C(1) << 40), 0);
-    assert_int_equal(dt_manifest_load(&m, folder), DT_ERR_DATA);
+    assert_int_equal(truncate(at("MANIFEST.json"), INT64_C(1) << 40), 0);
+    assert_int_equal(dt_manifest_load(&m, test_dir), DT_ERR_DATA);
     assert_non_null(strstr(dt_error_text(), "at most"));
     for (size_t i = 0; i < DT_COUNT(names); i++) {
         example(&m, tensors);
@@ -326,7 +301,7 @@ TEST(odd_texts)
     snprintf(m.run_id, sizeof m.run_id, "a\nb\x7f");
     ok(dt_manifest_print(&w, &m));
     put(w.text, w.bytes);
-    ok(dt_manifest_load(&out, folder));
+    ok(dt_manifest_load(&out, test_dir));
     assert_string_equal(out.run_id, "a?b?");
     assert_int_equal(strlen(out.repro), sizeof m.repro - 1);
     dt_manifest_reset(&out);
@@ -336,9 +311,9 @@ TEST(odd_texts)
 TEST(absent)
 {
     struct dt_manifest m;
-    unlink(path);
-    assert_int_equal(dt_manifest_load(&m, folder), DT_ERR_NO_INPUT);
+    unlink(at("MANIFEST.json"));
+    assert_int_equal(dt_manifest_load(&m, test_dir), DT_ERR_NO_INPUT);
     dt_manifest_reset(&m);
 }
 
-TEST_MAIN(make_folder, remove_folder)
+TEST_MAIN(make_test_dir, remove_test_dir)

@@ -167,22 +167,6 @@ TEST(label_offset)
 
 /* --- The cached index --- */
 
-/* Path of the only file in cache/index. */
-static void find_cache(char *out, size_t bytes)
-{
-    struct dt_names names = {0};
-    assert_int_equal(dt_names_list(&names, at("cache/index")), DT_OK);
-    assert_int_equal(names.n, 1);
-    snprintf(out, bytes, "cache/index/%s", dt_names_get(&names, 0));
-    dt_names_reset(&names);
-}
-
-static void set_time(const char *name, time_t seconds)
-{
-    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
-    assert_int_equal(utimensat(AT_FDCWD, at(name), times, 0), 0);
-}
-
 TEST(cache)
 {
     char cache[300];
@@ -193,7 +177,7 @@ TEST(cache)
     struct dt_dataset *dataset = open_good(at("cached.tar"), at("cache"));
     const uint64_t fingerprint = dt_dataset_fingerprint(dataset);
     dt_dataset_close(dataset);
-    find_cache(cache, sizeof cache);
+    find_only_file(cache, sizeof cache, "cache/index");
 
     /* Used: the archive's content is ruined while its size and time stay the same. */
     char *tar = read_bytes("cached.tar", &bytes), *ruined = calloc(1, bytes);

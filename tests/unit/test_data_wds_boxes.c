@@ -231,12 +231,6 @@ static uint64_t check_shards(const char *path, const char *cache, int n)
     return fingerprint;
 }
 
-static void set_time(const char *name, time_t seconds)
-{
-    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
-    assert_int_equal(utimensat(AT_FDCWD, at(name), times, 0), 0);
-}
-
 /* The second time the boxes come from the cache: the shards themselves are ruined. */
 TEST(shards)
 {
@@ -268,7 +262,6 @@ TEST(shards)
 
 TEST(damaged_cache)
 {
-    struct dt_names names = {0};
     char cache[400];
     size_t bytes;
 
@@ -276,9 +269,7 @@ TEST(damaged_cache)
     make_boxes("d/b.tar", 0, 4);
     write_text("d/categories.json", categories);
     const uint64_t fingerprint = check_shards(at("d"), at("cache2"), 4);
-    assert_int_equal(dt_names_list(&names, at("cache2/index")), DT_OK);
-    assert_int_equal(names.n, 1);
-    snprintf(cache, sizeof cache, "cache2/index/%s", dt_names_get(&names, 0));
+    find_only_file(cache, sizeof cache, "cache2/index");
     char *whole = read_bytes(cache, &bytes);
     assert_int_equal(bytes, 48 + 4 * 24 + 4 * 24 + 6 * sizeof(struct dt_truth));
     for (size_t i = 0; i < 2 * bytes; i += 23) {
@@ -290,7 +281,6 @@ TEST(damaged_cache)
         free(bad);
         assert_true(check_shards(at("d"), at("cache2"), 4) == fingerprint);
     }
-    dt_names_reset(&names);
     free(whole);
 }
 

@@ -1,26 +1,19 @@
 /* The watchdog with real processes that play ranks: what they publish is made up, and so is the
  * time, the rest is real. All scenarios run side by side; the tests collect how each has ended. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "test.h"
+#include "test_dir.h"
 #include "virtual_time.h"
 #include "watch/heartbeat.h"
 #include "watch/watchdog.h"
 
 enum { TEXT_BYTES = 16384 };
 
-static char top[64];                           /* folder of all scenarios */
 static struct dt_watchdog_options own_options; /* of this process */
 
 static void hang(void)
@@ -277,11 +270,9 @@ static void alarm_only(int rank)
         train(60, 0.1);
     vt_sleep(1);
     dt_watchdog_stop();
-    char path[256];
-    struct dt_heartbeat beat = {.start_id = 7, .rank = 1, .beat = 1000};
-    beat.flags = DT_HEARTBEAT_EXPIRED;
-    snprintf(path, sizeof path, "%s/alarm/heartbeat.bin", top);
-    _exit(dt_heartbeat_write(path, &beat) == DT_OK ? 0 : 3);
+    struct dt_heartbeat beat = {
+        .start_id = 7, .rank = 1, .beat = 1000, .flags = DT_HEARTBEAT_EXPIRED};
+    _exit(dt_heartbeat_write(at("alarm/heartbeat.bin"), &beat) == DT_OK ? 0 : 3);
 }
 
 /* --- The watchdog's own end is in danger --- */
@@ -422,7 +413,7 @@ static int save_checkpoint(const struct scenario *s)
 static int start_scenario(struct scenario *s, struct vt_world *world)
 {
     int ends[2];
-    snprintf(s->dir, sizeof s->dir, "%s/%s", top, s->name);
+    snprintf(s->dir, sizeof s->dir, "%s/%s", test_dir, s->name);
     if (mkdir(s->dir, 0777) != 0 || pipe(ends) != 0)
         return -1;
     if (leave_earlier_start(s) != 0 || (s->run != all_wait && save_checkpoint(s) != 0))
@@ -445,9 +436,7 @@ static int start_scenario(struct scenario *s, struct vt_world *world)
 
 static int start_all(void **state)
 {
-    (void)state;
-    snprintf(top, sizeof top, "/tmp/dtrain-watchdog-XXXXXX");
-    if (!mkdtemp(top))
+    if (make_test_dir(state) != 0)
         return -1;
     vt_news = vt_share(sizeof *vt_news);
     struct vt_world *worlds = vt_share(N_SCENARIOS * sizeof *worlds);
@@ -457,29 +446,6 @@ static int start_all(void **state)
         if (start_scenario(&scenarios[i], &worlds[i]) != 0)
             return -1;
     return vt_run(worlds, N_SCENARIOS);
-}
-
-static void remove_folder(const char *dir)
-{
-    char path[600];
-    DIR *folder = opendir(dir);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-        if (entry->d_name[0] != '.' && unlink(path) != 0)
-            remove_folder(path);
-    }
-    if (folder)
-        closedir(folder);
-    rmdir(dir);
-}
-
-static int end_all(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_SCENARIOS; i++)
-        remove_folder(scenarios[i].dir);
-    rmdir(top);
-    return 0;
 }
 
 /* The exit code of a rank, or minus the signal. */
@@ -672,11 +638,9 @@ TEST(an_alarm_is_passed_on)
 
 TEST(slots)
 {
-    char dir[128], path[160];
+    const char *dir = at("slots"), *path = at("slots/heartbeat.bin");
     struct dt_heartbeat beats[4];
     bool valid[4];
-    snprintf(dir, sizeof dir, "%s/slots", top);
-    snprintf(path, sizeof path, "%s/heartbeat.bin", dir);
     assert_int_equal(dt_heartbeat_last_step(dir), -1);
     assert_int_equal(mkdir(dir, 0777), 0);
     assert_int_equal(dt_heartbeat_last_step(dir), -1);
@@ -700,7 +664,6 @@ TEST(slots)
     assert_int_equal(dt_heartbeat_last_step(dir), 100);
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(dt_heartbeat_last_step(dir), -1);
-    remove_folder(dir);
 }
 
 /* --- Crashes, and the test of the watchdog by itself --- */
@@ -727,7 +690,7 @@ TEST(crashes_are_told)
     static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     static const char *const names[] = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"};
     struct scenario s = {.n_ranks = 0};
-    snprintf(s.dir, sizeof s.dir, "%s/crash.txt", top);
+    snprintf(s.dir, sizeof s.dir, "%s/crash.txt", test_dir);
     for (size_t i = 0; i < DT_COUNT(numbers); i++) {
         char *text, who[128];
         size_t bytes;
@@ -738,7 +701,6 @@ TEST(crashes_are_told)
         assert_non_null(strstr(text, who));
         free(text);
     }
-    unlink(s.dir);
 }
 
-TEST_MAIN(start_all, end_all)
+TEST_MAIN(start_all, remove_test_dir)
