@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/snapshot.h"
-#include "test.h"
+#include "test_status.h"
 #include "train/session.h"
 
 struct rig {
@@ -26,11 +26,7 @@ struct rig {
     int n_commits; /* number of calls of may_commit */
 };
 
-static inline void ok(dt_status status)
-{
-    if (status != DT_OK)
-        fail_msg("%s: %s (%s)", dt_status_name(status), dt_error_text(), dt_error_trail());
-}
+#define ok(CALL) assert_ok(CALL)
 
 static inline int build_network(struct dt_graph *g)
 {

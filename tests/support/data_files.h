@@ -7,6 +7,7 @@
 
 #include "data/names.h"
 #include "test_dir.h"
+#include "test_status.h"
 
 /* Sets when the file was last written. */
 static inline void set_time(const char *name, time_t seconds)

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "dtrain/graph.h"
-#include "test.h"
+#include "test_status.h"
 
 /* "op name: src src -> dst dst\n" for nodes first .. n_nodes-1, without attributes. */
 static inline void describe_nodes(const struct dt_graph *g, int first, char *out, size_t bytes)

@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "dtrain/data.h"
 #include "jpeg_make.h"
-#include "test.h"
+#include "test_status.h"
 
 static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
 
@@ -86,8 +86,7 @@ static inline struct dt_dataset *open_folder(const struct folder *folder)
     struct dt_dataset_options options = {
         .data = &folder_data, .path = folder->path, .num_classes = CLASSES};
     struct dt_dataset *dataset;
-    if (dt_dataset_open(&dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, &options));
     assert_int_equal(dt_dataset_size(dataset), folder->n_files);
     return dataset;
 }
@@ -116,16 +115,14 @@ static inline struct dt_loader *open_loader(struct dt_dataset *dataset,
                                             const struct dt_loader_options *options)
 {
     struct dt_loader *loader;
-    if (dt_loader_create(&loader, dataset, options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_loader_create(&loader, dataset, options));
     return loader;
 }
 
 static const struct dt_batch *next(struct dt_loader *loader)
 {
     const struct dt_batch *batch;
-    if (dt_loader_next(loader, &batch) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_loader_next(loader, &batch));
     return batch;
 }
 

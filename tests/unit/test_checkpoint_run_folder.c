@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "checkpoint/run_folder.h"
 #include "test_dir.h"
+#include "test_status.h"
 
 enum { N_RACES = 100, NOBODY = 65534 };
 
@@ -28,12 +29,6 @@ static int make_root(void **state)
 }
 
 #define FOLDER_TEST(NAME) TEST_WITH(NAME, make_root, remove_test_dir)
-
-static void assert_ok(dt_status status)
-{
-    if (status != DT_OK)
-        fail_msg("%d: %s", status, dt_error_text());
-}
 
 static void assert_text(const char *part)
 {

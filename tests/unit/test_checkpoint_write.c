@@ -524,8 +524,7 @@ TEST_WITH(no_folder, rig_setup, rig_teardown)
     char path[DT_PATH_MAX], file[DT_PATH_MAX];
     ok(dt_file_path(file, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
     save(file, "checkpoints", "a file");
-    assert_int_equal(rig_save(r, path, 30), DT_ERR_CREATE);
-    assert_non_null(strstr(dt_error_text(), "cannot save the checkpoint of step 30 in "));
+    assert_error(rig_save(r, path, 30), DT_ERR_CREATE, "cannot save the checkpoint of step 30 in ");
     struct dt_checkpoint_target target = r->target;
     target.dir = "/proc/self/checkpoints"; /* no one may create files there, not even root */
     assert_int_equal(dt_checkpoint_write(path, &target, r->snapshot), DT_ERR_CREATE);

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "config/keys.h"
 #include "dtrain/config.h"
-#include "test.h"
+#include "test_status.h"
 
 static char file[] = "/tmp/dtrain-config-XXXXXX";
 
@@ -25,8 +25,7 @@ static void write_file(const char *text)
 
 static void load(struct dt_config *config, const char *path, const char *const *sets, size_t n_sets)
 {
-    if (dt_config_load(config, path, sets, n_sets) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_config_load(config, path, sets, n_sets));
 }
 
 /* The dump of `config`, loaded again, is the same configuration byte by byte. */

@@ -412,8 +412,8 @@ TEST(counts)
     for (int i = 0; i < N_CANVASES; i++)
         assert_int_equal(n[i], own[i]);
     options.global_batch_size = 40; /* fewer than all, but more than on a canvas */
-    assert_int_equal(dt_loader_create(&loader, dataset, &options), DT_ERR_CONFIG);
-    assert_non_null(strstr(dt_error_text(), "less than one global batch of 40 on each canvas"));
+    assert_error(dt_loader_create(&loader, dataset, &options), DT_ERR_CONFIG,
+                 "less than one global batch of 40 on each canvas");
     options.n_canvases = 1;
     dt_loader_count(n, dataset, &options);
     assert_true(n[0] == N && n[1] == 0);

@@ -12,8 +12,7 @@ enum { SIZE = 40 };
 static struct dt_dataset *open_good(const struct dt_dataset_options *options)
 {
     struct dt_dataset *dataset;
-    if (dt_dataset_open(&dataset, options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, options));
     return dataset;
 }
 
@@ -21,10 +20,8 @@ static void expect_error(dt_status expected, const char *text,
                          const struct dt_dataset_options *options)
 {
     struct dt_dataset *dataset;
-    const dt_status status = dt_dataset_open(&dataset, options);
-    if (status != expected || !strstr(dt_error_text(), text) || dataset)
-        fail_msg("wanted %d with '%s', got %d: %s", (int)expected, text, (int)status,
-                 dt_error_text());
+    assert_error(dt_dataset_open(&dataset, options), expected, text);
+    assert_null(dataset);
 }
 
 /* --- Synthetic --- */
@@ -253,8 +250,7 @@ TEST(folder)
     assert_int_equal(unlink(at("set/A/x.JPG")), 0);
     assert_int_equal(dt_dataset_read(dataset, 0, &sample), DT_ERR_DATA);
     write_text("set/A/x.JPG", "");
-    assert_int_equal(dt_dataset_read(dataset, 0, &sample), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "has 0 bytes"));
+    assert_error(dt_dataset_read(dataset, 0, &sample), DT_ERR_DATA, "has 0 bytes");
     unlink(at("set/A/x.JPG"));
     assert_int_equal(mkfifo(at("set/A/x.JPG"), 0600), 0);
     assert_int_equal(dt_dataset_read(dataset, 0, &sample), DT_ERR_DATA);
@@ -388,8 +384,7 @@ static void make_animals(void)
 static struct dt_names parse_names(const char *text)
 {
     struct dt_names names = {0};
-    if (dt_classes_parse(&names, text, "list") != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_classes_parse(&names, text, "list"));
     return names;
 }
 
@@ -452,11 +447,11 @@ TEST(wrong_classes)
     expect_error(DT_ERR_DATA, "holds none of the 2 classes, which begin with ant; it has cat, dog",
                  &options);
     dt_names_reset(&names);
-    assert_int_equal(dt_classes_parse(&bad, "a\nb\na\n", "map.txt"), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "map.txt lists class a twice"));
+    assert_error(dt_classes_parse(&bad, "a\nb\na\n", "map.txt"), DT_ERR_DATA,
+                 "map.txt lists class a twice");
     dt_names_reset(&bad);
-    assert_int_equal(dt_classes_parse(&bad, "a\n\nb\n", "map.txt"), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "map.txt:2: an empty line"));
+    assert_error(dt_classes_parse(&bad, "a\n\nb\n", "map.txt"), DT_ERR_DATA,
+                 "map.txt:2: an empty line");
     dt_names_reset(&bad);
     assert_int_equal(dt_classes_load(&bad, at("nowhere")), DT_ERR_NO_INPUT);
     write_text("nul", "");

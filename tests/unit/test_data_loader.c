@@ -219,8 +219,7 @@ static struct dt_dataset *open_generated(int n, int size, bool detects)
                                          .detects = detects,
                                          .seed = 4};
     struct dt_dataset *dataset;
-    if (dt_dataset_open(&dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, &options));
     return dataset;
 }
 
@@ -320,8 +319,7 @@ TEST(worker_failure)
     struct dt_loader *loader = open_loader(dataset, &options);
     const struct dt_batch *batch;
     assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
-    assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_CONFIG);
-    assert_non_null(strstr(dt_error_text(), "the data set holds images of"));
+    assert_error(dt_loader_next(loader, &batch), DT_ERR_CONFIG, "the data set holds images of");
     dt_loader_destroy(loader);
     dt_dataset_close(dataset);
 }

@@ -11,8 +11,7 @@ static struct dt_input_stages measure(const struct dt_dataset *dataset,
 {
     struct dt_input_stages stages;
     double begin_s = dt_clock_s();
-    if (dt_input_measure(&stages, dataset, options, first, n) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_input_measure(&stages, dataset, options, first, n));
     double all_s = dt_clock_s() - begin_s;
     assert_true(stages.read_s >= 0 && stages.entropy_s >= 0 && stages.transform_s >= 0);
     assert_true(stages.read_s + stages.entropy_s + stages.transform_s + stages.resize_s <= all_s);

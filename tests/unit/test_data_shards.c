@@ -19,18 +19,14 @@ static dt_status open_path(struct dt_dataset **dataset, const char *path, const 
 static struct dt_dataset *open_good(const char *path, const char *cache)
 {
     struct dt_dataset *dataset;
-    if (open_path(&dataset, path, cache) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(open_path(&dataset, path, cache));
     return dataset;
 }
 
 static void expect_error(dt_status expected, const char *text, const char *path)
 {
     struct dt_dataset *dataset;
-    const dt_status status = open_path(&dataset, path, NULL);
-    if (status != expected || !strstr(dt_error_text(), text))
-        fail_msg("wanted %d with '%s', got %d: %s", (int)expected, text, (int)status,
-                 dt_error_text());
+    assert_error(open_path(&dataset, path, NULL), expected, text);
 }
 
 /* --- Patterns --- */
@@ -160,8 +156,7 @@ TEST(label_offset)
     assert_int_equal(dt_dataset_label(dataset, 4), 4);
     dt_dataset_close(dataset);
     data.label_offset = 4;
-    assert_int_equal(dt_dataset_open(&dataset, &options), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "label 9 of 000009.jpg"));
+    assert_error(dt_dataset_open(&dataset, &options), DT_ERR_DATA, "label 9 of 000009.jpg");
     assert_non_null(strstr(dt_error_text(), "labels must be 4 to 8"));
 }
 

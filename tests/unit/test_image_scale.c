@@ -34,8 +34,7 @@ static void open_set(struct dt_dataset **dataset)
 {
     const struct dt_dataset_options options = {
         .data = &shards_data, .path = at("shards"), .cache_dir = at("run"), .num_classes = 10};
-    if (dt_dataset_open(dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(dataset, &options));
     assert_int_equal(dt_dataset_size(*dataset), SHARDS * SAMPLES);
 }
 
