@@ -58,7 +58,7 @@ TEST(bad_training_samples)
     struct folder folder;
     uint32_t order[N];
     char text[16384];
-    struct run *run = malloc(sizeof *run);
+    static struct run run;
     folder_make(&folder);
     const char *bad[] = {"png", "cut-half", "cut-progressive", "scrambled", "huge", "no-tables"};
     folder_add_good(&folder, 20);
@@ -67,14 +67,14 @@ TEST(bad_training_samples)
     folder_add_good(&folder, N - 26);
     struct dt_dataset *dataset = open_folder(&folder);
     capture_begin();
-    read_run(run, dataset, 1, GLOBAL, 4);
+    read_run(&run, dataset, 1, GLOBAL, 4);
     int n_lines = capture_end(text, sizeof text);
 
     int n_met = 0, n_replaced = 0, is_met[N] = {0};
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
         dt_sampler_order(order, N, SEED, epoch, true);
         for (int p = 0; p < BATCHES * GLOBAL; p++) {
-            const struct row *row = &run->rows[epoch][p / GLOBAL][p % GLOBAL];
+            const struct row *row = &run.rows[epoch][p / GLOBAL][p % GLOBAL];
             int q = p;
             for (; is_bad(dataset, order[q % N]); q++) {
                 n_met += !is_met[order[q % N]];
@@ -84,7 +84,7 @@ TEST(bad_training_samples)
             assert_int_equal(row->label, dt_dataset_label(dataset, order[q % N]));
             if (q == p || q >= BATCHES * GLOBAL)
                 continue;
-            const struct row *source = &run->rows[epoch][q / GLOBAL][q % GLOBAL];
+            const struct row *source = &run.rows[epoch][q / GLOBAL][q % GLOBAL];
             assert_memory_equal(row->pixels, source->pixels, sizeof row->pixels);
             assert_memory_equal(&row->crop, &source->crop, sizeof row->crop);
             n_replaced++;
@@ -98,11 +98,9 @@ TEST(bad_training_samples)
             assert_non_null(strstr(text, dt_dataset_name(dataset, id, name, sizeof name)));
     }
     capture_begin();
-    check_same_for_all_splits(dataset, run);
+    check_same_for_all_splits(dataset, &run);
     capture_end(text, sizeof text);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
-    free(run);
+    close_folder(&folder, dataset);
 }
 
 TEST(bad_evaluation_samples)
@@ -144,8 +142,7 @@ TEST(bad_evaluation_samples)
                  "3 of 7 validation images are bad");
     assert_non_null(strstr(dt_error_text(), "% of 7 images (2)"));
     dt_loader_destroy(loader);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
+    close_folder(&folder, dataset);
 }
 
 /* Each kind of bad file, none allowed: code 65 and one sentence with the file and the reason. */
@@ -179,8 +176,7 @@ TEST(each_bad_file_ends_the_job)
             fail_msg("%s: %s", bad_files[k].name, text);
         assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_DATA); /* stays so */
         dt_loader_destroy(loader);
-        dt_dataset_close(dataset);
-        folder_remove(&folder);
+        close_folder(&folder, dataset);
     }
 }
 
@@ -201,8 +197,7 @@ TEST(all_bad)
     capture_end(log, sizeof log);
     assert_error(status, DT_ERR_DATA, "none of the 12 samples");
     dt_loader_destroy(loader);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
+    close_folder(&folder, dataset);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -168,7 +168,7 @@ static void check_order(const struct lap *lap, const struct dt_dataset *dataset,
 
 static struct folder g_folder;
 
-static int make_folder(void **state)
+static int make_files(void **state)
 {
     (void)state;
     folder_make(&g_folder);
@@ -176,11 +176,10 @@ static int make_folder(void **state)
     return 0;
 }
 
-static int remove_folder(void **state)
+static int remove_files(void **state)
 {
     (void)state;
-    folder_remove(&g_folder);
-    return 0;
+    return remove_tree(g_folder.path);
 }
 
 TEST(ranks_and_workers)
@@ -420,4 +419,4 @@ TEST(counts)
     dt_dataset_close(dataset);
 }
 
-TEST_MAIN(make_folder, remove_folder)
+TEST_MAIN(make_files, remove_files)
