@@ -14,7 +14,9 @@
 
 enum { TEXT_BYTES = 16384 };
 
-static struct dt_watchdog_options own_options; /* of this process */
+/* Of this process. */
+static struct dt_watchdog_options own_options;
+static enum dt_section own_section;
 
 static void hang(void)
 {
@@ -69,36 +71,11 @@ static void stop_moving(enum dt_section section)
     hang();
 }
 
-static void stuck_in(enum dt_section section, int rank)
+static void second_stuck(int rank)
 {
     if (rank == 1)
-        stop_moving(section);
-    wait_for_others(section);
-}
-
-static void init(int rank)
-{
-    stuck_in(DT_SECTION_INIT, rank);
-}
-static void data(int rank)
-{
-    stuck_in(DT_SECTION_DATA, rank);
-}
-static void compute(int rank)
-{
-    stuck_in(DT_SECTION_COMPUTE, rank);
-}
-static void reduce(int rank)
-{
-    stuck_in(DT_SECTION_REDUCE, rank);
-}
-static void eval(int rank)
-{
-    stuck_in(DT_SECTION_EVAL, rank);
-}
-static void save(int rank)
-{
-    stuck_in(DT_SECTION_SAVE, rank);
+        stop_moving(own_section);
+    wait_for_others(own_section);
 }
 
 static void first_stuck(int rank)
@@ -333,17 +310,18 @@ static struct scenario {
     const char *name;
     void (*run)(int rank);
     int n_ranks;
+    enum dt_section section; /* in which second_stuck is stuck */
     pid_t pids[VT_RANKS];
     int out; /* stderr of all */
     char dir[128];
     char text[TEXT_BYTES];
 } scenarios[N_SCENARIOS] = {
-    [STUCK_INIT] = {"init", init, 3},
-    [STUCK_DATA] = {"data", data, 3},
-    [STUCK_COMPUTE] = {"compute", compute, 3},
-    [STUCK_REDUCE] = {"reduce", reduce, 3},
-    [STUCK_EVAL] = {"eval", eval, 3},
-    [STUCK_SAVE] = {"save", save, 3},
+    [STUCK_INIT] = {"init", second_stuck, 3, DT_SECTION_INIT},
+    [STUCK_DATA] = {"data", second_stuck, 3, DT_SECTION_DATA},
+    [STUCK_COMPUTE] = {"compute", second_stuck, 3, DT_SECTION_COMPUTE},
+    [STUCK_REDUCE] = {"reduce", second_stuck, 3, DT_SECTION_REDUCE},
+    [STUCK_EVAL] = {"eval", second_stuck, 3, DT_SECTION_EVAL},
+    [STUCK_SAVE] = {"save", second_stuck, 3, DT_SECTION_SAVE},
     [FIRST_STUCK] = {"first", first_stuck, 2},
     [TWO_STUCK] = {"two", two_stuck, 3},
     [STOPPED] = {"stopped", stop_process, 3},
@@ -379,6 +357,7 @@ static void run_rank(const struct scenario *s, int rank, int out)
     setenv("OMPI_COMM_WORLD_LOCAL_SIZE", s->n_ranks == 2 ? "2" : "3", 1);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out, STDERR_FILENO);
+    own_section = s->section;
     if (dt_watchdog_start(&own_options) != DT_OK)
         _exit(2);
     s->run(rank);
@@ -493,6 +472,30 @@ static void expect_one_line(const struct scenario *s)
     assert_non_null(strchr(first, '\n'));
 }
 
+/* All ranks have ended with one message. */
+static struct scenario *expect_hang(int i)
+{
+    struct scenario *s = &scenarios[i];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    return s;
+}
+
+/* The same, but for a rank that is stopped. */
+static struct scenario *expect_hang_but_for(int i, int stopped)
+{
+    struct scenario *s = &scenarios[i];
+    for (int r = 0; r < s->n_ranks; r++)
+        if (r != stopped)
+            assert_int_equal(end_of(s->pids[r]), DT_ERR_HANG);
+    assert_int_equal(waitpid(s->pids[stopped], NULL, WNOHANG), 0);
+    kill(s->pids[stopped], SIGKILL);
+    assert_int_equal(end_of(s->pids[stopped]), -SIGKILL);
+    read_text(s);
+    expect_one_line(s);
+    return s;
+}
+
 static void expect_report(const struct scenario *s, int rank, const char *text)
 {
     char path[256], *report;
@@ -507,10 +510,8 @@ static void expect_report(const struct scenario *s, int rank, const char *text)
 TEST(stuck_in_each_section)
 {
     for (int i = STUCK_INIT; i <= STUCK_SAVE; i++) {
-        struct scenario *s = &scenarios[i];
+        const struct scenario *s = expect_hang(i);
         char who[64], where[64];
-        expect_ends(s, DT_ERR_HANG);
-        expect_one_line(s);
         snprintf(who, sizeof who, " pid %d) has not moved", (int)s->pids[1]);
         snprintf(where, sizeof where, "since step 57, section %s, for ", s->name);
         expect_text(s, "error[HANG] rank 1 (");
@@ -528,14 +529,10 @@ TEST(stuck_in_each_section)
 
 TEST(any_rank_can_be_stuck)
 {
-    struct scenario *s = &scenarios[FIRST_STUCK];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang(FIRST_STUCK);
     expect_text(s, "error[HANG] rank 0 (");
     expect_text(s, "; rank 1 waits for it");
-    s = &scenarios[TWO_STUCK];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    s = expect_hang(TWO_STUCK);
     expect_text(s, "error[HANG] rank 1 (");
     expect_text(s, "; rank 2 (");
     expect_text(s, "; rank 0 waits for them");
@@ -543,14 +540,7 @@ TEST(any_rank_can_be_stuck)
 
 TEST(a_stopped_process_is_named)
 {
-    struct scenario *s = &scenarios[STOPPED];
-    assert_int_equal(end_of(s->pids[1]), DT_ERR_HANG);
-    assert_int_equal(end_of(s->pids[2]), DT_ERR_HANG);
-    assert_int_equal(waitpid(s->pids[0], NULL, WNOHANG), 0);
-    kill(s->pids[0], SIGKILL);
-    assert_int_equal(end_of(s->pids[0]), -SIGKILL);
-    read_text(s);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang_but_for(STOPPED, 0);
     expect_text(s, "error[HANG] rank 0 (");
     expect_text(
         s, "does not answer (stopped, killed or its node is gone) since step 57, section data");
@@ -559,18 +549,14 @@ TEST(a_stopped_process_is_named)
 
 TEST(all_wait)
 {
-    struct scenario *s = &scenarios[ALL_WAIT];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang(ALL_WAIT);
     expect_text(s, "error[HANG] all ranks wait in sum at step 57, section eval, for ");
     expect_text(s, " s: the network?; there is no checkpoint yet; submit the job again to start");
 }
 
 TEST(writer_stuck)
 {
-    struct scenario *s = &scenarios[WRITER_STUCK];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang(WRITER_STUCK);
     expect_text(s, "error[HANG] rank 0 (");
     expect_text(s, "has not moved while it writes a checkpoint since step 40, section save");
 }
@@ -585,39 +571,22 @@ TEST(no_false_alarm)
 
 TEST(the_end_is_sure)
 {
-    struct scenario *s = &scenarios[BLOCKED_REPORT];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang(BLOCKED_REPORT);
     expect_text(s, "has not moved since step 57, section data");
-    s = &scenarios[BLIND_STUCK];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    s = expect_hang(BLIND_STUCK);
     expect_text(s, "has not moved since step 57, section data");
-    s = &scenarios[BLIND_WAITING];
-    assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
-    kill(s->pids[1], SIGKILL);
-    assert_int_equal(end_of(s->pids[1]), -SIGKILL);
-    read_text(s);
-    expect_one_line(s);
+    s = expect_hang_but_for(BLIND_WAITING, 1);
     expect_text(s, "waits in sum at step 57, section reduce");
     expect_text(s, "the file system of the run folder does not answer");
 }
 
 TEST(no_folder)
 {
-    struct scenario *s = &scenarios[NO_FOLDER];
-    assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
-    assert_int_equal(end_of(s->pids[2]), DT_ERR_HANG);
-    kill(s->pids[1], SIGKILL);
-    assert_int_equal(end_of(s->pids[1]), -SIGKILL);
-    read_text(s);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang_but_for(NO_FOLDER, 1);
     expect_text(s, "error[HANG] rank 1 (");
     expect_text(s, "(stopped, killed or its node is gone) since step 0, section init, for ");
     expect_text(s, "; ranks 0, 2 wait for it\n");
-    s = &scenarios[ELSEWHERE];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    s = expect_hang(ELSEWHERE);
     expect_text(s, "error[HANG] all ranks of ");
     expect_text(s, " wait in MPI_Init at step 0, section init, for ");
     expect_text(s, ": the network? Or a rank hangs on another node; ");
