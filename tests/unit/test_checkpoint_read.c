@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "capture.h"
 #include "checkpoint/weights.h"
 #include "checkpoint_rig.h"
 
@@ -29,18 +30,10 @@ static void load_text(char **text, size_t *bytes, const char *folder, const char
 static void find_and_listen(char *said, size_t bytes, char *found, const struct rig *r)
 {
     struct dt_checkpoint state;
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    fflush(stderr);
-    int kept = dup(STDERR_FILENO);
-    dup2(fileno(file), STDERR_FILENO);
+    struct capture capture = capture_begin(stderr);
     dt_status status = dt_checkpoint_find(found, &state, r->dir);
-    dup2(kept, STDERR_FILENO);
-    close(kept);
+    capture_end(&capture, said, bytes);
     ok(status);
-    rewind(file);
-    said[fread(said, 1, bytes - 1, file)] = '\0';
-    fclose(file);
 }
 
 static void expect_in(const char *part, const char *text)

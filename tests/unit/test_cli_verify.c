@@ -1,27 +1,16 @@
 /* dtrain verify: the lines on standard output, and the status. */
-#include <unistd.h>
-
+#include "capture.h"
 #include "checkpoint_rig.h"
 #include "cli/commands.h"
 
 static void run_verify(char *path, dt_status expected, char *said, size_t bytes)
 {
     struct dt_arguments args = {.operands = &path, .n_operands = 1, .decode = -1};
-    FILE *file = tmpfile();
-    int old = dup(STDOUT_FILENO);
-    assert_non_null(file);
-    assert_true(old >= 0);
-    fflush(stdout);
-    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
+    struct capture capture = capture_begin(stdout);
     dt_status status = dt_cmd_verify(&args);
-    fflush(stdout);
-    assert_true(dup2(old, STDOUT_FILENO) >= 0);
-    close(old);
+    capture_end(&capture, said, bytes);
     if (status != expected)
         fail_msg("%s: %s %s", path, dt_status_name(status), dt_error_text());
-    rewind(file);
-    said[fread(said, 1, bytes - 1, file)] = '\0';
-    fclose(file);
 }
 
 RIG_TEST(checkpoints)

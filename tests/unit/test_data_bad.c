@@ -1,37 +1,14 @@
 /* Bad images in the loader: replaced by the rule, logged and counted once, and above the limit the
  * end of the job with one clear sentence. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
+#include "capture.h"
 #include "loader_rig.h"
 
-/* Sends stderr to a file while a test logs warnings; returns how many lines came. */
-static int saved_stderr = -1;
-static FILE *captured;
-
-static void capture_begin(void)
+static int count_lines(const char *text)
 {
-    fflush(stderr);
-    saved_stderr = dup(STDERR_FILENO);
-    captured = tmpfile();
-    dup2(fileno(captured), STDERR_FILENO);
-}
-
-static int capture_end(char *text, size_t bytes)
-{
-    fflush(stderr);
-    dup2(saved_stderr, STDERR_FILENO);
-    close(saved_stderr);
-    rewind(captured);
-    size_t n = fread(text, 1, bytes - 1, captured);
-    fclose(captured);
-    text[n] = 0;
-    int n_lines = 0;
-    for (size_t i = 0; i < n; i++)
-        n_lines += text[i] == '\n';
-    return n_lines;
+    int n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
 }
 
 static void folder_add_bad(struct folder *folder, const char *name)
@@ -66,9 +43,10 @@ TEST(bad_training_samples)
         folder_add_bad(&folder, bad[i]);
     folder_add_good(&folder, N - 26);
     struct dt_dataset *dataset = open_folder(&folder);
-    capture_begin();
+    struct capture capture = capture_begin(stderr);
     read_run(&run, dataset, 1, GLOBAL, 4);
-    int n_lines = capture_end(text, sizeof text);
+    capture_end(&capture, text, sizeof text);
+    int n_lines = count_lines(text);
 
     int n_met = 0, n_replaced = 0, is_met[N] = {0};
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
@@ -97,9 +75,9 @@ TEST(bad_training_samples)
         if (is_met[id])
             assert_non_null(strstr(text, dt_dataset_name(dataset, id, name, sizeof name)));
     }
-    capture_begin();
+    capture = capture_begin(stderr);
     check_same_for_all_splits(dataset, &run);
-    capture_end(text, sizeof text);
+    capture_end(&capture, text, sizeof text);
     close_folder(&folder, dataset);
 }
 
@@ -118,7 +96,7 @@ TEST(bad_evaluation_samples)
     options.data = &data;
     struct dt_loader *loader = open_loader(dataset, &options);
     const struct dt_batch *batch;
-    capture_begin();
+    struct capture capture = capture_begin(stderr);
     for (uint32_t epoch = 0; epoch < 3; epoch++) {
         assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);
         while ((batch = next(loader))) {
@@ -133,7 +111,8 @@ TEST(bad_evaluation_samples)
             dt_loader_release(loader, batch);
         }
     }
-    assert_int_equal(capture_end(text, sizeof text), 2);
+    capture_end(&capture, text, sizeof text);
+    assert_int_equal(count_lines(text), 2);
     uint64_t now, before;
     dt_loader_bad_positions(loader, &now, &before);
     assert_true(now == 2 && before == 2); /* of the last evaluation and the one before */
@@ -160,11 +139,11 @@ TEST(each_bad_file_ends_the_job)
         struct dt_loader_options options = make_options(false, 0, 1, 2, 2);
         options.data = &(const struct dt_config_data){.val_resize = SIZE + 4, .prefetch = 3};
         struct dt_loader *loader = open_loader(dataset, &options);
-        capture_begin();
+        struct capture capture = capture_begin(stderr);
         assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
         while ((status = dt_loader_next(loader, &batch)) == DT_OK && batch)
             dt_loader_release(loader, batch);
-        capture_end(log, sizeof log);
+        capture_end(&capture, log, sizeof log);
         assert_int_equal(status, DT_ERR_DATA);
         dt_loader_release(loader, batch); /* given all the same */
         const char *text = dt_error_text();
@@ -191,10 +170,10 @@ TEST(all_bad)
     struct dt_dataset *dataset = open_folder(&folder);
     struct dt_loader_options options = make_options(true, 0, 1, 6, 4);
     struct dt_loader *loader = open_loader(dataset, &options);
-    capture_begin();
+    struct capture capture = capture_begin(stderr);
     assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
     dt_status status = dt_loader_next(loader, &batch);
-    capture_end(log, sizeof log);
+    capture_end(&capture, log, sizeof log);
     assert_error(status, DT_ERR_DATA, "none of the 12 samples");
     dt_loader_destroy(loader);
     close_folder(&folder, dataset);
