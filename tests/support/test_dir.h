@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "test.h"
 
 /* Group setup and teardown: creates the folder, and removes it with its contents. */
@@ -49,9 +50,10 @@ static inline const char *at(const char *name)
     return path;
 }
 
+/* With those above it. */
 static inline void make_folder(const char *name)
 {
-    assert_int_equal(mkdir(at(name), 0777), 0);
+    assert_int_equal(dt_file_make_folder(at(name)), DT_OK);
 }
 
 static inline void write_bytes(const char *name, const void *data, size_t bytes)

@@ -4,13 +4,10 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "test_dir.h"
 #include "test_status.h"
 
 static const struct {
@@ -277,20 +274,17 @@ TEST(mutations)
 TEST(load)
 {
     struct dt_json_doc *doc = NULL;
-    char path[] = "/tmp/dtrain-json-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, "{\"a\": 1}\n", 9), 9);
+    const char *path = at("a.json");
+    write_text("a.json", "{\"a\": 1}\n");
     assert_int_equal(dt_json_load(&doc, path, NULL), DT_OK);
     assert_true(dt_json_get(dt_json_root(doc), "a")->number == 1);
     dt_json_destroy(doc);
-    assert_int_equal(write(fd, "x", 1), 1);
-    close(fd);
-    char expected[64];
+    write_text("a.json", "{\"a\": 1}\nx");
+    char expected[128];
     snprintf(expected, sizeof(expected), "%s:2:1: expected the end of the text", path);
     assert_error(dt_json_load(&doc, path, NULL), DT_ERR_DATA, expected);
     assert_int_equal(dt_json_load(&doc, path, &(struct dt_json_limits){4, 10}), DT_ERR_DATA);
-    unlink(path);
+    assert_int_equal(unlink(path), 0);
     assert_int_equal(dt_json_load(&doc, path, NULL), DT_ERR_NO_INPUT);
     assert_int_equal(dt_json_load(&doc, "/tmp", NULL), DT_ERR_NO_INPUT);
 }
@@ -378,4 +372,4 @@ TEST(number_round_trip)
     }
 }
 
-TEST_MAIN(NULL, NULL)
+TEST_MAIN(make_test_dir, remove_test_dir)

@@ -33,7 +33,6 @@ static int make_set(void **state)
     char name[64];
     if (make_test_dir(state))
         return -1;
-    make_folder("root");
     make_folder("root/annotations");
     make_folder("root/some");
     make_folder("empty");

@@ -45,7 +45,6 @@ static int make_set(void **state)
 {
     if (make_test_dir(state))
         return -1;
-    make_folder("set");
     make_folder("set/in");
     write_text("set/in/a.jpg", "a");
     write_text("set/b, \"2\".png", "b");

@@ -216,7 +216,6 @@ TEST(nothing_left)
     const struct dt_dataset_options options = {
         .data = &data, .path = at("single"), .part = DT_PART_VAL};
     struct dt_dataset *dataset;
-    make_folder("single");
     make_folder("single/a");
     write_text("single/a/1.jpg", "1");
     assert_error(dt_dataset_open(&dataset, &options), DT_ERR_DATA, "no class of ");
@@ -226,7 +225,6 @@ static int make_set(void **state)
 {
     if (make_test_dir(state))
         return -1;
-    make_folder("set");
     make_folder("set/a");
     make_folder("set/b");
     add_files("a", 0, 200);

@@ -194,7 +194,6 @@ TEST(pack_splits)
     expect_failure(DT_ERR_CREATE, "already holds shards",
                    write_shards(at("src"), at("packed"), "train", 4, 1));
 
-    make_folder("two");
     make_folder("two/a");
     write_text("two/a/1.jpg", "x");
     expect_failure(DT_ERR_DATA, "classes differ",
