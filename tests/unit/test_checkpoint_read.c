@@ -1,7 +1,6 @@
 /* Reading checkpoints: what is found in a folder and what is skipped, manifests that are valid but
  * do not match their files, and what users are told. */
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <xxhash.h>
 

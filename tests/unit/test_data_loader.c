@@ -1,10 +1,6 @@
 /* The loader over a folder of generated JPEG files: the data of an epoch are the same for every
  * number of ranks and workers, evaluation sees each image once, a restart continues exactly, and
  * starting or ending at any moment is safe. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "data/dataset.h"
 #include "image/jpeg.h"
 #include "image/resize.h"

@@ -1,11 +1,8 @@
 /* The cost of a large data set: heap per sample, with a cached index. The figures of 1.3 million
  * samples are measured by tests/perf/index_1300k.py. */
 #include <malloc.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #include "data_files.h"
-
 #include "dtrain/data.h"
 
 static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
