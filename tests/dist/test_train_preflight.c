@@ -1,18 +1,11 @@
 /* The checks before training on 1 to 4 ranks: what differs on one rank is found on all, sums are
  * tested in the plan's own memory, samples are decoded, space is counted. */
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/mem.h"
 #include "dist_rig.h"
 #include "pack/pack.h"
+#include "test_dir.h"
 #include "train/preflight.h"
 
-static char root[] = "/tmp/dtrain-preflight-XXXXXX";
 static struct dt_config config;
 
 static bool has_text(const char *part)
@@ -20,21 +13,12 @@ static bool has_text(const char *part)
     return strstr(dt_error_text(), part) != NULL;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
 /* A small network on synthetic images, with several buckets; one folder for all ranks. */
 static int make_config(void **state)
 {
-    (void)state;
     if (rank == 0)
-        assert_ok(mkdtemp(root) ? DT_OK : DT_ERR_IO);
-    assert_ok(dt_comm_bcast(comm, root, sizeof root, 0));
+        assert_ok(make_test_dir(state) == 0 ? DT_OK : DT_ERR_IO);
+    assert_ok(dt_comm_bcast(comm, test_dir, sizeof test_dir, 0));
     dt_config_init(&config);
     snprintf(config.model.name, sizeof config.model.name, "tiny");
     config.model.num_classes = 10;
@@ -49,18 +33,14 @@ static int make_config(void **state)
     config.device.threads = 1;
     config.comm.bucket_cap_mb = 0.01;
     config.comm.last_bucket_cap_mb = 0.001;
-    snprintf(config.output.dir, sizeof config.output.dir, "%s/run", root);
+    snprintf(config.output.dir, sizeof config.output.dir, "%s/run", test_dir);
     return 0;
 }
 
-static int remove_root(void **state)
+static int remove_dir(void **state)
 {
-    (void)state;
     assert_ok(dt_comm_barrier(comm));
-    if (rank == 0)
-        assert_int_equal(nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
-    snprintf(root, sizeof root, "/tmp/dtrain-preflight-XXXXXX");
-    return 0;
+    return rank == 0 ? remove_test_dir(state) : 0;
 }
 
 static void open_session(struct dt_session *s, const struct dt_config *with)
@@ -88,7 +68,7 @@ static void check_difference(const struct dt_preflight_identity *ranks, const ch
     assert_string_equal(warning, "");
 }
 
-TEST_WITH(compare, make_config, remove_root)
+TEST_WITH(compare, make_config, remove_dir)
 {
     struct dt_preflight_identity ranks[4];
     char warning[1200];
@@ -130,7 +110,7 @@ static void check_agree(struct dt_session *s, const char *part)
                    has_text(part));
 }
 
-TEST_WITH(agree, make_config, remove_root)
+TEST_WITH(agree, make_config, remove_dir)
 {
     static struct dt_config other;
     struct dt_session s;
@@ -183,7 +163,7 @@ static void check_sums(const struct dt_config *with)
     dt_session_close(&s, DT_OK);
 }
 
-TEST_WITH(sums, make_config, remove_root)
+TEST_WITH(sums, make_config, remove_dir)
 {
     struct dt_config other = config;
     check_sums(&config);
@@ -230,7 +210,7 @@ static void check_fault(const struct dt_backend *wrong, int guilty)
     dt_session_close(&s, DT_OK);
 }
 
-TEST_WITH(wrong_sums, make_config, remove_root)
+TEST_WITH(wrong_sums, make_config, remove_dir)
 {
     struct dt_backend sends, receives;
     real = &dt_backend_cpu;
@@ -250,13 +230,13 @@ static int truncate_file(const char *path, const struct stat *info, int type, st
     return type == FTW_F ? truncate(path, 300) : 0;
 }
 
-TEST_WITH(samples, make_config, remove_root)
+TEST_WITH(samples, make_config, remove_dir)
 {
     struct dt_session s;
     struct dt_config other = config;
     other.data.source = DT_SOURCE_FOLDER;
-    snprintf(other.data.train, sizeof other.data.train, "%s/train", root);
-    snprintf(other.data.val, sizeof other.data.val, "%s/val", root);
+    snprintf(other.data.train, sizeof other.data.train, "%s/train", test_dir);
+    snprintf(other.data.val, sizeof other.data.val, "%s/val", test_dir);
     if (rank == 0) {
         assert_ok(dt_shapes_write(other.data.train, 3, 32, 1));
         assert_ok(dt_shapes_write(other.data.val, 1, 32, 2));
@@ -288,7 +268,7 @@ TEST_WITH(samples, make_config, remove_root)
 
 /* --- Space --- */
 
-TEST_WITH(space, make_config, remove_root)
+TEST_WITH(space, make_config, remove_dir)
 {
     struct dt_session s;
     const uint64_t bytes = (uint64_t)1 << 60;
