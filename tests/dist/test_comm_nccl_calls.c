@@ -7,13 +7,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "dtrain/comm.h"
-#include "test.h"
+#include "dist_rig.h"
 
 enum { FOR_EVER = -1 };
-
-static struct dt_comm *comm;
-static int n, rank;
 
 /* --- NCCL --- */
 
@@ -141,35 +137,25 @@ const char *ncclGetLastError(ncclComm_t used)
 
 /* --- Checks --- */
 
-static void assert_ok(dt_status status)
+/* With the calls so far. */
+static void assert_good(bool is_good)
 {
-    if (status != DT_OK) {
-        print_error("rank %d: %s\n%s\n", rank, dt_error_text(), dt_error_trail());
-        dt_comm_abort(comm, status);
-    }
-}
-
-/* Fails on all ranks if `is_good` is false on any. */
-static void assert_all(bool is_good)
-{
-    int64_t n_bad = is_good ? 0 : 1;
     if (!is_good)
-        print_error("rank %d: calls \"%s\", %s, text \"%s\"\n", rank, fake.calls,
-                    fake.is_wrong ? "wrong arguments" : "good arguments", dt_error_text());
-    assert_ok(dt_comm_sum_i64(comm, &n_bad, 1));
-    assert_int_equal(n_bad, 0);
+        print_error("rank %d: calls \"%s\", %s\n", rank, fake.calls,
+                    fake.is_wrong ? "wrong arguments" : "good arguments");
+    assert_all(is_good);
 }
 
 /* The calls since the last look, and that what they got was right. */
 static void assert_calls(const char *expected)
 {
-    assert_all(strcmp(fake.calls, expected) == 0 && !fake.is_wrong);
+    assert_good(strcmp(fake.calls, expected) == 0 && !fake.is_wrong);
     fake.calls[0] = '\0';
 }
 
 static void assert_text(dt_status status, dt_status expected, const char *word)
 {
-    assert_all(status == expected && strstr(dt_error_text(), word) != NULL);
+    assert_good(status == expected && strstr(dt_error_text(), word) != NULL);
 }
 
 static int before_each(void **state)
@@ -186,6 +172,8 @@ static int before_each(void **state)
     dt_error_clear();
     return 0;
 }
+
+#define CALLS_TEST(NAME) TEST_WITH(NAME, before_each, NULL)
 
 static int stream;
 
@@ -215,13 +203,13 @@ static bool is_env(const char *name, const char *value)
 
 /* --- Tests --- */
 
-TEST_WITH(open_close, before_each, NULL)
+CALLS_TEST(open_close)
 {
     fake.init = fake.finalize = ncclInProgress;
     fake.n_polls = 300;
     open_plane();
-    assert_all(fake.n_left == 0 && is_env("NCCL_ALGO", "Ring") && is_env("NCCL_HOSTID", NULL));
-    assert_all(is_env("NCCL_GRAPH_REGISTER", "0"));
+    assert_good(fake.n_left == 0 && is_env("NCCL_ALGO", "Ring") && is_env("NCCL_HOSTID", NULL));
+    assert_good(is_env("NCCL_GRAPH_REGISTER", "0"));
     dt_comm_close_reduce(comm);
     assert_calls("finalize destroy ");
     open_plane(); /* again */
@@ -229,12 +217,12 @@ TEST_WITH(open_close, before_each, NULL)
     assert_calls("finalize destroy ");
 }
 
-TEST_WITH(environment, before_each, NULL)
+CALLS_TEST(environment)
 {
     struct dt_comm_options options = new_options();
     options.ring = false;
     assert_ok(dt_comm_open_reduce(comm, &options));
-    assert_all(is_env("NCCL_ALGO", NULL));
+    assert_good(is_env("NCCL_ALGO", NULL));
 
     setenv("NCCL_ALGO", "Tree", 1);
     setenv("NCCL_PROTO", "LL", 1);
@@ -243,15 +231,15 @@ TEST_WITH(environment, before_each, NULL)
     assert_ok(dt_comm_open_reduce(comm, &options));
     char id[32];
     snprintf(id, sizeof id, "dtrain-%d", rank);
-    assert_all(is_env("NCCL_ALGO", "Tree") && is_env("NCCL_PROTO", "LL") &&
-               is_env("NCCL_GRAPH_REGISTER", "1"));
-    assert_all(is_env("NCCL_HOSTID", id) && is_env("NCCL_NET", "Socket") &&
-               is_env("NCCL_SOCKET_IFNAME", "lo") && is_env("NCCL_MAX_CTAS", "2") &&
-               is_env("NCCL_IB_DISABLE", "1") && is_env("NCCL_MNNVL_ENABLE", "0"));
+    assert_good(is_env("NCCL_ALGO", "Tree") && is_env("NCCL_PROTO", "LL") &&
+                is_env("NCCL_GRAPH_REGISTER", "1"));
+    assert_good(is_env("NCCL_HOSTID", id) && is_env("NCCL_NET", "Socket") &&
+                is_env("NCCL_SOCKET_IFNAME", "lo") && is_env("NCCL_MAX_CTAS", "2") &&
+                is_env("NCCL_IB_DISABLE", "1") && is_env("NCCL_MNNVL_ENABLE", "0"));
     dt_comm_close_reduce(comm);
 }
 
-TEST_WITH(reduce, before_each, NULL)
+CALLS_TEST(reduce)
 {
     static const struct {
         enum dt_dtype dtype;
@@ -267,13 +255,13 @@ TEST_WITH(reduce, before_each, NULL)
         fake.reduce = i % 2 ? ncclInProgress : ncclSuccess;
         fake.n_polls = 20;
         assert_ok(dt_comm_reduce(comm, 1, buffer, 100 + i));
-        assert_all(fake.n_left == 0 && fake.count == 100 + i &&
-                   fake.type == (options.n_fp32 ? ncclFloat : types[i].type) &&
-                   fake.buffer == buffer && fake.stream == &stream);
+        assert_good(fake.n_left == 0 && fake.count == 100 + i &&
+                    fake.type == (options.n_fp32 ? ncclFloat : types[i].type) &&
+                    fake.buffer == buffer && fake.stream == &stream);
         assert_ok(dt_comm_poll(comm));
         assert_ok(dt_comm_wait(comm, 1));
         assert_ok(dt_comm_reduce(comm, 0, buffer, 8));
-        assert_all(fake.type == types[i].type);
+        assert_good(fake.type == types[i].type);
         assert_ok(dt_comm_reduce(comm, 0, buffer, 0));
         assert_int_equal(dt_comm_reduce(comm, 2, buffer, 1), DT_ERR_INTERNAL);
         assert_int_equal(dt_comm_reduce(comm, 0, buffer, 1001), DT_ERR_INTERNAL);
@@ -284,7 +272,7 @@ TEST_WITH(reduce, before_each, NULL)
     assert_calls("finalize destroy ");
 }
 
-TEST_WITH(connect_fails, before_each, NULL)
+CALLS_TEST(connect_fails)
 {
     struct dt_comm_options options = new_options();
     fake.id = ncclSystemError;
@@ -296,7 +284,7 @@ TEST_WITH(connect_fails, before_each, NULL)
     char who[40];
     snprintf(who, sizeof who, "rank %d cannot connect", n - 1);
     assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, who);
-    assert_all(!is_open);
+    assert_good(!is_open);
     fake.calls[0] = '\0';
 
     fake.init = ncclSuccess;
@@ -306,7 +294,7 @@ TEST_WITH(connect_fails, before_each, NULL)
 }
 
 /* One rank has the cause; the others notice that it is gone. */
-TEST_WITH(cause, before_each, NULL)
+CALLS_TEST(cause)
 {
     struct dt_comm_options options = new_options();
     bool has_cause = rank == n - 1;
@@ -317,11 +305,11 @@ TEST_WITH(cause, before_each, NULL)
     char who[60];
     snprintf(who, sizeof who, "rank %d cannot connect the ranks with NCCL", n - 1);
     assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, who);
-    assert_all(strstr(dt_error_text(), "out of memory; the GPU") != NULL);
+    assert_good(strstr(dt_error_text(), "out of memory; the GPU") != NULL);
     assert_calls(rank == 0 ? "id init abort " : "init abort ");
 }
 
-TEST_WITH(twins, before_each, NULL)
+CALLS_TEST(twins)
 {
     struct dt_comm_options options = new_options();
     fake.init = ncclInProgress;
@@ -332,7 +320,7 @@ TEST_WITH(twins, before_each, NULL)
     assert_calls(rank == 0 ? "id init abort " : "init abort ");
 }
 
-TEST_WITH(connect_deadline, before_each, NULL)
+CALLS_TEST(connect_deadline)
 {
     struct dt_comm_options options = new_options();
     options.timeout_s = 0.05;
@@ -341,11 +329,11 @@ TEST_WITH(connect_deadline, before_each, NULL)
     char who[60];
     snprintf(who, sizeof who, "rank %d waited 0.05 s", n - 1);
     assert_text(dt_comm_open_reduce(comm, &options), DT_ERR_DEVICE, who);
-    assert_all(strstr(dt_error_text(), "NCCL_SOCKET_IFNAME") != NULL);
+    assert_good(strstr(dt_error_text(), "NCCL_SOCKET_IFNAME") != NULL);
     assert_calls(rank == 0 ? "id init abort " : "init abort ");
 }
 
-TEST_WITH(reduce_fails, before_each, NULL)
+CALLS_TEST(reduce_fails)
 {
     float values[4];
     struct dt_comm_options options = new_options();
@@ -365,7 +353,7 @@ TEST_WITH(reduce_fails, before_each, NULL)
     assert_calls("reduce abort ");
 }
 
-TEST_WITH(poll_fails, before_each, NULL)
+CALLS_TEST(poll_fails)
 {
     open_plane();
     assert_ok(dt_comm_poll(comm));
@@ -378,7 +366,7 @@ TEST_WITH(poll_fails, before_each, NULL)
     assert_calls("abort ");
 }
 
-TEST_WITH(finalize_fails, before_each, NULL)
+CALLS_TEST(finalize_fails)
 {
     open_plane();
     fake.finalize = ncclInProgress;
@@ -388,15 +376,4 @@ TEST_WITH(finalize_fails, before_each, NULL)
     assert_calls(rank == 0 ? "finalize abort " : "finalize destroy ");
 }
 
-int main(int argc, char **argv)
-{
-    if (dt_comm_open(&comm, &argc, &argv) != DT_OK) {
-        print_error("%s\n", dt_error_text());
-        return 1;
-    }
-    n = dt_comm_size(comm);
-    rank = dt_comm_rank(comm);
-    int n_failed = run_all_tests(NULL, NULL);
-    dt_comm_close(comm);
-    return n_failed ? 1 : 0;
-}
+RANKS_TEST_MAIN(NULL, NULL)

@@ -9,7 +9,7 @@
 
 static const double rounding_s = 1e-6; /* of clocks that count from the machine's start */
 static struct dt_plan plan;
-static struct dt_session session = {.engine = {.backend = &dt_backend_cpu, .plan = &plan}};
+static struct dt_engine engine = {.backend = &dt_backend_cpu, .plan = &plan};
 
 /* Time passes, part of it in sums of gradients and in collective calls. */
 static void work(bool with_plan)

@@ -1,18 +1,11 @@
 /* The checks before training on 1 to 4 ranks: what differs on one rank is found on all, sums are
  * tested in the plan's own memory, samples are decoded, space is counted. */
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/mem.h"
 #include "dist_rig.h"
 #include "pack/pack.h"
+#include "test_dir.h"
 #include "train/preflight.h"
 
-static char root[] = "/tmp/dtrain-preflight-XXXXXX";
 static struct dt_config config;
 
 static bool has_text(const char *part)
@@ -20,21 +13,12 @@ static bool has_text(const char *part)
     return strstr(dt_error_text(), part) != NULL;
 }
 
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
 /* A small network on synthetic images, with several buckets; one folder for all ranks. */
 static int make_config(void **state)
 {
-    (void)state;
     if (rank == 0)
-        assert_ok(mkdtemp(root) ? DT_OK : DT_ERR_IO);
-    assert_ok(dt_comm_bcast(comm, root, sizeof root, 0));
+        assert_ok(make_test_dir(state) == 0 ? DT_OK : DT_ERR_IO);
+    assert_ok(dt_comm_bcast(comm, test_dir, sizeof test_dir, 0));
     dt_config_init(&config);
     snprintf(config.model.name, sizeof config.model.name, "tiny");
     config.model.num_classes = 10;
@@ -49,25 +33,34 @@ static int make_config(void **state)
     config.device.threads = 1;
     config.comm.bucket_cap_mb = 0.01;
     config.comm.last_bucket_cap_mb = 0.001;
-    snprintf(config.output.dir, sizeof config.output.dir, "%s/run", root);
+    snprintf(config.output.dir, sizeof config.output.dir, "%s/run", test_dir);
     return 0;
 }
 
-static int remove_root(void **state)
+static int remove_dir(void **state)
 {
-    (void)state;
     assert_ok(dt_comm_barrier(comm));
-    if (rank == 0)
-        assert_int_equal(nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
-    snprintf(root, sizeof root, "/tmp/dtrain-preflight-XXXXXX");
-    return 0;
+    return rank == 0 ? remove_test_dir(state) : 0;
 }
 
-static void open_session(struct dt_session *s, const struct dt_config *with)
+static struct dt_sets sets;
+static struct dt_engine engine;
+
+static void open_engine(const struct dt_config *with)
 {
-    const struct dt_session_needs needs = {.train = true, .eval = true};
-    dt_session_init(s, comm, with);
-    assert_ok(dt_session_open(s, &needs));
+    const struct dt_engine_options options = {.train = true, .eval = true};
+    const struct dt_sets_options data = {.train = true, .val = true};
+    dt_sets_init(&sets, comm, with);
+    dt_engine_init(&engine, comm, with);
+    assert_ok(dt_engine_choose(&engine, &options));
+    assert_ok(dt_sets_open(&sets, &data));
+    assert_ok(dt_engine_open(&engine, &sets));
+}
+
+static void close_engine(void)
+{
+    dt_engine_close(&engine, &sets);
+    dt_sets_close(&sets);
 }
 
 /* --- Comparing --- */
@@ -88,7 +81,7 @@ static void check_difference(const struct dt_preflight_identity *ranks, const ch
     assert_string_equal(warning, "");
 }
 
-TEST_WITH(compare, make_config, remove_root)
+TEST_WITH(compare, make_config, remove_dir)
 {
     struct dt_preflight_identity ranks[4];
     char warning[1200];
@@ -118,11 +111,11 @@ TEST_WITH(compare, make_config, remove_root)
 }
 
 /* Whether all ranks report that only the last one differs, as an error of rank 0. */
-static void check_agree(struct dt_session *s, const char *part)
+static void check_agree(const char *part)
 {
     char last[32];
     snprintf(last, sizeof last, "rank %d (", n - 1);
-    dt_status status = dt_preflight_agree(&s->engine, &s->sets);
+    dt_status status = dt_preflight_agree(&engine, &sets);
     if (n == 1)
         assert_all(status == DT_OK);
     else
@@ -130,25 +123,24 @@ static void check_agree(struct dt_session *s, const char *part)
                    has_text(part));
 }
 
-TEST_WITH(agree, make_config, remove_root)
+TEST_WITH(agree, make_config, remove_dir)
 {
     static struct dt_config other;
-    struct dt_session s;
-    open_session(&s, &config);
-    assert_all(dt_preflight_agree(&s.engine, &s.sets) == DT_OK);
+    open_engine(&config);
+    assert_all(dt_preflight_agree(&engine, &sets) == DT_OK);
     other = config;
     other.schedule.lr *= 2;
     if (rank == n - 1)
-        s.config = &other;
-    check_agree(&s, "a different configuration");
-    dt_session_close(&s, DT_OK);
+        engine.config = &other;
+    check_agree("a different configuration");
+    close_engine();
 
     other = config;
     other.data.synthetic_val++;
-    open_session(&s, rank == n - 1 ? &other : &config);
-    s.config = &config;
-    check_agree(&s, "different files in data.val (25 images");
-    dt_session_close(&s, DT_OK);
+    open_engine(rank == n - 1 ? &other : &config);
+    engine.config = sets.config = &config;
+    check_agree("different files in data.val (25 images");
+    close_engine();
 }
 
 /* --- Sums --- */
@@ -173,17 +165,16 @@ static bool is_clear(struct dt_plan *plan)
 
 static void check_sums(const struct dt_config *with)
 {
-    struct dt_session s;
     dt_status verdict;
-    open_session(&s, with);
-    assert_all(n == 1 || s.engine.plan->n_buckets > 2);
-    assert_all(dt_plan_test_reduce(s.engine.plan, &verdict) == DT_OK && verdict == DT_OK);
-    assert_all(is_clear(s.engine.plan));
-    assert_all(dt_preflight_try(&s.engine, &s.sets) == DT_OK);
-    dt_session_close(&s, DT_OK);
+    open_engine(with);
+    assert_all(n == 1 || engine.plan->n_buckets > 2);
+    assert_all(dt_plan_test_reduce(engine.plan, &verdict) == DT_OK && verdict == DT_OK);
+    assert_all(is_clear(engine.plan));
+    assert_all(dt_preflight_try(&engine, &sets) == DT_OK);
+    close_engine();
 }
 
-TEST_WITH(sums, make_config, remove_root)
+TEST_WITH(sums, make_config, remove_dir)
 {
     struct dt_config other = config;
     check_sums(&config);
@@ -217,20 +208,19 @@ static dt_status get_wrong(struct dt_device *dev, const struct dt_graph *g, int 
 
 static void check_fault(const struct dt_backend *wrong, int guilty)
 {
-    struct dt_session s;
     char name[64];
-    open_session(&s, &config);
+    open_engine(&config);
     if (rank == n - 1)
-        s.engine.plan->backend = wrong;
-    dt_status status = dt_preflight_try(&s.engine, &s.sets);
-    s.engine.plan->backend = real;
+        engine.plan->backend = wrong;
+    dt_status status = dt_preflight_try(&engine, &sets);
+    engine.plan->backend = real;
     snprintf(name, sizeof name, "rank %d: a test sum over %d", guilty, n);
     assert_all(n == 1 ? status == DT_OK
                       : status == DT_ERR_DEVICE && dt_error_origin() == guilty && has_text(name));
-    dt_session_close(&s, DT_OK);
+    close_engine();
 }
 
-TEST_WITH(wrong_sums, make_config, remove_root)
+TEST_WITH(wrong_sums, make_config, remove_dir)
 {
     struct dt_backend sends, receives;
     real = &dt_backend_cpu;
@@ -250,20 +240,19 @@ static int truncate_file(const char *path, const struct stat *info, int type, st
     return type == FTW_F ? truncate(path, 300) : 0;
 }
 
-TEST_WITH(samples, make_config, remove_root)
+TEST_WITH(samples, make_config, remove_dir)
 {
-    struct dt_session s;
     struct dt_config other = config;
     other.data.source = DT_SOURCE_FOLDER;
-    snprintf(other.data.train, sizeof other.data.train, "%s/train", root);
-    snprintf(other.data.val, sizeof other.data.val, "%s/val", root);
+    snprintf(other.data.train, sizeof other.data.train, "%s/train", test_dir);
+    snprintf(other.data.val, sizeof other.data.val, "%s/val", test_dir);
     if (rank == 0) {
         assert_ok(dt_shapes_write(other.data.train, 3, 32, 1));
         assert_ok(dt_shapes_write(other.data.val, 1, 32, 2));
     }
     assert_ok(dt_comm_barrier(comm));
-    open_session(&s, &other);
-    assert_all(dt_preflight_try(&s.engine, &s.sets) == DT_OK);
+    open_engine(&other);
+    assert_all(dt_preflight_try(&engine, &sets) == DT_OK);
     assert_ok(dt_comm_barrier(comm));
 
     static const char *const bad[] = {"circle", "cross", "ring"}; /* 8 of 10 are tried */
@@ -273,41 +262,39 @@ TEST_WITH(samples, make_config, remove_root)
         assert_int_equal(truncate(path, 300), 0);
     }
     assert_ok(dt_comm_barrier(comm));
-    assert_all(dt_preflight_try(&s.engine, &s.sets) == DT_OK); /* warnings only */
+    assert_all(dt_preflight_try(&engine, &sets) == DT_OK); /* warnings only */
     assert_ok(dt_comm_barrier(comm));
 
     if (rank == 0)
         assert_int_equal(nftw(other.data.train, truncate_file, 16, FTW_PHYS), 0);
     assert_ok(dt_comm_barrier(comm));
-    dt_status status = dt_preflight_try(&s.engine, &s.sets);
+    dt_status status = dt_preflight_try(&engine, &sets);
     assert_all(status == DT_ERR_DATA && dt_error_origin() == 0 &&
                has_text("none of 8 samples of data.train could be decoded; the first is ") &&
                has_text(".jpg: "));
-    dt_session_close(&s, DT_OK);
+    close_engine();
 }
 
 /* --- Space --- */
 
-TEST_WITH(space, make_config, remove_root)
+TEST_WITH(space, make_config, remove_dir)
 {
-    struct dt_session s;
     const uint64_t bytes = (uint64_t)1 << 60;
     char path[DT_PATH_MAX];
-    dt_session_init(&s, comm, &config);
     if (rank == 0) {
         assert_ok(dt_file_path(path, "%s/checkpoints/step-000000007", config.output.dir));
         assert_ok(dt_file_make_folder(config.output.dir));
-        assert_int_equal(dt_preflight_space(s.config, bytes), DT_ERR_CREATE);
+        assert_int_equal(dt_preflight_space(&config, bytes), DT_ERR_CREATE);
         assert_true(has_text(" free; 5 checkpoints of 1153 PB need 5765 PB; "));
         assert_ok(dt_file_make_folder(path));
-        assert_int_equal(dt_preflight_space(s.config, bytes), DT_ERR_CREATE);
+        assert_int_equal(dt_preflight_space(&config, bytes), DT_ERR_CREATE);
         assert_true(has_text("; 4 checkpoints of "));
         config.checkpoint.keep = 1;
         assert_ok(dt_file_path(path, "%s/checkpoints/step-000000008", config.output.dir));
         assert_ok(dt_file_make_folder(path));
-        assert_int_equal(dt_preflight_space(s.config, bytes), DT_ERR_CREATE);
+        assert_int_equal(dt_preflight_space(&config, bytes), DT_ERR_CREATE);
         assert_true(has_text("; 1 checkpoint of "));
-        assert_ok(dt_preflight_space(s.config, 1000));
+        assert_ok(dt_preflight_space(&config, 1000));
     }
 }
 

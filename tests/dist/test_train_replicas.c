@@ -14,10 +14,10 @@
 
 enum { BATCH = 2, SIZE = 32, CLASSES = 10 };
 
-/* --- A session with a small network, with only what is needed here --- */
+/* --- An engine with a small network, with only what is needed here --- */
 
 static struct dt_config config;
-static struct dt_session session;
+static struct dt_engine engine;
 
 static struct dt_graph *make_graph(void)
 {
@@ -33,7 +33,7 @@ static struct dt_graph *make_graph(void)
     return g;
 }
 
-static int open_session(void **state)
+static int open_engine(void **state)
 {
     (void)state;
     const struct dt_device_options device = {.threads = 1, .deterministic = true};
@@ -41,18 +41,17 @@ static int open_session(void **state)
                                          .last_bucket_bytes = 1 << 16,
                                          .n_ranks = n,
                                          .comm = {.plane = DT_PLANE_MPI, .ring = true}};
-    struct dt_session *s = &session;
-    dt_session_init(s, comm, &config);
-    s->engine.backend = &dt_backend_cpu;
-    assert_ok(s->engine.backend->open(&s->engine.device, &device));
-    s->engine.graph = make_graph();
-    assert_ok(dt_plan_build(&s->engine.plan, s->engine.graph, s->engine.backend, s->engine.device,
-                            n > 1 ? comm : NULL, &plan));
-    assert_ok(dt_plan_init_params(s->engine.plan, 3));
+    struct dt_engine *e = &engine;
+    dt_engine_init(e, comm, &config);
+    e->backend = &dt_backend_cpu;
+    assert_ok(e->backend->open(&e->device, &device));
+    e->graph = make_graph();
+    assert_ok(dt_plan_build(&e->plan, e->graph, e->backend, e->device, n > 1 ? comm : NULL, &plan));
+    assert_ok(dt_plan_init_params(e->plan, 3));
     return 0;
 }
 
-static int close_session(void **state)
+static int close_engine(void **state)
 {
     (void)state;
     dt_plan_destroy(engine.plan);
@@ -268,10 +267,10 @@ static void watch_open(struct watch *w)
         const struct dt_report_options options = {.config = &reporting, .dir = w->dir};
         dt_config_init(&reporting);
         snprintf(reporting.output.sinks, sizeof reporting.output.sinks, "jsonl\n");
-        assert_ok(dt_report_open(&report, &options));
+        assert_ok(dt_report_open(&engine.report, &options));
     }
-    dt_stragglers_init(&w->stragglers, engine.ranks.comm, report, !dt_engine_has_times(&engine),
-                       w->step);
+    dt_stragglers_init(&w->stragglers, engine.ranks.comm, engine.report,
+                       !dt_engine_has_times(&engine), w->step);
 }
 
 /* The warnings so far; removes the folder. */
@@ -281,8 +280,8 @@ static char *watch_close(struct watch *w)
     size_t bytes;
     if (rank > 0)
         return NULL;
-    dt_report_close(report);
-    report = NULL;
+    dt_report_close(engine.report);
+    engine.report = NULL;
     assert_ok(dt_file_path(path, "%s/metrics.jsonl", w->dir));
     assert_ok(dt_file_load(&text, &bytes, path, 1 << 20));
     assert_int_equal(unlink(path), 0);
@@ -371,4 +370,4 @@ TEST(device_with_queues)
     assert_warned(watch_close(&w), 1, "rank 0 (", "mostly in data; 50 %");
 }
 
-RANKS_TEST_MAIN(open_session, close_session)
+RANKS_TEST_MAIN(open_engine, close_engine)

@@ -1,27 +1,13 @@
 /* Data that differ between machines, on 1 to 4 ranks: every rank has a folder of its own. What
  * differs on the last rank is found on all, with the name of the file. */
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/mem.h"
 #include "dist_rig.h"
+#include "test_dir.h"
 #include "train/same_data.h"
 
 enum { FILES = 40, LARGE = 300000 };
 
-static char root[] = "/tmp/dtrain-same-XXXXXX";
 static const struct dt_config_data data = {.source = DT_SOURCE_FOLDER};
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
 
 /* File i of `class`; one of them is larger than what is read of a file. */
 static void save(const char *class, int i, int changed_byte)
@@ -31,25 +17,24 @@ static void save(const char *class, int i, int changed_byte)
     assert_ok(DT_NEW(bytes, size));
     if (changed_byte >= 0)
         bytes[changed_byte] = 1;
-    assert_ok(dt_file_path(path, "%s/%s", root, class));
-    assert_ok(dt_file_make_folder(path));
-    assert_ok(dt_file_path(path, "%s/%s/%02d.jpg", root, class, i));
+    assert_ok(dt_file_make_folder(at(class)));
+    assert_ok(dt_file_path(path, "%s/%s/%02d.jpg", test_dir, class, i));
     assert_ok(dt_file_save(path, bytes, size));
     free(bytes);
 }
 
 static int make_files(void **state)
 {
-    (void)state;
+    const int result = make_test_dir(state);
     for (int i = 0; i < FILES; i++)
         save(i % 2 ? "a" : "b", i, -1);
-    return 0;
+    return result;
 }
 
 static void check(enum dt_digest kind, bool reads, dt_status expected, const char *part)
 {
     struct dt_dataset *set = NULL;
-    const struct dt_dataset_options options = {.data = &data, .path = root};
+    const struct dt_dataset_options options = {.data = &data, .path = test_dir};
     assert_ok(dt_dataset_open(&set, &options));
     dt_status status = dt_same_data_compare(comm, set, "data.train", kind, reads);
     if (n == 1)
@@ -89,12 +74,4 @@ TEST(other_names)
     check(DT_DIGEST_NAMES, true, DT_ERR_DISAGREE, "a/14.jpg (114 bytes) on ");
 }
 
-int main(int argc, char **argv)
-{
-    if (!open_ranks(&argc, &argv) || !mkdtemp(root))
-        return 1;
-    int n_failed = run_all_tests(make_files, NULL);
-    nftw(root, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
-    dt_comm_close(comm);
-    return n_failed ? 1 : 0;
-}
+RANKS_TEST_MAIN(make_files, remove_test_dir)

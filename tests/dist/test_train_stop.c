@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "capture.h"
 #include "dist_rig.h"
 #include "train/stop.h"
 
@@ -133,18 +134,11 @@ TEST(allocation)
 /* Words on stderr while dt_stop_init runs. */
 static bool init_warns(struct dt_stop *stop)
 {
-    char line[256] = "";
-    FILE *out = tmpfile();
-    int kept = dup(STDERR_FILENO);
-    assert_true(out && kept >= 0);
-    dup2(fileno(out), STDERR_FILENO);
+    char text[256];
+    struct capture capture = capture_begin(stderr);
     dt_stop_init(stop, 0, 0, 0);
-    dup2(kept, STDERR_FILENO);
-    close(kept);
-    rewind(out);
-    bool warns = fgets(line, sizeof line, out) && strstr(line, "warning: SLURM_JOB_END_TIME=");
-    fclose(out);
-    return warns;
+    capture_end(&capture, text, sizeof text);
+    return strstr(text, "warning: SLURM_JOB_END_TIME=");
 }
 
 TEST(absurd_allocation)

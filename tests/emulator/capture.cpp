@@ -316,21 +316,13 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle)
             before.push_back(first);
         if (g.wait)
             before.push_back(event_node(g.wait));
-        node n{};
-        n.work = g.work;
-        n.what = g.what;
-        n.device = g.device;
-        n.stream = g.stream;
-        made.push_back(add_node(n, before));
+        made.push_back(add_node({g.work, g.what, g.device, g.stream}, before));
         if (g.record)
             event_recorded(g.record, made.back());
         all.push_back(made.back());
     }
-    node end{};
-    end.what = "end of a graph";
-    end.device = stream->device;
-    end.stream = stream->id;
-    stream->last = exec->last = add_node(end, all);
+    stream->last = exec->last =
+        add_node({nullptr, "end of a graph", stream->device, stream->id}, all);
     return cudaSuccess;
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <set>
+#include <vector>
 
 #include "emulator.h"
 #include "matmul.h"
@@ -23,10 +24,12 @@ namespace
 // --- Objects behind handles ---
 
 struct handle {
+    static constexpr const char *title = "a cuBLASLt handle";
     int device;
 };
 
 struct preference {
+    static constexpr const char *title = "a matmul preference";
     uint64_t workspace = 0;
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
     uint32_t alignment[4] = {256, 256, 256, 256}; // of A, B, C, D
@@ -39,12 +42,13 @@ std::set<const void *> &live()
     return set;
 }
 
-template <typename T> T *check_live(const void *p, const char *what)
+// The object behind a handle; NULL behind none.
+template <typename T, typename H> T *object(H h)
 {
     const auto lock = emu_lock();
-    if (p && !live().count(p))
-        emu_fail("cuBLASLt: %s was destroyed or never created", what);
-    return const_cast<T *>(static_cast<const T *>(p));
+    if (h && !live().count(h))
+        emu_fail("cuBLASLt: %s was destroyed or never created", T::title);
+    return reinterpret_cast<T *>(h);
 }
 
 template <typename T, typename H> void add_live(H *out, T *object)
@@ -54,41 +58,38 @@ template <typename T, typename H> void add_live(H *out, T *object)
     *out = reinterpret_cast<H>(object);
 }
 
-template <typename T> void remove_live(const void *p, const char *what)
+template <typename T, typename H> cublasStatus_t destroy(H h)
 {
-    T *object = check_live<T>(p, what);
     const auto lock = emu_lock();
-    live().erase(object);
-    delete object;
-}
-
-matmul_desc *desc_of(cublasLtMatmulDesc_t d)
-{
-    return check_live<matmul_desc>(d, "a matmul descriptor");
-}
-
-matrix_layout *layout_of(cublasLtMatrixLayout_t l)
-{
-    return check_live<matrix_layout>(l, "a matrix layout");
-}
-
-preference *preference_of(cublasLtMatmulPreference_t p)
-{
-    return check_live<preference>(p, "a matmul preference");
-}
-
-handle *handle_of(cublasLtHandle_t h)
-{
-    return check_live<handle>(h, "a cuBLASLt handle");
-}
-
-// The location of an attribute in an object; a size different from the caller's is refused.
-cublasStatus_t assign(void *field, size_t size, const void *value, size_t value_size)
-{
-    if (!value || value_size != size)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(field, value, size);
+    T *const own = object<T>(h);
+    live().erase(own);
+    delete own;
     return CUBLAS_STATUS_SUCCESS;
+}
+
+// An attribute in an object.
+struct field {
+    template <typename T> field(int number, T *at) : attribute(number), place(at), bytes(sizeof *at)
+    {
+    }
+    int attribute;
+    void *place;
+    size_t bytes;
+};
+
+// A size different from the caller's is refused. `exists`: in cuBLASLt, if not here.
+cublasStatus_t assign(const std::vector<field> &fields, int attribute, const void *value,
+                      size_t bytes, bool exists)
+{
+    for (const field &f : fields) {
+        if (f.attribute != attribute)
+            continue;
+        if (!value || bytes != f.bytes)
+            return CUBLAS_STATUS_INVALID_VALUE;
+        memcpy(f.place, value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    return exists ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 // --- Algorithms ---
@@ -125,10 +126,12 @@ cublasStatus_t check_pointers(const matmul_run &q, const algorithm &algo)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-const struct {
+struct status_row {
     cublasStatus_t status;
     const char *name, *text;
-} statuses[] = {
+};
+
+const status_row statuses[] = {
     {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
     {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED",
      "the library was not initialized"},
@@ -147,20 +150,13 @@ const struct {
     {CUBLAS_STATUS_LICENSE_ERROR, "CUBLAS_STATUS_LICENSE_ERROR", "the license check failed"},
 };
 
-const char *name_of(cublasStatus_t status)
+const status_row &row_of(cublasStatus_t status)
 {
-    for (const auto &s : statuses)
+    static const status_row none = {{}, "unrecognized status", "unrecognized status"};
+    for (const status_row &s : statuses)
         if (s.status == status)
-            return s.name;
-    return "unrecognized status";
-}
-
-const char *text_of(cublasStatus_t status)
-{
-    for (const auto &s : statuses)
-        if (s.status == status)
-            return s.text;
-    return "unrecognized status";
+            return s;
+    return none;
 }
 
 } // namespace
@@ -171,22 +167,22 @@ extern "C" {
 
 const char *cublasLtGetStatusName(cublasStatus_t status)
 {
-    return name_of(status);
+    return row_of(status).name;
 }
 
 const char *cublasLtGetStatusString(cublasStatus_t status)
 {
-    return text_of(status);
+    return row_of(status).text;
 }
 
 const char *cublasGetStatusName(cublasStatus_t status)
 {
-    return name_of(status);
+    return row_of(status).name;
 }
 
 const char *cublasGetStatusString(cublasStatus_t status)
 {
-    return text_of(status);
+    return row_of(status).text;
 }
 
 size_t cublasLtGetVersion(void)
@@ -211,8 +207,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t h)
 {
     if (!h)
         return CUBLAS_STATUS_INVALID_VALUE;
-    remove_live<handle>(h, "a cuBLASLt handle");
-    return CUBLAS_STATUS_SUCCESS;
+    return destroy<handle>(h);
 }
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute,
@@ -229,40 +224,26 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasCompute
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t d)
 {
-    if (d)
-        remove_live<matmul_desc>(d, "a matmul descriptor");
-    return CUBLAS_STATUS_SUCCESS;
+    return destroy<matmul_desc>(d);
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t handle,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t size)
 {
-    matmul_desc *d = desc_of(handle);
+    matmul_desc *d = object<matmul_desc>(handle);
     if (!d)
         return CUBLAS_STATUS_INVALID_VALUE;
-    switch (attribute) {
-    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
-        return assign(&d->compute, sizeof d->compute, value, size);
-    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
-        return assign(&d->scale, sizeof d->scale, value, size);
-    case CUBLASLT_MATMUL_DESC_POINTER_MODE:
-        return assign(&d->pointer_mode, sizeof d->pointer_mode, value, size);
-    case CUBLASLT_MATMUL_DESC_TRANSA:
-        return assign(&d->trans_a, sizeof d->trans_a, value, size);
-    case CUBLASLT_MATMUL_DESC_TRANSB:
-        return assign(&d->trans_b, sizeof d->trans_b, value, size);
-    case CUBLASLT_MATMUL_DESC_TRANSC:
-        return assign(&d->trans_c, sizeof d->trans_c, value, size);
-    case CUBLASLT_MATMUL_DESC_FILL_MODE:
-        return assign(&d->fill_mode, sizeof d->fill_mode, value, size);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE:
-        return assign(&d->epilogue, sizeof d->epilogue, value, size);
-    default:
-        return attribute >= 0 && attribute <= CUBLASLT_MATMUL_DESC_EMULATION_DESCRIPTOR
-                   ? CUBLAS_STATUS_NOT_SUPPORTED
-                   : CUBLAS_STATUS_INVALID_VALUE;
-    }
+    return assign({{CUBLASLT_MATMUL_DESC_COMPUTE_TYPE, &d->compute},
+                   {CUBLASLT_MATMUL_DESC_SCALE_TYPE, &d->scale},
+                   {CUBLASLT_MATMUL_DESC_POINTER_MODE, &d->pointer_mode},
+                   {CUBLASLT_MATMUL_DESC_TRANSA, &d->trans_a},
+                   {CUBLASLT_MATMUL_DESC_TRANSB, &d->trans_b},
+                   {CUBLASLT_MATMUL_DESC_TRANSC, &d->trans_c},
+                   {CUBLASLT_MATMUL_DESC_FILL_MODE, &d->fill_mode},
+                   {CUBLASLT_MATMUL_DESC_EPILOGUE, &d->epilogue}},
+                  attribute, value, size,
+                  attribute >= 0 && attribute <= CUBLASLT_MATMUL_DESC_EMULATION_DESCRIPTOR);
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
@@ -281,39 +262,26 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataT
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t l)
 {
-    if (l)
-        remove_live<matrix_layout>(l, "a matrix layout");
-    return CUBLAS_STATUS_SUCCESS;
+    return destroy<matrix_layout>(l);
 }
 
 cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t handle,
                                                 cublasLtMatrixLayoutAttribute_t attribute,
                                                 const void *value, size_t size)
 {
-    matrix_layout *l = layout_of(handle);
+    matrix_layout *l = object<matrix_layout>(handle);
     if (!l)
         return CUBLAS_STATUS_INVALID_VALUE;
-    switch (attribute) {
-    case CUBLASLT_MATRIX_LAYOUT_TYPE:
-        return assign(&l->type, sizeof l->type, value, size);
-    case CUBLASLT_MATRIX_LAYOUT_ORDER:
-        return assign(&l->order, sizeof l->order, value, size);
-    case CUBLASLT_MATRIX_LAYOUT_ROWS:
-        return assign(&l->rows, sizeof l->rows, value, size);
-    case CUBLASLT_MATRIX_LAYOUT_COLS:
-        return assign(&l->cols, sizeof l->cols, value, size);
-    case CUBLASLT_MATRIX_LAYOUT_LD:
-        return assign(&l->ld, sizeof l->ld, value, size);
-    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
-        return assign(&l->batch, sizeof l->batch, value, size);
-    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
-        return assign(&l->batch_stride, sizeof l->batch_stride, value, size);
-    case CUBLASLT_MATRIX_LAYOUT_PLANE_OFFSET:
-    case CUBLASLT_MATRIX_LAYOUT_BATCH_MODE:
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    default:
-        return CUBLAS_STATUS_INVALID_VALUE;
-    }
+    return assign({{CUBLASLT_MATRIX_LAYOUT_TYPE, &l->type},
+                   {CUBLASLT_MATRIX_LAYOUT_ORDER, &l->order},
+                   {CUBLASLT_MATRIX_LAYOUT_ROWS, &l->rows},
+                   {CUBLASLT_MATRIX_LAYOUT_COLS, &l->cols},
+                   {CUBLASLT_MATRIX_LAYOUT_LD, &l->ld},
+                   {CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &l->batch},
+                   {CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &l->batch_stride}},
+                  attribute, value, size,
+                  attribute == CUBLASLT_MATRIX_LAYOUT_PLANE_OFFSET ||
+                      attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_MODE);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
@@ -326,58 +294,46 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t p)
 {
-    if (p)
-        remove_live<preference>(p, "a matmul preference");
-    return CUBLAS_STATUS_SUCCESS;
+    return destroy<preference>(p);
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t handle,
                                                     cublasLtMatmulPreferenceAttributes_t attribute,
                                                     const void *value, size_t size)
 {
-    preference *p = preference_of(handle);
+    preference *p = object<preference>(handle);
     if (!p)
         return CUBLAS_STATUS_INVALID_VALUE;
-    switch (attribute) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
-        return assign(&p->workspace, sizeof p->workspace, value, size);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
-        return assign(&p->reductions, sizeof p->reductions, value, size);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
-        return assign(&p->alignment[0], sizeof p->alignment[0], value, size);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
-        return assign(&p->alignment[1], sizeof p->alignment[1], value, size);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
-        return assign(&p->alignment[2], sizeof p->alignment[2], value, size);
-    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
-        return assign(&p->alignment[3], sizeof p->alignment[3], value, size);
-    case CUBLASLT_MATMUL_PREF_SEARCH_MODE:
-    case CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT:
-    case CUBLASLT_MATMUL_PREF_IMPL_MASK:
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    default:
-        return CUBLAS_STATUS_INVALID_VALUE;
-    }
+    return assign({{CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &p->workspace},
+                   {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &p->reductions},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &p->alignment[0]},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &p->alignment[1]},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &p->alignment[2]},
+                   {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &p->alignment[3]}},
+                  attribute, value, size,
+                  attribute == CUBLASLT_MATMUL_PREF_SEARCH_MODE ||
+                      attribute == CUBLASLT_MATMUL_PREF_MAX_WAVES_COUNT ||
+                      attribute == CUBLASLT_MATMUL_PREF_IMPL_MASK);
 }
 
 // The first result uses a workspace if the preference allows one that is large enough.
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t d,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t owner, cublasLtMatmulDesc_t d,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
-                                              cublasLtMatmulPreference_t preference,
-                                              int n_requested,
+                                              cublasLtMatmulPreference_t wanted, int n_requested,
                                               cublasLtMatmulHeuristicResult_t results[],
                                               int *n_results)
 {
-    if (!handle_of(handle))
+    if (!object<handle>(owner))
         return CUBLAS_STATUS_NOT_INITIALIZED;
-    const auto *pref = preference_of(preference);
+    const auto *pref = object<preference>(wanted);
     if (!pref || n_requested < 1 || !results || !n_results)
         return CUBLAS_STATUS_INVALID_VALUE;
     *n_results = 0;
     matmul_problem p;
     const cublasStatus_t status =
-        make_problem(&p, desc_of(d), layout_of(a), layout_of(b), layout_of(c), layout_of(out));
+        make_problem(&p, object<matmul_desc>(d), object<matrix_layout>(a), object<matrix_layout>(b),
+                     object<matrix_layout>(c), object<matrix_layout>(out));
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     for (const uint64_t id : {ALGO_SPLIT_K, ALGO_PLAIN}) {
@@ -397,21 +353,23 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return *n_results > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t d, const void *alpha,
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t owner, cublasLtMatmulDesc_t d, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
                               cublasLtMatrixLayout_t c_layout, void *out,
                               cublasLtMatrixLayout_t out_layout, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
-    const auto *h = handle_of(handle);
+    const auto *h = object<handle>(owner);
     if (!h)
         return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!alpha || !beta)
         return CUBLAS_STATUS_INVALID_VALUE;
     matmul_run q = {{}, ALGO_PLAIN, 0, 0, a, b, c, out, workspace, workspace_bytes};
-    cublasStatus_t status = make_problem(&q.p, desc_of(d), layout_of(a_layout), layout_of(b_layout),
-                                         layout_of(c_layout), layout_of(out_layout));
+    cublasStatus_t status =
+        make_problem(&q.p, object<matmul_desc>(d), object<matrix_layout>(a_layout),
+                     object<matrix_layout>(b_layout), object<matrix_layout>(c_layout),
+                     object<matrix_layout>(out_layout));
     if (status != CUBLAS_STATUS_SUCCESS)
         return status;
     algorithm chosen = {ALGO_MAGIC, ALGO_PLAIN, 0, {}}; // no algo given: any that fits

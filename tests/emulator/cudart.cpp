@@ -115,6 +115,12 @@ int n_devices()
     return n;
 }
 
+cudaError_t need_device(int device)
+{
+    const bool exists = device >= 0 && device < n_devices();
+    return exists ? cudaSuccess : n_devices() == 0 ? cudaErrorNoDevice : cudaErrorInvalidDevice;
+}
+
 size_t device_memory()
 {
     static size_t bytes = number_from("DTRAIN_EMULATED_MEMORY_MB", 4096, 1u << 20) << 20;
@@ -185,18 +191,14 @@ cudaError_t cudaGetDeviceCount(int *count)
 
 cudaError_t cudaSetDevice(int device)
 {
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    if (device < 0 || device >= n_devices())
-        return error(cudaErrorInvalidDevice);
+    EMU_TRY(need_device(device));
     current_device = device;
     return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
+    EMU_TRY(need_device());
     *device = current_device;
     return cudaSuccess;
 }
@@ -216,10 +218,7 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 // An H200, except for its memory.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 {
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    if (device < 0 || device >= n_devices())
-        return error(cudaErrorInvalidDevice);
+    EMU_TRY(need_device(device));
     memset(prop, 0, sizeof *prop);
     snprintf(prop->name, sizeof prop->name, "emulated H200");
     memcpy(prop->uuid.bytes, "dtrain-emulated", 15);
@@ -252,64 +251,37 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device)
 {
     cudaDeviceProp prop;
-    cudaError_t code = cudaGetDeviceProperties(&prop, device);
-    if (code != cudaSuccess)
-        return code;
-    switch (attribute) {
-    case cudaDevAttrComputeCapabilityMajor:
-        *value = prop.major;
-        break;
-    case cudaDevAttrComputeCapabilityMinor:
-        *value = prop.minor;
-        break;
-    case cudaDevAttrMultiProcessorCount:
-        *value = prop.multiProcessorCount;
-        break;
-    case cudaDevAttrMaxThreadsPerBlock:
-        *value = prop.maxThreadsPerBlock;
-        break;
-    case cudaDevAttrMaxThreadsPerMultiProcessor:
-        *value = prop.maxThreadsPerMultiProcessor;
-        break;
-    case cudaDevAttrWarpSize:
-        *value = prop.warpSize;
-        break;
-    case cudaDevAttrL2CacheSize:
-        *value = prop.l2CacheSize;
-        break;
-    case cudaDevAttrGlobalMemoryBusWidth:
-        *value = prop.memoryBusWidth;
-        break;
-    case cudaDevAttrMemoryClockRate:
-        *value = 3201000;
-        break;
-    case cudaDevAttrClockRate:
-        *value = 1980000;
-        break;
-    case cudaDevAttrPciBusId:
-        *value = prop.pciBusID;
-        break;
-    case cudaDevAttrPciDeviceId:
-        *value = prop.pciDeviceID;
-        break;
-    case cudaDevAttrPciDomainId:
-        *value = prop.pciDomainID;
-        break;
-    case cudaDevAttrComputeMode:
-        *value = cudaComputeModeDefault;
-        break;
-    default:
-        emu_fail("cudaDeviceGetAttribute: attribute %d is not emulated", attribute);
-    }
-    return cudaSuccess;
+    EMU_TRY(cudaGetDeviceProperties(&prop, device));
+    const struct {
+        cudaDeviceAttr attribute;
+        int value;
+    } values[] = {
+        {cudaDevAttrComputeCapabilityMajor, prop.major},
+        {cudaDevAttrComputeCapabilityMinor, prop.minor},
+        {cudaDevAttrMultiProcessorCount, prop.multiProcessorCount},
+        {cudaDevAttrMaxThreadsPerBlock, prop.maxThreadsPerBlock},
+        {cudaDevAttrMaxThreadsPerMultiProcessor, prop.maxThreadsPerMultiProcessor},
+        {cudaDevAttrWarpSize, prop.warpSize},
+        {cudaDevAttrL2CacheSize, prop.l2CacheSize},
+        {cudaDevAttrGlobalMemoryBusWidth, prop.memoryBusWidth},
+        {cudaDevAttrMemoryClockRate, 3201000},
+        {cudaDevAttrClockRate, 1980000},
+        {cudaDevAttrPciBusId, prop.pciBusID},
+        {cudaDevAttrPciDeviceId, prop.pciDeviceID},
+        {cudaDevAttrPciDomainId, prop.pciDomainID},
+        {cudaDevAttrComputeMode, cudaComputeModeDefault},
+    };
+    for (const auto &v : values)
+        if (v.attribute == attribute) {
+            *value = v.value;
+            return cudaSuccess;
+        }
+    emu_fail("cudaDeviceGetAttribute: attribute %d is not emulated", attribute);
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
 {
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    if (device < 0 || device >= n_devices())
-        return error(cudaErrorInvalidDevice);
+    EMU_TRY(need_device(device));
     if (bytes < 13)
         return error(cudaErrorInvalidValue);
     snprintf(out, static_cast<size_t>(bytes), "0000:%02x:00.0", device + 1);
@@ -319,11 +291,8 @@ cudaError_t cudaDeviceGetPCIBusId(char *out, int bytes, int device)
 cudaError_t cudaDeviceSynchronize()
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    cudaError_t forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(need_device());
+    EMU_TRY(forbid_capture());
     wait_for_all(current_device);
     return cudaSuccess;
 }
@@ -333,11 +302,10 @@ cudaError_t cudaDeviceSynchronize()
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
+    EMU_TRY(need_device());
     if (flags & ~static_cast<unsigned>(cudaEventBlockingSync | cudaEventDisableTiming))
         return error(cudaErrorInvalidValue);
-    *out = new CUevent_st{current_device, !(flags & cudaEventDisableTiming), nullptr, nullptr, {}};
+    *out = new CUevent_st{current_device, !(flags & cudaEventDisableTiming)};
     live_events().insert(*out);
     return cudaSuccess;
 }
@@ -365,20 +333,14 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t handle, uns
         return error(cudaErrorInvalidValue);
     if (stream->device != event->device)
         return error(cudaErrorInvalidResourceHandle);
-    cudaError_t forbidden = forbid_implicit(stream);
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_implicit(stream));
     if (stream->capture && flags == cudaEventRecordDefault)
         return error(capture_record(event, stream));
-    graph_node external{nullptr, "record of an event", stream->device, stream->id, {}, event,
-                        nullptr};
-    if (capture_add(stream, external))
+    if (capture_add(stream, {nullptr, "record of an event", stream->device, stream->id, event}))
         return cudaSuccess;
     if (flags == cudaEventRecordExternal)
         return error(cudaErrorIllegalState); // allowed only while the stream is being captured
-    node marker{};
-    marker.what = "record of an event";
-    event->node = stream_add(stream, marker);
+    event->node = stream_add(stream, "record of an event");
     event->capture.reset();
     return cudaSuccess;
 }
@@ -392,9 +354,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     auto lock = emu_lock();
     check_event(event, "cudaEventQuery");
-    cudaError_t forbidden = query_of(event);
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(query_of(event));
     make_progress();
     return error(!event->node || event->node->done ? cudaSuccess : cudaErrorNotReady);
 }
@@ -403,9 +363,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     auto lock = emu_lock();
     check_event(event, "cudaEventSynchronize");
-    cudaError_t forbidden = query_of(event);
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(query_of(event));
     wait_for(event->node);
     return cudaSuccess;
 }

@@ -290,21 +290,12 @@ size_t cudnnGetCudartVersion(void)
 
 cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int *out)
 {
-    if (!out)
+    if (!out || type < MAJOR_VERSION || type > PATCH_LEVEL)
         return CUDNN_STATUS_BAD_PARAM;
-    switch (type) {
-    case MAJOR_VERSION:
-        *out = CUDNN_MAJOR;
-        return CUDNN_STATUS_SUCCESS;
-    case MINOR_VERSION:
-        *out = CUDNN_MINOR;
-        return CUDNN_STATUS_SUCCESS;
-    case PATCH_LEVEL:
-        *out = CUDNN_PATCHLEVEL;
-        return CUDNN_STATUS_SUCCESS;
-    default:
-        return CUDNN_STATUS_BAD_PARAM;
-    }
+    *out = type == MAJOR_VERSION   ? CUDNN_MAJOR
+           : type == MINOR_VERSION ? CUDNN_MINOR
+                                   : CUDNN_PATCHLEVEL;
+    return CUDNN_STATUS_SUCCESS;
 }
 
 const char *cudnnGetErrorString(cudnnStatus_t status)

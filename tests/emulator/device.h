@@ -130,25 +130,16 @@ static inline float rsqrtf(float x)
 }
 
 // Not contracted: -ffp-contract=off.
-static inline float __fadd_rn(float a, float b)
-{
-    return a + b;
-}
-
-static inline float __fsub_rn(float a, float b)
-{
-    return a - b;
-}
-
-static inline float __fmul_rn(float a, float b)
-{
-    return a * b;
-}
-
-static inline float __fdiv_rn(float a, float b)
-{
-    return a / b;
-}
+#define EMU_ROUNDED(name, operation)           \
+    static inline float name(float a, float b) \
+    {                                          \
+        return a operation b;                  \
+    }
+EMU_ROUNDED(__fadd_rn, +)
+EMU_ROUNDED(__fsub_rn, -)
+EMU_ROUNDED(__fmul_rn, *)
+EMU_ROUNDED(__fdiv_rn, /)
+#undef EMU_ROUNDED
 
 static inline unsigned __umulhi(unsigned a, unsigned b)
 {
@@ -165,33 +156,19 @@ static inline int __clz(int x)
     return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x));
 }
 
-template <typename To, typename From> static inline To emu_bits(From value)
-{
-    static_assert(sizeof(To) == sizeof(From));
-    To out;
-    memcpy(&out, &value, sizeof out);
-    return out;
-}
-
-static inline unsigned __float_as_uint(float x)
-{
-    return emu_bits<unsigned>(x);
-}
-
-static inline int __float_as_int(float x)
-{
-    return emu_bits<int>(x);
-}
-
-static inline float __uint_as_float(unsigned x)
-{
-    return emu_bits<float>(x);
-}
-
-static inline float __int_as_float(int x)
-{
-    return emu_bits<float>(x);
-}
+#define EMU_BITS(name, from, to)                   \
+    static inline to name(from value)              \
+    {                                              \
+        static_assert(sizeof(to) == sizeof(from)); \
+        to out;                                    \
+        memcpy(&out, &value, sizeof out);          \
+        return out;                                \
+    }
+EMU_BITS(__float_as_uint, float, unsigned)
+EMU_BITS(__float_as_int, float, int)
+EMU_BITS(__uint_as_float, unsigned, float)
+EMU_BITS(__int_as_float, int, float)
+#undef EMU_BITS
 
 template <typename T> static inline T min(T a, T b)
 {

@@ -390,28 +390,21 @@ cudnnStatus_t dnn_finalize(dnn_object *o)
     for (const attribute_rule &r : attribute_rules)
         if (r.descriptor == o->type && r.use == NEEDED && !has(*o, r.name))
             return missing(*o, r.name);
-    switch (o->type) {
-    case CUDNN_BACKEND_TENSOR_DESCRIPTOR:
-        return finalize_tensor(o);
-    case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR:
-        return finalize_convolution(o);
-    case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR:
-        return finalize_graph(o);
-    case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
-        return finalize_heuristics(o);
-    case CUDNN_BACKEND_ENGINE_DESCRIPTOR:
-        return finalize_engine(o);
-    case CUDNN_BACKEND_ENGINECFG_DESCRIPTOR:
-        return finalize_config(o);
-    case CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR:
-        return finalize_plan(o);
-    case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR:
-        return finalize_pack(o);
-    case CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR:
-        return finalize_device(o);
-    default:
-        return is_operation(o->type) ? finalize_operation(o) : CUDNN_STATUS_SUCCESS;
-    }
+    static const std::map<int, cudnnStatus_t (*)(dnn_object *)> checks = {
+        {CUDNN_BACKEND_TENSOR_DESCRIPTOR, finalize_tensor},
+        {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, finalize_convolution},
+        {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, finalize_graph},
+        {CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, finalize_heuristics},
+        {CUDNN_BACKEND_ENGINE_DESCRIPTOR, finalize_engine},
+        {CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, finalize_config},
+        {CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, finalize_plan},
+        {CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, finalize_pack},
+        {CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, finalize_device},
+    };
+    if (is_operation(o->type))
+        return finalize_operation(o);
+    const auto check = checks.find(o->type);
+    return check != checks.end() ? check->second(o) : CUDNN_STATUS_SUCCESS;
 }
 
 } // namespace emu

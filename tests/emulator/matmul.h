@@ -17,6 +17,7 @@ namespace emu
 enum { ALGO_SPLIT_K = 1, ALGO_PLAIN = 2 };
 
 struct matmul_desc {
+    static constexpr const char *title = "a matmul descriptor";
     int32_t compute, scale, pointer_mode = CUBLASLT_POINTER_MODE_HOST;
     int32_t trans_a = CUBLAS_OP_N, trans_b = CUBLAS_OP_N, trans_c = CUBLAS_OP_N;
     int32_t fill_mode = CUBLAS_FILL_MODE_FULL;
@@ -24,6 +25,7 @@ struct matmul_desc {
 };
 
 struct matrix_layout {
+    static constexpr const char *title = "a matrix layout";
     uint32_t type;
     int32_t order = CUBLASLT_ORDER_COL;
     uint64_t rows, cols;

@@ -245,11 +245,8 @@ extern "C" {
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    cudaError_t forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(need_device());
+    EMU_TRY(forbid_capture());
     *out = nullptr;
     if (bytes == 0)
         return cudaSuccess;
@@ -280,11 +277,8 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 cudaError_t cudaFree(void *ptr)
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    cudaError_t forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(need_device());
+    EMU_TRY(forbid_capture());
     if (!ptr)
         return cudaSuccess;
     auto found = allocations().find(static_cast<const char *>(ptr));
@@ -302,8 +296,7 @@ cudaError_t cudaFree(void *ptr)
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
+    EMU_TRY(need_device());
     *total = device_memory();
     *free_bytes = *total - used[emu_current_device()];
     return cudaSuccess;
@@ -312,11 +305,8 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    cudaError_t forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(need_device());
+    EMU_TRY(forbid_capture());
     *out = nullptr;
     if (bytes == 0)
         return cudaSuccess;
@@ -335,11 +325,8 @@ cudaError_t cudaMallocHost(void **out, size_t bytes)
 cudaError_t cudaFreeHost(void *ptr)
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    cudaError_t forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(need_device());
+    EMU_TRY(forbid_capture());
     if (!ptr)
         return cudaSuccess;
     void *own = unpin(ptr, true);
@@ -352,11 +339,8 @@ cudaError_t cudaFreeHost(void *ptr)
 cudaError_t cudaHostRegister(void *ptr, size_t bytes, unsigned)
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    cudaError_t forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(need_device());
+    EMU_TRY(forbid_capture());
     if (!ptr || bytes == 0)
         return error(cudaErrorInvalidValue);
     auto p = static_cast<const char *>(ptr);
@@ -370,11 +354,8 @@ cudaError_t cudaHostRegister(void *ptr, size_t bytes, unsigned)
 cudaError_t cudaHostUnregister(void *ptr)
 {
     auto lock = emu_lock();
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
-    cudaError_t forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(need_device());
+    EMU_TRY(forbid_capture());
     return unpin(ptr, false) ? cudaSuccess : error(cudaErrorHostMemoryNotRegistered);
 }
 
@@ -383,9 +364,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, cudaMemcpy
 {
     auto lock = emu_lock();
     cudaStream_t stream = stream_of(handle, "cudaMemcpyAsync");
-    cudaError_t forbidden = forbid_implicit(stream);
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_implicit(stream));
     if (bytes == 0)
         return cudaSuccess;
     copy c = check_copy(dst, src, bytes, kind, "cudaMemcpyAsync");
@@ -409,11 +388,8 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, cudaMemcpyKind 
 {
     auto lock = emu_lock();
     cudaStream_t stream = stream_of(nullptr, "cudaMemcpy");
-    cudaError_t forbidden = forbid_implicit(stream);
-    if (forbidden == cudaSuccess)
-        forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_implicit(stream));
+    EMU_TRY(forbid_capture());
     if (bytes == 0)
         return cudaSuccess;
     copy c = check_copy(dst, src, bytes, kind, "cudaMemcpy");
@@ -432,9 +408,7 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, cudaMemcpyKind 
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t handle)
 {
     auto lock = emu_lock();
-    cudaError_t forbidden = forbid_implicit(stream_of(handle, "cudaMemsetAsync"));
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_implicit(stream_of(handle, "cudaMemsetAsync")));
     emu_check_device(dst, bytes, "cudaMemsetAsync");
     emu_enqueue(handle,
                 [=] {
@@ -449,9 +423,7 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t han
 cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
     auto lock = emu_lock();
-    cudaError_t forbidden = forbid_capture();
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_capture());
     return cudaMemsetAsync(dst, value, bytes, nullptr);
 }
 

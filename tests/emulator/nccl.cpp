@@ -141,26 +141,23 @@ ncclResult_t ncclGetVersion(int *version)
 
 const char *ncclGetErrorString(ncclResult_t code)
 {
-    switch (code) {
-    case ncclSuccess:
-        return "no error";
-    case ncclUnhandledCudaError:
-        return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
-    case ncclSystemError:
-        return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
-    case ncclInternalError:
-        return "internal error - please report this issue to the NCCL developers";
-    case ncclInvalidArgument:
-        return "invalid argument (run with NCCL_DEBUG=WARN for details)";
-    case ncclInvalidUsage:
-        return "invalid usage (run with NCCL_DEBUG=WARN for details)";
-    case ncclRemoteError:
-        return "remote process exited or there was a network error";
-    case ncclInProgress:
-        return "NCCL operation in progress";
-    default:
-        return "unknown result code";
-    }
+    static const struct {
+        ncclResult_t code;
+        const char *text;
+    } texts[] = {
+        {ncclSuccess, "no error"},
+        {ncclUnhandledCudaError, "unhandled cuda error (run with NCCL_DEBUG=INFO for details)"},
+        {ncclSystemError, "unhandled system error (run with NCCL_DEBUG=INFO for details)"},
+        {ncclInternalError, "internal error - please report this issue to the NCCL developers"},
+        {ncclInvalidArgument, "invalid argument (run with NCCL_DEBUG=WARN for details)"},
+        {ncclInvalidUsage, "invalid usage (run with NCCL_DEBUG=WARN for details)"},
+        {ncclRemoteError, "remote process exited or there was a network error"},
+        {ncclInProgress, "NCCL operation in progress"},
+    };
+    for (const auto &t : texts)
+        if (t.code == code)
+            return t.text;
+    return "unknown result code";
 }
 
 // The last error of any communicator, as in the real library.

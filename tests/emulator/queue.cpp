@@ -193,8 +193,6 @@ int working_device()
 node_ref add_node(const node &what, const std::vector<node_ref> &before)
 {
     auto n = std::make_shared<node>(what);
-    n->n_before = 0;
-    n->done = false;
     for (const node_ref &b : before) {
         if (!b || b->done)
             continue;
@@ -266,12 +264,8 @@ cudaStream_t legacy_stream(int device)
 {
     static auto &of = *new std::vector<cudaStream_t>;
     while (static_cast<int>(of.size()) <= device)
-        of.push_back(new CUstream_st{-1 - static_cast<int>(of.size()),
-                                     static_cast<int>(of.size()),
-                                     true,
-                                     nullptr,
-                                     nullptr,
-                                     {}});
+        of.push_back(
+            new CUstream_st{-1 - static_cast<int>(of.size()), static_cast<int>(of.size()), true});
     return of[static_cast<size_t>(device)];
 }
 
@@ -316,12 +310,10 @@ std::vector<cudaStream_t> streams_of(int device)
     return out;
 }
 
-node_ref stream_add(cudaStream_t stream, const node &what)
+node_ref stream_add(cudaStream_t stream, const char *what, std::function<bool()> work)
 {
-    node copy = what;
-    copy.device = stream->device;
-    copy.stream = stream->id;
-    stream->last = add_node(copy, stream_before(stream));
+    stream->last =
+        add_node({std::move(work), what, stream->device, stream->id}, stream_before(stream));
     // Sometimes the device is quick, sometimes it does nothing until the program waits.
     if (working_device() < 0 && (q().in_order || random_below(4) < q().quick))
         make_progress();
@@ -332,11 +324,7 @@ void stream_wait(cudaStream_t stream, const node_ref &n)
 {
     std::vector<node_ref> before = stream_before(stream);
     before.push_back(n);
-    node marker{};
-    marker.what = "cudaStreamWaitEvent";
-    marker.device = stream->device;
-    marker.stream = stream->id;
-    stream->last = add_node(marker, before);
+    stream->last = add_node({nullptr, "cudaStreamWaitEvent", stream->device, stream->id}, before);
 }
 
 } // namespace emu
@@ -358,13 +346,8 @@ void emu_enqueue_poll(cudaStream_t handle, std::function<bool()> work, const cha
     if (stream->device != emu_current_device())
         emu_fail("%s: the stream belongs to device %d, but device %d is current", what,
                  stream->device, emu_current_device());
-    graph_node captured{work, what, stream->device, stream->id, {}, nullptr, nullptr};
-    if (capture_add(stream, captured))
-        return;
-    node n{};
-    n.work = std::move(work);
-    n.what = what;
-    stream_add(stream, n);
+    if (!capture_add(stream, {work, what, stream->device, stream->id}))
+        stream_add(stream, what, std::move(work));
 }
 
 static void (*watcher)(const char *what, const void *const *touched, int n);
@@ -413,12 +396,10 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
 {
     auto lock = emu_lock();
     static int n_streams;
-    if (n_devices() == 0)
-        return error(cudaErrorNoDevice);
+    EMU_TRY(need_device());
     if (flags > cudaStreamNonBlocking)
         return error(cudaErrorInvalidValue);
-    *out = new CUstream_st{
-        ++n_streams, emu_current_device(), flags != cudaStreamNonBlocking, nullptr, nullptr, {}};
+    *out = new CUstream_st{++n_streams, emu_current_device(), flags != cudaStreamNonBlocking};
     live_streams().insert(*out);
     return cudaSuccess;
 }
@@ -458,9 +439,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle)
 {
     auto lock = emu_lock();
     cudaStream_t stream = stream_of(handle, "cudaStreamQuery");
-    cudaError_t forbidden = forbid_on_stream(stream);
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_on_stream(stream));
     make_progress();
     for (const node_ref &n : stream_before(stream))
         if (n && !n->done)
@@ -472,9 +451,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle)
 {
     auto lock = emu_lock();
     cudaStream_t stream = stream_of(handle, "cudaStreamSynchronize");
-    cudaError_t forbidden = forbid_on_stream(stream);
-    if (forbidden != cudaSuccess)
-        return error(forbidden);
+    EMU_TRY(forbid_on_stream(stream));
     for (const node_ref &n : stream_before(stream))
         wait_for(n);
     return cudaSuccess;
@@ -486,9 +463,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
     cudaStream_t stream = stream_of(handle, "cudaStreamWaitEvent");
     const node_ref n = event_node(event); // checks the event
     if (stream->capture && flags == cudaEventWaitExternal) {
-        graph_node captured{nullptr, "wait of an event", stream->device, stream->id, {}, nullptr,
-                            event};
-        capture_add(stream, captured);
+        capture_add(stream,
+                    {nullptr, "wait of an event", stream->device, stream->id, nullptr, event});
         return cudaSuccess;
     }
     if (flags != cudaEventWaitDefault)

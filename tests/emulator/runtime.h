@@ -24,10 +24,10 @@ struct node {
     std::string what;
     int device;
     int stream; // CUstream_st::id of its stream
-    int n_before;
-    bool done;
-    std::vector<std::shared_ptr<node>> after;
-    std::chrono::steady_clock::time_point done_at;
+    int n_before = 0;
+    bool done = false;
+    std::vector<std::shared_ptr<node>> after = {};
+    std::chrono::steady_clock::time_point done_at = {};
 };
 using node_ref = std::shared_ptr<node>;
 
@@ -45,7 +45,8 @@ int working_device();
 struct capture;
 struct graph_node;
 
-node_ref stream_add(cudaStream_t stream, const node &what); // not capturing
+node_ref stream_add(cudaStream_t stream, const char *what,
+                    std::function<bool()> work = nullptr); // not capturing
 void stream_wait(cudaStream_t stream, const node_ref &n);
 // nullptr and cudaStreamLegacy: the current device's legacy stream. Fails if it is not a stream.
 cudaStream_t stream_of(cudaStream_t handle, const char *what);
@@ -79,7 +80,17 @@ void check_guards(const std::string &what);
 // --- Errors and devices (cudart.cpp) ---
 
 cudaError_t error(cudaError_t code); // becomes the thread's last error, unless cudaSuccess
+
+// Returns from a function of the runtime with an error.
+#define EMU_TRY(call)                    \
+    do {                                 \
+        const cudaError_t code = (call); \
+        if (code != cudaSuccess)         \
+            return error(code);          \
+    } while (0)
+
 int n_devices();
+cudaError_t need_device(int device = 0); // cudaSuccess: it exists
 size_t device_memory();
 void event_recorded(cudaEvent_t event, const node_ref &n); // by a graph launch
 node_ref event_node(cudaEvent_t event);
@@ -89,17 +100,17 @@ node_ref event_node(cudaEvent_t event);
 struct CUstream_st {
     int id, device;
     bool blocking; // synchronises with the legacy stream
-    emu::node_ref last;
-    std::shared_ptr<emu::capture> capture; // set while it takes part in a capture
-    std::vector<size_t> tail;              // nodes of the capture that precede the next one
+    emu::node_ref last = nullptr;
+    std::shared_ptr<emu::capture> capture = nullptr; // set while it takes part in a capture
+    std::vector<size_t> tail = {}; // nodes of the capture that precede the next one
 };
 
 struct CUevent_st {
     int device;
     bool timing;
-    emu::node_ref node;                    // of the last record; null: never recorded
-    std::shared_ptr<emu::capture> capture; // set if the last record was captured
-    std::vector<size_t> tail;
+    emu::node_ref node = nullptr;                    // of the last record; null: never recorded
+    std::shared_ptr<emu::capture> capture = nullptr; // set if the last record was captured
+    std::vector<size_t> tail = {};
 };
 
 // A node of a graph; each launch turns it into a work node.
@@ -107,8 +118,8 @@ struct emu::graph_node {
     std::function<bool()> work;
     std::string what;
     int device, stream;
-    std::vector<size_t> before;
-    cudaEvent_t record, wait; // external event nodes
+    cudaEvent_t record = nullptr, wait = nullptr; // external event nodes
+    std::vector<size_t> before = {};
 };
 
 #endif

@@ -173,21 +173,6 @@ static int two_streams(bool wait_for_fill, bool wait_for_add)
     return 0;
 }
 
-static int case_ordered()
-{
-    return two_streams(true, true);
-}
-
-static int case_no_wait_for_fill()
-{
-    return two_streams(false, true);
-}
-
-static int case_no_wait_for_add()
-{
-    return two_streams(true, false);
-}
-
 // The host changes pinned memory without waiting for the copy.
 static int case_reused_pinned()
 {
@@ -250,21 +235,6 @@ static int last_block(finds_last how)
     return n_wrong > 0;
 }
 
-static int case_last_block()
-{
-    return last_block(finds_last::by_ticket);
-}
-
-static int case_last_by_index()
-{
-    return last_block(finds_last::by_index);
-}
-
-static int case_last_too_early()
-{
-    return last_block(finds_last::too_early);
-}
-
 // A copy enqueued in a stream is eventually done, without a call that waits.
 static int case_runs_by_itself()
 {
@@ -288,26 +258,6 @@ static int launch(void (*kernel)(int *))
     return 0;
 }
 
-static int case_missed_barrier()
-{
-    return launch(missed_barrier);
-}
-
-static int case_late_exit()
-{
-    return launch(late_exit);
-}
-
-static int case_missed_shuffle()
-{
-    return launch(missed_shuffle);
-}
-
-static int case_absent_lane()
-{
-    return launch(absent_lane);
-}
-
 static int case_host_pointer()
 {
     static int host[N];
@@ -323,18 +273,10 @@ static int case_host_access()
     return 0;
 }
 
-static int case_write_behind()
+static int write_to(int index)
 {
     open_two();
-    dt_launch(write_at, dt_geometry{1, 1, 1, 1}, streams[0], buffer[0], N);
-    cudaDeviceSynchronize();
-    return 0;
-}
-
-static int case_write_far_behind()
-{
-    open_two();
-    dt_launch(write_at, dt_geometry{1, 1, 1, 1}, streams[0], buffer[0], N + 100);
+    dt_launch(write_at, dt_geometry{1, 1, 1, 1}, streams[0], buffer[0], index);
     cudaDeviceSynchronize();
     return 0;
 }
@@ -429,19 +371,32 @@ static const struct {
     const char *name;
     int (*run)();
 } cases[] = {
-    CASE(ordered),          CASE(no_wait_for_fill),
-    CASE(no_wait_for_add),  CASE(reused_pinned),
-    CASE(memset_then_add),  CASE(racy_kernel),
-    CASE(last_block),       CASE(last_by_index),
-    CASE(last_too_early),   CASE(runs_by_itself),
-    CASE(missed_barrier),   CASE(late_exit),
-    CASE(missed_shuffle),   CASE(absent_lane),
-    CASE(host_pointer),     CASE(host_access),
-    CASE(write_behind),     CASE(write_far_behind),
-    CASE(copy_too_long),    CASE(wrong_kind),
-    CASE(used_after_free),  CASE(unpinned_too_early),
-    CASE(destroyed_stream), CASE(pageable_in_capture),
-    CASE(no_device),        CASE(two_devices),
+    {"ordered", [] { return two_streams(true, true); }},
+    {"no_wait_for_fill", [] { return two_streams(false, true); }},
+    {"no_wait_for_add", [] { return two_streams(true, false); }},
+    {"last_block", [] { return last_block(finds_last::by_ticket); }},
+    {"last_by_index", [] { return last_block(finds_last::by_index); }},
+    {"last_too_early", [] { return last_block(finds_last::too_early); }},
+    {"missed_barrier", [] { return launch(missed_barrier); }},
+    {"late_exit", [] { return launch(late_exit); }},
+    {"missed_shuffle", [] { return launch(missed_shuffle); }},
+    {"absent_lane", [] { return launch(absent_lane); }},
+    {"write_behind", [] { return write_to(N); }},
+    {"write_far_behind", [] { return write_to(N + 100); }},
+    CASE(reused_pinned),
+    CASE(memset_then_add),
+    CASE(racy_kernel),
+    CASE(runs_by_itself),
+    CASE(host_pointer),
+    CASE(host_access),
+    CASE(copy_too_long),
+    CASE(wrong_kind),
+    CASE(used_after_free),
+    CASE(unpinned_too_early),
+    CASE(destroyed_stream),
+    CASE(pageable_in_capture),
+    CASE(no_device),
+    CASE(two_devices),
     CASE(other_device),
 };
 

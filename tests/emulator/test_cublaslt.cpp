@@ -302,11 +302,7 @@ TEST(abuses)
 int main(int argc, char **argv)
 {
     OK(cublasLtCreate(&blas));
-    if (const abuse *a = find_abuse(abuses, argc, argv)) {
-        a->run();
-        return 0;
-    }
-    const int n_failed = run_all_tests(nullptr, nullptr);
+    const int n_failed = run_tests_or_abuse(abuses, argc, argv);
     cublasLtDestroy(blas);
     return n_failed;
 }

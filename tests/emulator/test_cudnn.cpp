@@ -299,11 +299,6 @@ static void abuse_type()
     set_object(op, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, v.window);
 }
 
-static void abuse_config()
-{
-    cudnnBackendFinalize(make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
-}
-
 static void execute_with(size_t config, size_t y_bytes, bool overlap_workspace)
 {
     conv v;
@@ -320,22 +315,13 @@ static void execute_with(size_t config, size_t y_bytes, bool overlap_workspace)
     OK(cudaDeviceSynchronize());
 }
 
-static void abuse_size()
-{
-    execute_with(4, 2 * 8 * 7 * 6 * 4 - 16, false);
-}
-
-static void abuse_workspace()
-{
-    execute_with(0, 2 * 8 * 7 * 6 * 4, true);
-}
-
 static const abuse abuses[] = {
     {"descriptor", "a descriptor was destroyed", abuse_descriptor},
     {"type", "cannot be a descriptor of type", abuse_type},
-    {"config", "without an engine", abuse_config},
-    {"size", "cuDNN: tensor 3", abuse_size},
-    {"workspace", "the workspace overlaps", abuse_workspace},
+    {"config", "without an engine",
+     [] { cudnnBackendFinalize(make(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)); }},
+    {"size", "cuDNN: tensor 3", [] { execute_with(4, 2 * 8 * 7 * 6 * 4 - 16, false); }},
+    {"workspace", "the workspace overlaps", [] { execute_with(0, 2 * 8 * 7 * 6 * 4, true); }},
 };
 
 TEST_WITH(abuses, nullptr, destroy_made)
@@ -347,11 +333,7 @@ TEST_WITH(abuses, nullptr, destroy_made)
 int main(int argc, char **argv)
 {
     OK(cudnnCreate(&dnn));
-    if (const abuse *a = find_abuse(abuses, argc, argv)) {
-        a->run();
-        return 0;
-    }
-    const int n_failed = run_all_tests(nullptr, nullptr);
+    const int n_failed = run_tests_or_abuse(abuses, argc, argv);
     cudnnDestroy(dnn);
     return n_failed;
 }

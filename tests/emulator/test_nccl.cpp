@@ -261,16 +261,6 @@ static void lose_rank(bool without_a_word)
     CHECK(cudaStreamSynchronize(stream) == cudaSuccess); // the pending work has ended
 }
 
-static void case_aborted()
-{
-    lose_rank(false);
-}
-
-static void case_lost()
-{
-    lose_rank(true);
-}
-
 static void case_mismatch()
 {
     ncclComm_t comm = connect();
@@ -296,8 +286,8 @@ static const struct {
     {"graph", case_graph, 2, nullptr},
     {"duplicate", case_duplicate, 2, nullptr},
     {"missing", case_missing, 2, nullptr},
-    {"aborted", case_aborted, 2, nullptr},
-    {"lost", case_lost, 3, nullptr},
+    {"aborted", [] { lose_rank(false); }, 2, nullptr},
+    {"lost", [] { lose_rank(true); }, 3, nullptr},
     {"mismatch", case_mismatch, 2, "elements of type"},
 };
 

@@ -109,13 +109,15 @@ static inline void assert_aborts(const abuse &a)
         fail_msg("%s: no \"%s\" in: %s", a.name, a.message, text.c_str());
 }
 
-// The case for which the program was started, or NULL.
-template <size_t N> static const abuse *find_abuse(const abuse (&abuses)[N], int argc, char **argv)
+// Runs the case for which the program was started; without one all tests.
+template <size_t N> static int run_tests_or_abuse(const abuse (&abuses)[N], int argc, char **argv)
 {
     for (const abuse &a : abuses)
-        if (argc == 2 && strcmp(argv[1], a.name) == 0)
-            return &a;
-    return nullptr;
+        if (argc == 2 && strcmp(argv[1], a.name) == 0) {
+            a.run();
+            exit(0);
+        }
+    return run_all_tests(nullptr, nullptr);
 }
 
 #endif

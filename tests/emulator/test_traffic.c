@@ -342,46 +342,21 @@ static void check_step(void (*add)(struct dt_graph *g), enum dt_fusion fusion, i
         fail_msg("%.2f MB per image instead of %.1f", mb, mb_per_image);
 }
 
-TEST(apart)
-{
-    check_step(add_classifier, DT_FUSION_OFF, 394, 352.5);
-}
+#define STEP_TEST(NAME, ...)     \
+    TEST(NAME)                   \
+    {                            \
+        check_step(__VA_ARGS__); \
+    }
 
+STEP_TEST(apart, add_classifier, DT_FUSION_OFF, 394, 352.5)
 /* What runs together if nothing is measured: our own kernels. */
-TEST(default)
-{
-    check_step(add_classifier, DT_FUSION_AUTO, 380, 332.9);
-}
-
-TEST(together)
-{
-    check_step(add_classifier, DT_FUSION_ON, 289, 275.9);
-}
-
-TEST(detector_apart)
-{
-    check_step(add_detector, DT_FUSION_OFF, 836, 7642.4);
-}
-
-TEST(detector_together)
-{
-    check_step(add_detector, DT_FUSION_ON, 733, 6338.1);
-}
-
-TEST(detector_frozen)
-{
-    check_step(add_frozen, DT_FUSION_ON, 733, 5242.2);
-}
-
-TEST(detector_group_norm)
-{
-    check_step(add_group_norm, DT_FUSION_ON, 939, 6872.7);
-}
-
-TEST(detections)
-{
-    check_step(add_evaluation, DT_FUSION_ON, 270, 2339.5);
-}
+STEP_TEST(default, add_classifier, DT_FUSION_AUTO, 380, 332.9)
+STEP_TEST(together, add_classifier, DT_FUSION_ON, 289, 275.9)
+STEP_TEST(detector_apart, add_detector, DT_FUSION_OFF, 836, 7642.4)
+STEP_TEST(detector_together, add_detector, DT_FUSION_ON, 733, 6338.1)
+STEP_TEST(detector_frozen, add_frozen, DT_FUSION_ON, 733, 5242.2)
+STEP_TEST(detector_group_norm, add_group_norm, DT_FUSION_ON, 939, 6872.7)
+STEP_TEST(detections, add_evaluation, DT_FUSION_ON, 270, 2339.5)
 
 int main(void)
 {

@@ -17,37 +17,26 @@ cat > "$work/config.json" <<JSON
   "checkpoint": {"every_epochs": 0}
 }
 JSON
-try() { # ranks, out, settings...: the exit code in $got, what was printed in $work/log
-    local ranks=$1 out=$2
-    shift 2
-    got=0
-    on_ranks "$ranks" "$dtrain" --config "$work/config.json" --out "$work/$out" "$@" \
-        > "$work/log" 2>&1 || got=$?
-}
-run() {
-    try "$@"
-    [ $got = 0 ] || fail "$*: exit code $got: $(cat "$work/log")"
+refuses() { # exit code, text, ranks, folder, settings...
+    ends "$1" "$2" on_ranks "$3" "$dtrain" --config "$work/config.json" --out "$work/$4" "${@:5}"
 }
 losses() {
     echo -n "$*: "
     (cd "$work" && /usr/bin/python3 "$here/losses.py" "$@") || fail "losses of $*"
 }
-says() {
-    grep -qF -- "$1" "$work/log" || fail "no \"$1\" in: $(cat "$work/log")"
-}
 
 # Precisions, against the CPU.
-run 1 cpu --set device.kind=cpu
+train 1 cpu --set device.kind=cpu
 for precision in fp32 tf32 bf16 fp16; do
-    run 1 $precision --set train.precision=$precision
+    train 1 $precision --set train.precision=$precision
     says "cuda:0 emulated H200"
     says "8 images per GPU and micro-batch keep it waiting more than computing"
 done
 losses fp32 cpu 1e-3
 # The logits on the host, also of mirrored images.
 for device in cuda cpu; do
-    "$dtrain" eval "$work/fp32" --set device.kind=$device --set eval.tta=flip \
-        --predictions "$work/$device.csv" > "$work/log" 2>&1 || fail "eval: $(cat "$work/log")"
+    ends 0 "" "$dtrain" eval "$work/fp32" --set device.kind=$device --set eval.tta=flip \
+        --predictions "$work/$device.csv"
 done
 /usr/bin/python3 - "$work/cuda.csv" "$work/cpu.csv" <<'PY' || fail "predictions differ"
 import csv, sys
@@ -56,14 +45,14 @@ assert len(a) == len(b) == 8
 assert all(abs(x - y) < 1e-4 for r, s in zip(a, b) for x, y in zip(r, s)), (a, b)
 PY
 mix=(--set data.mixup=0.2 --set data.cutmix=1 --set data.random_erasing=0.5)
-run 1 cpu-mixed --set device.kind=cpu "${mix[@]}"
-run 1 fp16-mixed --set train.precision=fp16 "${mix[@]}"
+train 1 cpu-mixed --set device.kind=cpu "${mix[@]}"
+train 1 fp16-mixed --set train.precision=fp16 "${mix[@]}"
 losses fp16-mixed cpu-mixed 0.01
 if (losses cpu-mixed cpu 1e-3) > /dev/null 2>&1; then fail "mixing changes nothing"; fi
 # The sum of a batch's weights differs from step to step, also in a recorded one.
 weights=(--set "train.class_weights=[5, 0.2, 1, 1, 1, 1, 1, 1, 1, 0.1]" --set train.label_smoothing=0.1)
-run 1 cpu-weights --set device.kind=cpu "${weights[@]}"
-run 1 fp32-weights "${weights[@]}"
+train 1 cpu-weights --set device.kind=cpu "${weights[@]}"
+train 1 fp32-weights "${weights[@]}"
 losses fp32-weights cpu-weights 1e-3
 losses tf32 cpu 0.01
 losses fp16 cpu 0.01
@@ -72,50 +61,50 @@ for precision in fp32 tf32 bf16 fp16; do losses $precision; done
 
 # The same with algorithms that are measured, on two ranks by rank 0 for both, and with each of
 # cuDNN's list.
-run 2 measured --set device.allow_shared_gpu=true --set train.deterministic=false
+train 2 measured --set device.allow_shared_gpu=true --set train.deterministic=false
 losses measured cpu 1e-3
 grep -q '"plan": "eng' "$work/cache/cudnn-plans.json" || fail "the choices are not kept"
 for candidate in 1 2 3 4 5; do
-    run 1 forced-$candidate --set device.conv_candidate=$candidate --set train.deterministic=false
+    train 1 forced-$candidate --set device.conv_candidate=$candidate --set train.deterministic=false
     losses forced-$candidate cpu 1e-3
 done
 
 # Freezing: after two epochs a new plan and, after the warm-up, a new recording.
 freeze=(--set 'optim.freeze=["conv2"]' --set optim.unfreeze_epoch=2 --set train.max_steps=12)
-run 1 cpu-frozen --set device.kind=cpu "${freeze[@]}"
+train 1 cpu-frozen --set device.kind=cpu "${freeze[@]}"
 for ranks in 1 2; do
-    run $ranks frozen-$ranks --set device.allow_shared_gpu=true "${freeze[@]}"
+    train $ranks frozen-$ranks --set device.allow_shared_gpu=true "${freeze[@]}"
     says "after 2 epochs: all parameters are trained"
     losses frozen-$ranks cpu-frozen 1e-3
 done
-run 1 frozen-bf16 --set train.precision=bf16 "${freeze[@]}"
+train 1 frozen-bf16 --set train.precision=bf16 "${freeze[@]}"
 losses frozen-bf16 cpu-frozen 0.03
 if (losses cpu-frozen cpu 1e-5) > /dev/null 2>&1; then fail "freezing changes nothing"; fi
 
 # Stages: each with a new plan, a new recording and other pinned memory, on two ranks and resumed.
 stages=(--set 'train.stages=[{"epoch":1,"image_size":12},{"epoch":3,"image_size":20,"batch":12}]'
     --set train.max_steps=13)
-run 1 cpu-stages --set device.kind=cpu "${stages[@]}"
-run 1 stages-1 "${stages[@]}"
-run 2 stages-2 --set device.allow_shared_gpu=true "${stages[@]}"
+train 1 cpu-stages --set device.kind=cpu "${stages[@]}"
+train 1 stages-1 "${stages[@]}"
+train 2 stages-2 --set device.allow_shared_gpu=true "${stages[@]}"
 says "after 3 epochs: images of 20 x 20, batch 12 = 2 ranks x 1 micro-batch x 6 images"
 for ranks in 1 2; do losses stages-$ranks cpu-stages 1e-3; done
-run 1 stages-parts "${stages[@]}" --set train.max_steps=8
-run 1 stages-parts "${stages[@]}"
+train 1 stages-parts "${stages[@]}" --set train.max_steps=8
+train 1 stages-parts "${stages[@]}"
 [ "$(hash_of "$work/stages-1")" = "$(hash_of "$work/stages-parts")" ] || fail "resumed in a stage"
 
 # A detector, whose gradients are divided by what the ranks count in a step, also in a recorded one.
 detector=(--set model.name=retinanet_resnet18_fpn --set model.image_size=32 --set model.fpn_channels=8
     --set model.anchor_base=8 --set model.frozen_norm=true --set train.loss_normalizer=global
     --set train.box_loss=smooth_l1 --set train.global_batch_size=2 --set train.max_steps=5)
-run 1 cpu-detector --set device.kind=cpu "${detector[@]}"
-run 1 fp16-detector --set train.precision=fp16 "${detector[@]}"
-run 2 fp32-detector --set device.allow_shared_gpu=true "${detector[@]}"
+train 1 cpu-detector --set device.kind=cpu "${detector[@]}"
+train 1 fp16-detector --set train.precision=fp16 "${detector[@]}"
+train 2 fp32-detector --set device.allow_shared_gpu=true "${detector[@]}"
 losses fp16-detector cpu-detector 0.01
 losses fp32-detector cpu-detector 1e-3
 for device in cuda cpu; do
-    "$dtrain" eval "$work/fp32-detector" --set device.kind=$device --set eval.score_threshold=0.001 \
-        --predictions "$work/$device.json" > "$work/log" 2>&1 || fail "eval: $(cat "$work/log")"
+    ends 0 "" "$dtrain" eval "$work/fp32-detector" --set device.kind=$device \
+        --set eval.score_threshold=0.001 --predictions "$work/$device.json"
 done
 /usr/bin/python3 - "$work/cuda.json" "$work/cpu.json" <<'PY' || fail "detections differ"
 import json, sys
@@ -127,8 +116,8 @@ PY
 norm_agrees() { # seed
     local bn=(--set model.name=resnet20 --set train.max_steps=3 --set train.seed=$1
         --set schedule.lr=0.0005 --set model.image_size=8)
-    run 1 cpu-bn-$1 --set device.kind=cpu "${bn[@]}"
-    run 1 fp32-bn-$1 "${bn[@]}"
+    train 1 cpu-bn-$1 --set device.kind=cpu "${bn[@]}"
+    train 1 fp32-bn-$1 "${bn[@]}"
     losses fp32-bn-$1 cpu-bn-$1 1e-3
     echo -n "batch norm, seed $1: "
     /usr/bin/python3 "$here/../e2e/compare.py" "$(momentum_of "$work/fp32-bn-$1")" \
@@ -144,17 +133,17 @@ grep -q '"loss_scale":65536,"skipped_steps":0}' "$work/fp16-step" ||
 
 # Recorded or not, in one pass or two, the numbers are the same.
 for settings in "" "--set train.micro_batch_size=4" "--set train.precision=fp16"; do
-    run 1 recorded $settings
-    run 1 unrecorded $settings --set device.cuda_graph=false
+    train 1 recorded $settings
+    train 1 unrecorded $settings --set device.cuda_graph=false
     [ "$(hash_of "$work/recorded")" = "$(hash_of "$work/unrecorded")" ] ||
         fail "recording changes the weights: $settings"
     losses recorded unrecorded 0
     rm -r "$work/recorded" "$work/unrecorded"
 done
 # A traced step is not replayed, and computes the same.
-run 1 traced --trace 5-6
+train 1 traced --trace 5-6
 [ "$(hash_of "$work/traced")" = "$(hash_of "$work/fp32")" ] || fail "tracing changes the weights"
-run 2 traced-2 --set device.allow_shared_gpu=true --set train.micro_batch_size=2 --trace 4-8
+train 2 traced-2 --set device.allow_shared_gpu=true --set train.micro_batch_size=2 --trace 4-8
 /usr/bin/python3 - "$here/../e2e" "$work/traced/trace.json.gz" "$work/traced-2/trace.json.gz" <<'PY' ||
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -172,21 +161,18 @@ for path, ranks, steps, passes in zip(sys.argv[2:], (1, 2), (2, 5), (2, 11)): # 
     assert share is None or abs(float(share) - trace_file.overlap(processes.values())) < 1e-3, share
 PY
     fail "timeline"
-run 1 passes --set train.micro_batch_size=4
+train 1 passes --set train.micro_batch_size=4
 losses passes fp32 1e-4
-"$dtrain" bench --config "$work/config.json" --json "$work/bench.json" --set bench.rounds=1 \
-    --set bench.steps_per_round=2 > /dev/null 2> "$work/log" || fail "$(cat "$work/log")"
+bench=("$dtrain" bench --config "$work/config.json" --json "$work/bench.json" --set bench.rounds=1)
+ends 0 "" "${bench[@]}" --set bench.steps_per_round=2
 grep -q '"recorded": true' "$work/bench.json" || fail "not recorded: $(cat "$work/bench.json")"
 ! grep -q compute_s "$work/bench.json" || fail "the host's clock is no time of the device"
-"$dtrain" bench --config "$work/config.json" --json "$work/bench.json" --set bench.rounds=1 \
-    --set bench.steps_per_round=2 --profile > "$work/table" 2> "$work/log" ||
-    fail "$(cat "$work/log")"
-"$dtrain" --config "$work/config.json" --dry-run > "$work/dry" 2> "$work/log" ||
-    fail "$(cat "$work/log")"
-grep -q "^  input  *[0-9.]* MB$" "$work/dry" || fail "no blocks for input: $(cat "$work/dry")"
-grep -q "^conv2  *conv_bwd_weights  *[0-9]" "$work/table" || fail "no table: $(cat "$work/table")"
+ends 0 "" "$dtrain" --config "$work/config.json" --dry-run
+grep -q "^  input  *[0-9.]* MB$" "$work/out" || fail "no blocks for input: $(cat "$work/out")"
+ends 0 "" "${bench[@]}" --set bench.steps_per_round=2 --profile
+grep -q "^conv2  *conv_bwd_weights  *[0-9]" "$work/out" || fail "no table: $(cat "$work/out")"
 # What a deterministic run takes is not measured, what another one takes is.
-grep -q "^conv2  *conv_bwd_weights  *-  *-  eng[0-9_k=]*$" "$work/table" || fail "$(cat "$work/table")"
+grep -q "^conv2  *conv_bwd_weights  *-  *-  eng[0-9_k=]*$" "$work/out" || fail "$(cat "$work/out")"
 /usr/bin/python3 - "$work/bench.json" <<'PY'
 import json, sys
 result = json.load(open(sys.argv[1]))
@@ -202,21 +188,17 @@ assert all(choice["ms"] is None and not choice["runner_up"] for choice in choice
 # The logits of 8 images and 10 classes, padded to 16, their gradient, and the labels.
 assert nodes["softmax_xent", "softmax_xent"]["mb"] < 0.005, nodes
 PY
-"$dtrain" bench --config "$work/config.json" --set bench.rounds=1 --set bench.steps_per_round=2 \
-    --set train.deterministic=false --profile > "$work/table" 2> "$work/log" ||
-    fail "$(cat "$work/log")"
-grep -Eq "^conv2 +conv_bwd_weights +[0-9.]+ +[0-9.]+  eng[0-9_k=]+, eng[0-9_k=]+$" "$work/table" ||
-    fail "$(cat "$work/table")"
+ends 0 "" "${bench[@]}" --set bench.steps_per_round=2 --set train.deterministic=false --profile
+grep -Eq "^conv2 +conv_bwd_weights +[0-9.]+ +[0-9.]+  eng[0-9_k=]+, eng[0-9_k=]+$" "$work/out" ||
+    fail "$(cat "$work/out")"
 # What nodes together gain: measured, or counted without running.
-groups=(--config "$work/config.json" --set model.name=resnet20 --set train.precision=fp16)
-"$dtrain" bench "${groups[@]}" --json "$work/bench.json" --set train.deterministic=false \
-    --set bench.rounds=1 --set bench.steps_per_round=1 --profile > "$work/table" 2> "$work/log" ||
-    fail "$(cat "$work/log")"
+groups=(--set model.name=resnet20 --set train.precision=fp16)
+ends 0 "" "${bench[@]}" "${groups[@]}" --set train.deterministic=false --set bench.steps_per_round=1 --profile
 grep -Eq "^layer2.0.bn2 +bn_pair +[0-9.]+ +[0-9.]+  (apart, together|together, apart)$" \
-    "$work/table" || fail "$(cat "$work/table")"
+    "$work/out" || fail "$(cat "$work/out")"
 for fusion in on off; do
-    "$dtrain" "${groups[@]}" --set device.fusion=$fusion --dry-run=plan > "$work/plan-$fusion" \
-        2> "$work/log" || fail "$(cat "$work/log")"
+    ends 0 "" "$dtrain" --config "$work/config.json" "${groups[@]}" --set device.fusion=$fusion --dry-run=plan
+    mv "$work/out" "$work/plan-$fusion"
 done
 /usr/bin/python3 - "$work" <<'PY'
 import json, sys
@@ -231,30 +213,29 @@ def mb(fusion, ops):
 assert mb("on", ["conv"]) < mb("off", ["conv"]), "bn computes convolutions"
 assert 0 < mb("on", ["bn_bwd", "conv_bwd_data"]) < mb("off", ["bn_bwd", "conv_bwd_data"])
 PY
-DTRAIN_EMULATED_MEMORY_MB=32 "$dtrain" bench --config "$work/config.json" --forward-only --profile \
-    --set bench.rounds=1 --set bench.steps_per_round=1 --batch-size-per-rank auto > "$work/table" \
-    2> "$work/log" || fail "$(cat "$work/log")"
+DTRAIN_EMULATED_MEMORY_MB=32 ends 0 "" "${bench[@]}" --forward-only --profile \
+    --set bench.steps_per_round=1 --batch-size-per-rank auto
 grep -q "^Batch size auto: [0-9]* images per rank, which take [23].* MB of 3. MB$" \
-    "$work/table" || fail "$(cat "$work/table")"
-grep -q "% of the data sheet's 67 TFLOP/s" "$work/table" || fail "$(cat "$work/table")"
-grep -q "^conv2  *conv  *[0-9]" "$work/table" || fail "no table: $(cat "$work/table")"
+    "$work/out" || fail "$(cat "$work/out")"
+grep -q "% of the data sheet's 67 TFLOP/s" "$work/out" || fail "$(cat "$work/out")"
+grep -q "^conv2  *conv  *[0-9]" "$work/out" || fail "no table: $(cat "$work/out")"
 
 # Two ranks with half the batch each: on one GPU, and on two.
-run 2 ranks --set device.allow_shared_gpu=true
+train 2 ranks --set device.allow_shared_gpu=true
 losses ranks fp32 1e-4
-DTRAIN_EMULATED_GPUS=2 run 2 gpus --set comm.bucket_cap_mb=0.01 --set comm.last_bucket_cap_mb=0.005
+DTRAIN_EMULATED_GPUS=2 train 2 gpus --set comm.bucket_cap_mb=0.01 --set comm.last_bucket_cap_mb=0.005
 losses gpus fp32 1e-4
 /usr/bin/python3 "$here/../e2e/compare.py" "$(model_of "$work/gpus")" \
     "$(model_of "$work/fp32")" 0.02
 for dtype in auto fp32; do
-    run 2 "dtype-$dtype" --set device.allow_shared_gpu=true --set train.precision=fp16 --set comm.grad_dtype=$dtype
+    train 2 "dtype-$dtype" --set device.allow_shared_gpu=true --set train.precision=fp16 --set comm.grad_dtype=$dtype
     losses "dtype-$dtype" fp16 0.01
 done
 
 # Evaluation of the same weights.
 for kind in cpu cuda; do
-    "$dtrain" eval --config "$work/config.json" --weights "$work/fp32" --set device.kind=$kind \
-        > "$work/eval-$kind" 2> "$work/log" || fail "$(cat "$work/log")"
+    ends 0 "" "$dtrain" eval --config "$work/config.json" --weights "$work/fp32" --set device.kind=$kind
+    mv "$work/out" "$work/eval-$kind"
 done
 /usr/bin/python3 - "$work/eval-cpu" "$work/eval-cuda" <<'PY'
 import json, sys
@@ -265,52 +246,44 @@ PY
 
 # Stopped and resumed in fp16: the same bits, loss scale included.
 half="--set train.precision=fp16"
-run 1 resumed $half --set train.max_steps=4
-run 1 resumed $half --resume must
+train 1 resumed $half --set train.max_steps=4
+train 1 resumed $half --resume must
 [ "$(hash_of "$work/resumed")" = "$(hash_of "$work/fp16")" ] || fail "the resumed run differs"
 losses resumed fp16 0
 state=$work/resumed/checkpoints/step-000000008/state.json
 grep -q '"clean_steps": 8' "$state" || fail "no loss scale in $(cat "$state")"
 
 # Overflow, with a fixed scale and with one that adapts, which is the checkpoint's.
-run 1 fixed $half --set train.loss_scale=16777216 --set train.max_steps=2
+train 1 fixed $half --set train.loss_scale=16777216 --set train.max_steps=2
 says "Gradient overflow. Skipping step, train.loss_scale is 16777216"
-DTRAIN_FAULT=nan@8:0,nan@9:0 run 1 resumed $half --set train.max_steps=10
+DTRAIN_FAULT=nan@8:0,nan@9:0 train 1 resumed $half --set train.max_steps=10
 says "Gradient overflow. Skipping step, loss scale reduced to 32768"
 says "Gradient overflow. Skipping step, loss scale reduced to 16384"
-DTRAIN_FAULT=nan@8:0,nan@9:0 run 1 fp16 $half --set train.max_steps=10 --set output.log_every=2
+DTRAIN_FAULT=nan@8:0,nan@9:0 train 1 fp16 $half --set train.max_steps=10 --set output.log_every=2
 says "Gradient overflow. Skipping 2 steps, loss scale reduced to 16384"
 always=$(printf 'nan@%d:0,' $(seq 10 49))
-DTRAIN_FAULT=${always%,} try 1 fp16 $half --set train.max_steps=50
-[ $got = 81 ] || fail "exit code $got for gradients that are never finite: $(cat "$work/log")"
-says "gradients are not finite whatever the loss scale"
+DTRAIN_FAULT=${always%,} refuses 81 "gradients are not finite whatever the loss scale" 1 fp16 $half \
+    --set train.max_steps=50
 
 # Another precision may continue from a checkpoint.
-run 1 bf16 --set train.max_steps=10
+train 1 bf16 --set train.max_steps=10
 says "resuming a run of train.precision bf16 with fp32"
 
 # Settings that are refused.
-try 2 twins
-[ $got = 78 ] || fail "two ranks on a GPU: exit code $got"
-says "both use GPU emulated H200: start at most one rank per GPU (mpirun -npernode N, or give each"
+refuses 78 "both use GPU emulated H200: start at most one rank per GPU (mpirun -npernode N, or give each" \
+    2 twins
 [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
-try 2 planes --set device.allow_shared_gpu=true --set comm.backend=mpi
-[ $got = 78 ] || fail "MPI for GPUs: exit code $got"
-says "comm.backend: mpi sums in host memory"
-DTRAIN_EMULATED_GPUS=0 try 1 none
-[ $got = 69 ] || fail "no GPU: exit code $got"
-says "device.kind: cuda is not possible: there is an NVIDIA driver but no GPU"
-DTRAIN_EMULATED_GPUS=0 run 2 none --set device.kind=auto
+refuses 78 "comm.backend: mpi sums in host memory" 2 planes --set device.allow_shared_gpu=true \
+    --set comm.backend=mpi
+DTRAIN_EMULATED_GPUS=0 refuses 69 \
+    "device.kind: cuda is not possible: there is an NVIDIA driver but no GPU" 1 none
+DTRAIN_EMULATED_GPUS=0 train 2 none --set device.kind=auto
 [ "$(grep -c 'warning: no GPU: [^:]*; running on the CPU (dtrain doctor says more)' "$work/log")" = 1 ] ||
     fail "not one warning: $(cat "$work/log")"
 losses none cpu 1e-4
-got=0
 # shellcheck disable=SC2016 # for the inner shell
-on_ranks 2 bash -c '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export DTRAIN_EMULATED_GPUS=0; exec "$@"' \
-    rank "$dtrain" --config "$work/config.json" --out "$work/mixed" --set device.kind=auto \
-    > "$work/log" 2>&1 || got=$?
-[ $got = 76 ] || fail "a GPU on one rank only: exit code $got: $(cat "$work/log")"
-says "device.kind auto: 1 of 2 ranks have no GPU, the first is rank 1 on host"
-DTRAIN_EMULATED_MEMORY_MB=64 try 1 memory --set model.name=vgg11 --set model.image_size=32
-[ $got = 71 ] || fail "a plan of more than the GPU's memory: exit code $got: $(cat "$work/log")"
-says "train.micro_batch_size"
+ends 76 "device.kind auto: 1 of 2 ranks have no GPU, the first is rank 1 on host" on_ranks 2 bash -c \
+    '[ "$OMPI_COMM_WORLD_RANK" = 0 ] || export DTRAIN_EMULATED_GPUS=0; exec "$@"' \
+    rank "$dtrain" --config "$work/config.json" --out "$work/mixed" --set device.kind=auto
+DTRAIN_EMULATED_MEMORY_MB=64 refuses 71 "train.micro_batch_size" 1 memory --set model.name=vgg11 \
+    --set model.image_size=32

@@ -60,6 +60,35 @@ static inline double random_value(size_t i, uint32_t seed)
     return (double)x * 0x1p-31 - 1.0;
 }
 
+/* --- Memory on the GPU --- */
+
+struct block {
+    struct block *next;
+    void *gpu;
+    float value[]; /* on the host */
+};
+static struct block *blocks;
+
+static inline struct block *block_create(size_t gpu_bytes, size_t n_values)
+{
+    struct block *b = calloc(1, sizeof *b + n_values * sizeof *b->value);
+    assert_non_null(b);
+    CUDA(cudaMalloc(&b->gpu, gpu_bytes));
+    b->next = blocks;
+    blocks = b;
+    return b;
+}
+
+/* All arrays and structures so far. */
+static inline void free_all(void)
+{
+    for (struct block *b = blocks; b; b = blocks) {
+        CUDA(cudaFree(b->gpu));
+        blocks = b->next;
+        free(b);
+    }
+}
+
 /* --- Arrays --- */
 
 struct array {
@@ -131,12 +160,9 @@ static inline void array_get(struct array *a)
 static inline struct array array_create(enum dt_dtype type, size_t count)
 {
     size_t bytes = count * dt_dtype_bytes(type) + 2 * GUARD_BYTES;
-    struct array a = {.type = type, .count = count, .value = calloc(count, sizeof *a.value)};
-    assert_non_null(a.value);
-    CUDA(cudaMalloc((void **)&a.block, bytes));
-    CUDA(cudaMemsetAsync(a.block, GUARD, bytes, stream));
-    a.memory = a.block + GUARD_BYTES;
-    return a;
+    struct block *b = block_create(bytes, count);
+    CUDA(cudaMemsetAsync(b->gpu, GUARD, bytes, stream));
+    return (struct array){type, count, b->value, b->gpu, (char *)b->gpu + GUARD_BYTES};
 }
 
 /* rows x cp random values in [-scale, scale), the channels from c on zero; on the GPU too. */
@@ -156,13 +182,6 @@ static inline struct array array_random(enum dt_dtype type, size_t count, uint32
     return array_rows(type, count, 1, 1, 1, seed);
 }
 
-static inline void array_free(struct array *a)
-{
-    CUDA(cudaFree(a->block));
-    free(a->value);
-    *a = (struct array){0};
-}
-
 /* a.value[i] is `want`, rounded to the type after an error of at most `slack`. */
 static inline void assert_value(const struct array *a, size_t i, double want, double slack)
 {
@@ -178,8 +197,7 @@ static inline void assert_value(const struct array *a, size_t i, double want, do
 
 static inline void *struct_create(const void *value, size_t bytes)
 {
-    void *memory;
-    CUDA(cudaMalloc(&memory, bytes));
+    void *memory = block_create(bytes, 0)->gpu;
     CUDA(cudaMemcpyAsync(memory, value, bytes, cudaMemcpyHostToDevice, stream));
     CUDA(cudaStreamSynchronize(stream));
     return memory;

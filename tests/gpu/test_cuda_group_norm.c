@@ -42,16 +42,16 @@ static struct net open_net(enum dt_dtype type, const struct trial *t)
     return net;
 }
 
+/* Looks at the guards of all arrays. */
 static void close_net(struct net *net)
 {
     struct array *arrays[N_ARRAYS] = {&net->src,   &net->diff_dst,    &net->scale,
                                       &net->shift, &net->dst,         &net->diff_src,
                                       &net->mean,  &net->inverse_std, &net->partial,
                                       &net->coefs, &net->diff_scale,  &net->diff_shift};
-    for (size_t i = 0; i < N_ARRAYS; i++) {
-        array_get(arrays[i]); /* the guards */
-        array_free(arrays[i]);
-    }
+    for (size_t i = 0; i < N_ARRAYS; i++)
+        array_get(arrays[i]);
+    free_all();
 }
 
 static void run_forward(struct net *net, struct array *dst)

@@ -22,7 +22,7 @@ static struct net net_create(enum dt_dtype type, const struct problem *p, float 
     const struct dt_step_counters zero = {0};
     const struct dt_step_values values = {.diff_scale = 0.25f};
     const struct dt_scale_state state = {.scale = loss_scale};
-    struct net net = {
+    return (struct net){
         .logits = array_rows(type, (size_t)p->n, p->classes, p->cp, p->spread, 1),
         .labels = array_create(DT_I32, (size_t)p->n),
         .labels2 = array_create(DT_I32, (size_t)p->n),
@@ -30,25 +30,10 @@ static struct net net_create(enum dt_dtype type, const struct problem *p, float 
         .weights = array_create(DT_F32, (size_t)p->classes),
         .diff = array_create(type, (size_t)p->n * (size_t)p->cp),
         .counters = struct_create(&zero, sizeof zero),
+        .rows = block_create((size_t)p->n * sizeof(struct dt_loss_row), 0)->gpu,
         .step = struct_create(&values, sizeof values),
         .scale = struct_create(&state, sizeof state),
     };
-    CUDA(cudaMalloc((void **)&net.rows, (size_t)p->n * sizeof *net.rows));
-    return net;
-}
-
-static void net_free(struct net *net)
-{
-    array_free(&net->logits);
-    array_free(&net->labels);
-    array_free(&net->labels2);
-    array_free(&net->mix_shares);
-    array_free(&net->weights);
-    array_free(&net->diff);
-    CUDA(cudaFree(net->counters));
-    CUDA(cudaFree(net->step));
-    CUDA(cudaFree(net->scale));
-    CUDA(cudaFree(net->rows));
 }
 
 enum { PLAIN, MIXED, WEIGHTED };
@@ -184,7 +169,7 @@ static void check(enum dt_dtype type, const struct problem *p, int labels, float
     for (int i = 0; i < p->n; i++)
         check_row(&want, &net, p, i, labels, 0.25 * (double)loss_scale);
     assert_counters(&net, &want, 2);
-    net_free(&net);
+    free_all();
 }
 
 TEST(against_reference)
@@ -235,7 +220,7 @@ TEST(top_k)
         for (int i = 0; i < 5; i++)
             loss += reference(gradient, x[i], p.classes, target_of(&net, i, PLAIN), 0, NULL);
         assert_true(fabs(got.loss - loss) <= 1e-5 * loss);
-        net_free(&net);
+        free_all();
     }
 }
 
@@ -261,7 +246,7 @@ TEST(bad_label)
     assert_int_equal(got.bad_label, 7);
     assert_int_equal(got.classes, 7);
     assert_int_equal(got.n, 2 * want.n + 1);
-    net_free(&net);
+    free_all();
 }
 
 /* The same of second labels, which may not be -1 either; those of ignored rows are not read. */
@@ -282,7 +267,7 @@ TEST(bad_label2)
             check_row(&want, &net, &p, i, MIXED, 0.25);
         assert_int_equal(want.n, 7);
         assert_counters(&net, &want, 1);
-        net_free(&net);
+        free_all();
     }
 }
 
@@ -312,8 +297,7 @@ TEST(neutral)
             assert_true(counters[PLAIN].n > 0 && counters[PLAIN].loss == counters[labels].loss);
             assert_true(counters[labels].weight == (double)counters[PLAIN].n);
         }
-        for (int labels = PLAIN; labels <= WEIGHTED; labels++)
-            net_free(&net[labels]);
+        free_all();
     }
 }
 
@@ -331,7 +315,7 @@ TEST(repeats)
         if (i == 0)
             first = got;
         assert_true(got.n == 1000 && got.loss == first.loss);
-        net_free(&net);
+        free_all();
     }
 }
 

@@ -32,8 +32,7 @@ static void check_relu(enum dt_dtype type, size_t count)
     array_get(&src);
     for (size_t i = 0; i < count; i++)
         assert_value(&src, i, (double)dst.value[i], 0);
-    array_free(&src);
-    array_free(&dst);
+    free_all();
 }
 
 static void check_add(enum dt_dtype type, size_t count, bool with_relu)
@@ -51,9 +50,7 @@ static void check_add(enum dt_dtype type, size_t count, bool with_relu)
     array_get(&b);
     for (size_t i = 0; i < count; i++)
         assert_value(&b, i, (double)dst.value[i], 0);
-    array_free(&a);
-    array_free(&b);
-    array_free(&dst);
+    free_all();
 }
 
 static void check_relu_bwd(enum dt_dtype type, size_t count, bool two)
@@ -70,10 +67,7 @@ static void check_relu_bwd(enum dt_dtype type, size_t count, bool two)
         double sum = (double)diff.value[i] + (two ? (double)diff2.value[i] : 0);
         assert_value(&diff_src, i, dst.value[i] <= 0 ? 0 : sum, 0);
     }
-    array_free(&diff);
-    array_free(&diff2);
-    array_free(&dst);
-    array_free(&diff_src);
+    free_all();
 }
 
 static void check_sum(enum dt_dtype type, size_t count, int n_terms)
@@ -92,9 +86,7 @@ static void check_sum(enum dt_dtype type, size_t count, int n_terms)
             sum += (double)term[k].value[i];
         assert_value(&dst, i, sum, 1e-6);
     }
-    for (int k = 0; k < n_terms; k++)
-        array_free(&term[k]);
-    array_free(&dst);
+    free_all();
 }
 
 TEST(flat)
@@ -126,9 +118,7 @@ static void check_bias(enum dt_dtype type, size_t rows, int c, int cp, bool with
         double x = (double)src.value[i] + (with_bias ? (double)bias.value[i % (size_t)cp] : 0);
         assert_value(&dst, i, with_relu ? relu(x) : x, 1e-7);
     }
-    array_free(&src);
-    array_free(&bias);
-    array_free(&dst);
+    free_all();
 }
 
 static void check_bias_bwd(enum dt_dtype type, size_t rows, int c, int cp, double range)
@@ -147,9 +137,7 @@ static void check_bias_bwd(enum dt_dtype type, size_t rows, int c, int cp, doubl
             sum += (double)diff.value[row * (size_t)cp + (size_t)channel];
         assert_value(&diff_bias, (size_t)channel, sum, 1e-6 * range * sqrt((double)rows));
     }
-    array_free(&diff);
-    array_free(&diff_bias);
-    array_free(&partial);
+    free_all();
 }
 
 TEST(bias)
@@ -206,9 +194,7 @@ static void check_dropout(enum dt_dtype type, const struct dropout_case *d)
             assert_value(&dst, at, kept ? scale * (double)src.value[at] : 0, 0);
         }
     free(word);
-    array_free(&src);
-    array_free(&dst);
-    CUDA(cudaFree(step));
+    free_all();
 }
 
 TEST(dropout)
@@ -257,9 +243,7 @@ static void check_ingest(enum dt_dtype type, struct dt_ingest a, bool sized)
                    (double)a.shift[c];
         assert_value(&dst, i, want, want != 0 ? 1e-6 : 0);
     }
-    array_free(&src);
-    array_free(&dst);
-    array_free(&sizes);
+    free_all();
 }
 
 TEST(ingest)

@@ -98,12 +98,7 @@ static void check_max_pool(enum dt_dtype type, const struct dt_pool_shape *s, in
     for (size_t i = 0; i < big; i++)
         assert_value(&diff_src, i, sum[i], 1e-6);
     free(sum);
-    array_free(&src);
-    array_free(&dst);
-    array_free(&eval);
-    array_free(&where);
-    array_free(&diff_dst);
-    array_free(&diff_src);
+    free_all();
 }
 
 TEST(max_pool)
@@ -175,10 +170,7 @@ static void check_avg_pool(enum dt_dtype type, const struct dt_pool_shape *s, in
     for (size_t i = 0; i < big; i++)
         assert_value(&diff_src, i, sum[i], 1e-6);
     free(sum);
-    array_free(&src);
-    array_free(&dst);
-    array_free(&diff_dst);
-    array_free(&diff_src);
+    free_all();
 }
 
 TEST(avg_pool)
@@ -219,10 +211,7 @@ static void check_upsample_add(enum dt_dtype type, const struct dt_pool_shape *s
     for (size_t i = 0; i < dst.count; i++)
         assert_value(&fine, i, (double)dst.value[i], 0);
     free(sum);
-    array_free(&coarse);
-    array_free(&fine);
-    array_free(&dst);
-    array_free(&diff);
+    free_all();
 }
 
 TEST(upsample_add)

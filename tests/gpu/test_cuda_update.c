@@ -38,14 +38,6 @@ static void arena_get(struct arena *a)
     array_get(&a->grads);
 }
 
-static void arena_free(struct arena *a)
-{
-    array_free(&a->params);
-    array_free(&a->momentum);
-    array_free(&a->shadow);
-    array_free(&a->grads);
-}
-
 /* Which range element i belongs to, -1 = padding. */
 static int range_of(size_t i)
 {
@@ -94,10 +86,7 @@ static void check_update(enum dt_dtype grads_type, enum dt_dtype shadow_type, bo
     arena_get(&got);
     for (size_t i = 0; i < N; i++)
         check_element(&got, &was, i, values, (double)loss_scale, with_shadow);
-    arena_free(&got);
-    arena_free(&was);
-    CUDA(cudaFree(step));
-    CUDA(cudaFree(scale));
+    free_all();
 }
 
 TEST(update)
@@ -130,10 +119,7 @@ TEST(update_left_out)
     assert_memory_equal(got.params.value, was.params.value, N * sizeof(float));
     assert_memory_equal(got.momentum.value, was.momentum.value, N * sizeof(float));
     assert_memory_equal(got.shadow.value, was.shadow.value, N * sizeof(float));
-    arena_free(&got);
-    arena_free(&was);
-    CUDA(cudaFree(step));
-    CUDA(cudaFree(scale));
+    free_all();
 }
 
 TEST(update_refuses)
@@ -162,8 +148,7 @@ static void check_accumulate(enum dt_dtype type, size_t count)
     array_get(&dst);
     for (size_t i = 0; i < count; i++)
         assert_true(dst.value[i] == src.value[i] + src.value[i]);
-    array_free(&src);
-    array_free(&dst);
+    free_all();
 }
 
 static void check_convert(enum dt_dtype type, size_t count)
@@ -180,8 +165,7 @@ static void check_convert(enum dt_dtype type, size_t count)
     assert_true(isnan(dst.value[0]));
     for (size_t i = 1; i < count; i++)
         assert_true(dst.value[i] == stored(type, (double)src.value[i]));
-    array_free(&src);
-    array_free(&dst);
+    free_all();
 }
 
 TEST(accumulate_and_convert)
@@ -196,34 +180,31 @@ TEST(accumulate_and_convert)
 
 /* --- The step's values and the loss scale --- */
 
-static void check_found(enum dt_dtype type, struct dt_scale_state *scale, float value, size_t at,
-                        int32_t was, int32_t found)
+static void check_found(enum dt_dtype type, float value, size_t at, int32_t was, int32_t found)
 {
     enum { COUNT = 4104 };
     struct array src = array_random(type, COUNT, 1);
-    struct dt_scale_state got = {.found = was};
+    struct dt_scale_state got = {0}, *scale = struct_create(&got, sizeof got);
+    got.found = was;
     src.value[at] = value;
     array_put(&src);
     CUDA(dt_kernel_set_scale(stream, scale, &got));
     CUDA(dt_kernel_check(stream, scale, type, src.memory, COUNT));
     struct_get(&got, scale, sizeof got);
     assert_int_equal(got.found, found);
-    array_free(&src);
+    free_all();
 }
 
 TEST(check)
 {
-    const struct dt_scale_state zero = {0};
-    struct dt_scale_state *scale = struct_create(&zero, sizeof zero);
     for (size_t t = 0; t < DT_COUNT(TYPES); t++) {
-        check_found(TYPES[t], scale, 1, 0, 0, 0);
-        check_found(TYPES[t], scale, 1, 0, 1, 1);
-        check_found(TYPES[t], scale, TYPES[t] == DT_F16 ? 65504 : 0x1p127f, 7, 0, 0);
-        check_found(TYPES[t], scale, NAN, 0, 0, 1);
-        check_found(TYPES[t], scale, INFINITY, 2051, 0, 1);
-        check_found(TYPES[t], scale, -INFINITY, 4103, 0, 1);
+        check_found(TYPES[t], 1, 0, 0, 0);
+        check_found(TYPES[t], 1, 0, 1, 1);
+        check_found(TYPES[t], TYPES[t] == DT_F16 ? 65504 : 0x1p127f, 7, 0, 0);
+        check_found(TYPES[t], NAN, 0, 0, 1);
+        check_found(TYPES[t], INFINITY, 2051, 0, 1);
+        check_found(TYPES[t], -INFINITY, 4103, 0, 1);
     }
-    CUDA(cudaFree(scale));
 }
 
 TEST(settle)
@@ -246,8 +227,7 @@ TEST(settle)
         assert_memory_equal(&read, &sums, sizeof read);
     }
     assert_true(want.scale == 1024 && sums.n_skipped == 1 && want.n_clean == 2);
-    CUDA(cudaFree(scale));
-    CUDA(cudaFree(counters));
+    free_all();
 }
 
 /* Values are taken when the call is made, also where the stream is far behind. */
@@ -273,9 +253,7 @@ TEST(set_step)
         assert_true(got[i].lr == 0.5f && got[i].optim.momentum == 0.5f);
         assert_true(got[i].unbias1 == 1 / 0.75 && got[i].unbias2 == 1 / sqrt(1 - 0.5625));
     }
-    CUDA(cudaFree(scale));
-    CUDA(cudaFree(step));
-    CUDA(cudaFree(copies));
+    free_all();
 }
 
 KERNEL_TEST_MAIN()

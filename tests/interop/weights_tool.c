@@ -13,7 +13,7 @@
 #include "checkpoint/snapshot.h"
 #include "checkpoint/weights.h"
 #include "dtrain/config.h"
-#include "train/session.h"
+#include "train/engine.h"
 
 enum { HEIGHT = 1, WIDTH, IN, OUT, SETS };
 

@@ -324,21 +324,20 @@ static void test_winograd_threads(void **state)
     }
 }
 
-static const struct op_test op_test_conv = {.element = ref_conv,
-                                            .sampled = true,
-                                            .bound = 1e-5,
-                                            .gpu_bound = 1e-4,
-                                            .n_roundings = 2,
-                                            .tests = {cmocka_unit_test(test_conv),
-                                                      cmocka_unit_test(test_resnet50),
-                                                      cmocka_unit_test(test_winograd)}};
+static const struct op_test op_test_conv = {
+    .element = ref_conv,
+    .sampled = true,
+    .bound = 1e-5,
+    .gpu_bound = 1e-4,
+    .n_roundings = 2,
+    .tests = {TEST_OF(conv), TEST_OF(resnet50), TEST_OF(winograd)}};
 static const struct op_test op_test_conv_bwd_data = {
     .element = ref_conv_bwd_data,
     .sampled = true,
     .bound = 1e-5,
     .gpu_bound = 1e-4,
     .n_roundings = 1,
-    .tests = {cmocka_unit_test(test_winograd_errors), cmocka_unit_test(test_winograd_threads)}};
+    .tests = {TEST_OF(winograd_errors), TEST_OF(winograd_threads)}};
 static const struct op_test op_test_conv_bwd_weights = {.element = ref_conv_bwd_weights,
                                                         .sampled = true,
                                                         .bound = 2e-5,

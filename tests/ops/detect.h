@@ -214,7 +214,7 @@ static const struct op_case match_cases[] = {
 OP_TEST(match, build_match, false)
 
 static const struct op_test op_test_match = {
-    .whole = ref_match, .adjust = draw_boxes, .tests = {cmocka_unit_test(test_match)}};
+    .whole = ref_match, .adjust = draw_boxes, .tests = {TEST_OF(match)}};
 
 /* --- Losses --- */
 
@@ -512,18 +512,18 @@ out:
 DIFFERENCES_TEST(focal_loss)
 DIFFERENCES_TEST(box_loss)
 
-static const struct op_test op_test_focal_loss = {
-    .whole = ref_focal_loss,
-    .adjust = widen_values,
-    .bound = 2e-6,
-    .n_roundings = 1,
-    .tests = {cmocka_unit_test(test_focal_loss), cmocka_unit_test(test_focal_loss_differences),
-              cmocka_unit_test(test_focal_loss_bad_inputs)}};
+static const struct op_test op_test_focal_loss = {.whole = ref_focal_loss,
+                                                  .adjust = widen_values,
+                                                  .bound = 2e-6,
+                                                  .n_roundings = 1,
+                                                  .tests = {TEST_OF(focal_loss),
+                                                            TEST_OF(focal_loss_differences),
+                                                            TEST_OF(focal_loss_bad_inputs)}};
 static const struct op_test op_test_box_loss = {
     .whole = ref_box_loss,
     .adjust = widen_values,
     .bound = 1e-6,
     .n_roundings = 1,
-    .tests = {cmocka_unit_test(test_box_loss), cmocka_unit_test(test_box_loss_differences)}};
+    .tests = {TEST_OF(box_loss), TEST_OF(box_loss_differences)}};
 
 #endif

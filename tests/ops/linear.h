@@ -74,7 +74,7 @@ static const struct op_test op_test_linear = {.element = ref_linear,
                                               .bound = 1e-5,
                                               .gpu_bound = 1e-4,
                                               .n_roundings = 2,
-                                              .tests = {cmocka_unit_test(test_linear)}};
+                                              .tests = {TEST_OF(linear)}};
 static const struct op_test op_test_linear_bwd_data = {.element = ref_linear_bwd_data,
                                                        .sampled = true,
                                                        .bound = 1e-5,

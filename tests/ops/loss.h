@@ -93,9 +93,7 @@ static const struct op_case softmax_xent_cases[] = {
 
 OP_TEST(softmax_xent, build_softmax_xent, false)
 
-static const struct op_test op_test_softmax_xent = {.whole = ref_softmax_xent,
-                                                    .bound = 1e-5,
-                                                    .n_roundings = 1,
-                                                    .tests = {cmocka_unit_test(test_softmax_xent)}};
+static const struct op_test op_test_softmax_xent = {
+    .whole = ref_softmax_xent, .bound = 1e-5, .n_roundings = 1, .tests = {TEST_OF(softmax_xent)}};
 
 #endif

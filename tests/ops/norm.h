@@ -243,16 +243,10 @@ static const struct op_case bn_frozen_bwd_cases[] = {
 
 OP_TEST(bn_frozen_bwd, build_bn_frozen_bwd, true)
 
-static const struct op_test op_test_bn = {.whole = ref_bn,
-                                          .bound = 1e-5,
-                                          .gpu_bound = 3e-6,
-                                          .n_own = 1,
-                                          .tests = {cmocka_unit_test(test_bn)}};
+static const struct op_test op_test_bn = {
+    .whole = ref_bn, .bound = 1e-5, .gpu_bound = 3e-6, .n_own = 1, .tests = {TEST_OF(bn)}};
 static const struct op_test op_test_bn_frozen_bwd = {
-    .whole = ref_bn_frozen_bwd,
-    .bound = 1e-6,
-    .n_own = 1,
-    .tests = {cmocka_unit_test(test_bn_frozen_bwd)}};
+    .whole = ref_bn_frozen_bwd, .bound = 1e-6, .n_own = 1, .tests = {TEST_OF(bn_frozen_bwd)}};
 static const struct op_test op_test_bn_bwd = {
     .whole = ref_bn_bwd, .bound = 2e-5, .gpu_bound = 5e-6, .n_roundings = 2, .n_own = 1};
 
@@ -358,10 +352,8 @@ static const struct op_case group_norm_cases[] = {
 
 OP_TEST(group_norm, build_group_norm, true)
 
-static const struct op_test op_test_group_norm = {.whole = ref_group_norm,
-                                                  .bound = 1e-5,
-                                                  .n_roundings = 1,
-                                                  .tests = {cmocka_unit_test(test_group_norm)}};
+static const struct op_test op_test_group_norm = {
+    .whole = ref_group_norm, .bound = 1e-5, .n_roundings = 1, .tests = {TEST_OF(group_norm)}};
 static const struct op_test op_test_group_norm_bwd = {
     .whole = ref_group_norm_bwd, .bound = 2e-5, .n_roundings = 4};
 

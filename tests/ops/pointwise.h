@@ -46,10 +46,8 @@ static const struct op_case ingest_cases[] = {
 
 OP_TEST(ingest, build_ingest, false)
 
-static const struct op_test op_test_ingest = {.element = ref_ingest,
-                                              .bound = 1e-6,
-                                              .n_roundings = 1,
-                                              .tests = {cmocka_unit_test(test_ingest)}};
+static const struct op_test op_test_ingest = {
+    .element = ref_ingest, .bound = 1e-6, .n_roundings = 1, .tests = {TEST_OF(ingest)}};
 
 /* --- ReLU --- */
 
@@ -87,8 +85,7 @@ static const struct op_case relu_cases[] = {
 
 OP_TEST(relu, build_relu, true)
 
-static const struct op_test op_test_relu = {.element = ref_relu_op,
-                                            .tests = {cmocka_unit_test(test_relu)}};
+static const struct op_test op_test_relu = {.element = ref_relu_op, .tests = {TEST_OF(relu)}};
 static const struct op_test op_test_relu_bwd = {
     .element = ref_relu_bwd, .bound = 1e-6, .n_roundings = 1};
 
@@ -118,7 +115,7 @@ static const struct op_case add_cases[] = {
 OP_TEST(add, build_add, true)
 
 static const struct op_test op_test_add = {
-    .element = ref_add, .bound = 1e-6, .n_roundings = 1, .tests = {cmocka_unit_test(test_add)}};
+    .element = ref_add, .bound = 1e-6, .n_roundings = 1, .tests = {TEST_OF(add)}};
 
 /* --- The sum of the gradients of a shared parameter --- */
 
@@ -162,10 +159,8 @@ static const struct op_case sum_grads_cases[] = {
 
 OP_TEST(sum_grads, build_sum_grads, true)
 
-static const struct op_test op_test_sum_grads = {.element = ref_sum_grads,
-                                                 .bound = 1e-6,
-                                                 .n_roundings = 1,
-                                                 .tests = {cmocka_unit_test(test_sum_grads)}};
+static const struct op_test op_test_sum_grads = {
+    .element = ref_sum_grads, .bound = 1e-6, .n_roundings = 1, .tests = {TEST_OF(sum_grads)}};
 
 /* --- Dropout --- */
 
@@ -327,7 +322,7 @@ static void test_dropout(void **state)
 }
 
 static const struct op_test op_test_dropout = {
-    .element = ref_dropout, .n_roundings = 1, .tests = {cmocka_unit_test(test_dropout)}};
+    .element = ref_dropout, .n_roundings = 1, .tests = {TEST_OF(dropout)}};
 static const struct op_test op_test_dropout_bwd = {.element = ref_dropout, .n_roundings = 1};
 
 #endif

@@ -81,7 +81,7 @@ static const struct op_case max_pool_cases[] = {
 OP_TEST(max_pool, build_max_pool, true)
 
 static const struct op_test op_test_max_pool = {.element = ref_max_pool,
-                                                .tests = {cmocka_unit_test(test_max_pool)}};
+                                                .tests = {TEST_OF(max_pool)}};
 static const struct op_test op_test_max_pool_bwd = {
     .element = ref_max_pool_bwd, .bound = 1e-6, .n_roundings = 1};
 
@@ -154,10 +154,8 @@ static const struct op_case avg_pool_cases[] = {
 
 OP_TEST(avg_pool, build_avg_pool, true)
 
-static const struct op_test op_test_avg_pool = {.element = ref_avg_pool,
-                                                .bound = 1e-6,
-                                                .n_roundings = 1,
-                                                .tests = {cmocka_unit_test(test_avg_pool)}};
+static const struct op_test op_test_avg_pool = {
+    .element = ref_avg_pool, .bound = 1e-6, .n_roundings = 1, .tests = {TEST_OF(avg_pool)}};
 static const struct op_test op_test_avg_pool_bwd = {
     .element = ref_avg_pool_bwd, .bound = 1e-6, .n_roundings = 1};
 
@@ -205,10 +203,8 @@ static const struct op_case upsample_add_cases[] = {
 
 OP_TEST(upsample_add, build_upsample_add, true)
 
-static const struct op_test op_test_upsample_add = {.element = ref_upsample_add,
-                                                    .bound = 1e-6,
-                                                    .n_roundings = 1,
-                                                    .tests = {cmocka_unit_test(test_upsample_add)}};
+static const struct op_test op_test_upsample_add = {
+    .element = ref_upsample_add, .bound = 1e-6, .n_roundings = 1, .tests = {TEST_OF(upsample_add)}};
 static const struct op_test op_test_upsample_add_bwd = {
     .element = ref_upsample_add_bwd, .bound = 1e-6, .n_roundings = 1};
 

@@ -44,6 +44,8 @@ struct op_test {
     struct CMUnitTest tests[3]; /* of a forward op, its backward ops included */
 };
 
+#define TEST_OF(name) cmocka_unit_test(test_##name)
+
 /* run_ops.h */
 static const struct op_test *op_test_of(enum dt_op op);
 

@@ -133,10 +133,9 @@ static const struct op_case top_detections_cases[] = {
 
 OP_TEST(top_detections, build_top_detections, true)
 
-static const struct op_test op_test_top_detections = {
-    .whole = ref_top_detections,
-    .adjust = adjust_top_detections,
-    .bound = 2e-6,
-    .tests = {cmocka_unit_test(test_top_detections)}};
+static const struct op_test op_test_top_detections = {.whole = ref_top_detections,
+                                                      .adjust = adjust_top_detections,
+                                                      .bound = 2e-6,
+                                                      .tests = {TEST_OF(top_detections)}};
 
 #endif

@@ -228,12 +228,15 @@ static const struct dt_backend queue_backend = {
     .release_recording = queue_release_recording,
 };
 
-static struct dt_graph *make_mixed_graph(bool mixed)
+/* Of the test that runs. */
+static struct dt_graph *g;
+static struct dt_plan *plan;
+
+static void make_graph(bool mixed)
 {
     static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
     const struct dt_model *model = dt_model_find("tiny");
     const struct dt_model_options options = {.num_classes = 10};
-    struct dt_graph *g = NULL;
     assert_int_equal(dt_graph_create(&g), DT_OK);
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
         assert_int_equal(dt_graph_begin(g, phase, 2, 32, 32), DT_OK);
@@ -243,33 +246,6 @@ static struct dt_graph *make_mixed_graph(bool mixed)
         dt_graph_softmax_xent(g, model->build(g, image, model, &options), 0);
     }
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
-    return g;
-}
-
-static struct dt_graph *make_graph(void)
-{
-    return make_mixed_graph(false);
-}
-
-/* One bucket, so that the list is short. */
-static struct dt_plan *make_plan(const struct dt_graph *g, struct dt_plan_options options)
-{
-    struct dt_plan *plan = NULL;
-    options.bucket_bytes = options.last_bucket_bytes = 1 << 30;
-    options.n_ranks = 1;
-    assert_int_equal(dt_plan_build(&plan, g, &queue_backend, NULL, NULL, &options), DT_OK);
-    assert_int_equal(plan->n_buckets, 1);
-    n_told = 0;
-    told[0] = 0;
-    return plan;
-}
-
-static void train(struct dt_plan *plan, int n_steps, int n_passes)
-{
-    const struct dt_scalars scalars = {.lr = 1};
-    for (int step = 0; step < n_steps; step++)
-        for (int pass = 0; pass < n_passes; pass++)
-            assert_int_equal(dt_plan_train(plan, DT_TRAIN, &scalars, pass, n_passes), DT_OK);
 }
 
 static void expect(const char *what)
@@ -279,85 +255,97 @@ static void expect(const char *what)
     told[0] = 0;
 }
 
-TEST(recorded_after_warm_up)
+/* One bucket, so that the list is short. */
+static void make_plan(bool mixed, struct dt_plan_options options)
 {
-    struct dt_graph *g = make_graph();
-    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
-    train(plan, 6, 1);
-    expect("rcusrcusrcus(rcus)111");
-    assert_int_equal(dt_plan_eval(plan, DT_EVAL), DT_OK);
-    train(plan, 1, 1);
-    expect("r1");
-    dt_plan_destroy(plan);
-    assert_int_equal(n_recorded, 0);
-    dt_graph_destroy(g);
+    make_graph(mixed);
+    options.bucket_bytes = options.last_bucket_bytes = 1 << 30;
+    options.n_ranks = 1;
+    assert_int_equal(dt_plan_build(&plan, g, &queue_backend, NULL, NULL, &options), DT_OK);
+    assert_int_equal(plan->n_buckets, 1);
+    n_told = 0;
+    told[0] = 0;
 }
 
-/* Three kinds of passes, each with a recording of its own. */
-TEST(every_kind_of_pass)
+static int close_plan(void **state)
 {
-    struct dt_graph *g = make_graph();
-    struct dt_plan *plan =
-        make_plan(g, (struct dt_plan_options){.record = true, .accumulate = true});
-    train(plan, 1, 4);
-    expect("rArararacus");
-    train(plan, 2, 4); /* the fourth middle pass is the first one recorded */
-    expect("rAra(ra)1racusrA11racus");
-    train(plan, 2, 4);
-    expect("(rA)211(racus)32113");
-    dt_plan_destroy(plan);
-    assert_int_equal(n_recorded, 0);
-    dt_graph_destroy(g);
-}
-
-TEST(not_asked_for)
-{
-    struct dt_graph *g = make_graph();
-    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = false});
-    train(plan, 5, 1);
-    expect("rcusrcusrcusrcusrcus");
-    dt_plan_destroy(plan);
-    dt_graph_destroy(g);
-}
-
-/* The step that could not be recorded is walked, and so are all after it. */
-TEST(refused)
-{
-    struct dt_graph *g = make_graph();
-    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
-    refuse_record = true;
-    train(plan, 6, 1);
-    expect("rcusrcusrcus(rcus)rcusrcusrcus");
+    (void)state;
     refuse_record = false;
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
+    plan = NULL;
+    g = NULL;
+    assert_int_equal(n_recorded, 0);
+    return 0;
 }
 
-TEST(feed)
+static void train(int n_steps, int n_passes)
 {
-    struct dt_graph *g = make_graph();
-    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
+    const struct dt_scalars scalars = {.lr = 1};
+    for (int step = 0; step < n_steps; step++)
+        for (int pass = 0; pass < n_passes; pass++)
+            assert_int_equal(dt_plan_train(plan, DT_TRAIN, &scalars, pass, n_passes), DT_OK);
+}
+
+TEST_WITH(recorded_after_warm_up, NULL, close_plan)
+{
+    make_plan(false, (struct dt_plan_options){.record = true});
+    train(6, 1);
+    expect("rcusrcusrcus(rcus)111");
+    assert_int_equal(dt_plan_eval(plan, DT_EVAL), DT_OK);
+    train(1, 1);
+    expect("r1");
+}
+
+/* Three kinds of passes, each with a recording of its own. */
+TEST_WITH(every_kind_of_pass, NULL, close_plan)
+{
+    make_plan(false, (struct dt_plan_options){.record = true, .accumulate = true});
+    train(1, 4);
+    expect("rArararacus");
+    train(2, 4); /* the fourth middle pass is the first one recorded */
+    expect("rAra(ra)1racusrA11racus");
+    train(2, 4);
+    expect("(rA)211(racus)32113");
+}
+
+TEST_WITH(not_asked_for, NULL, close_plan)
+{
+    make_plan(false, (struct dt_plan_options){.record = false});
+    train(5, 1);
+    expect("rcusrcusrcusrcusrcus");
+}
+
+/* The step that could not be recorded is walked, and so are all after it. */
+TEST_WITH(refused, NULL, close_plan)
+{
+    make_plan(false, (struct dt_plan_options){.record = true});
+    refuse_record = true;
+    train(6, 1);
+    expect("rcusrcusrcus(rcus)rcusrcusrcus");
+}
+
+TEST_WITH(feed, NULL, close_plan)
+{
+    make_plan(false, (struct dt_plan_options){.record = true});
     static const uint8_t pixels[2 * 32 * 32 * 3];
     const int32_t labels[2] = {0};
     const struct dt_feed batch = {.pixels = pixels, .labels = labels};
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &batch), DT_OK);
-    train(plan, 1, 1);
+    train(1, 1);
     assert_int_equal(dt_plan_end_feed(plan), DT_OK);
     expect("ffrcuse");
-    dt_plan_destroy(plan);
-    dt_graph_destroy(g);
 }
 
-static const void *input_of(const struct dt_plan *plan, int tensor)
+static const void *input_of(int tensor)
 {
     return (const char *)plan->arena[DT_ARENA_WORK] + plan->place[tensor].offset;
 }
 
 /* Each input gets to its place; the evaluation has none of the second ones. */
-TEST(feed_mixed)
+TEST_WITH(feed_mixed, NULL, close_plan)
 {
-    struct dt_graph *g = make_mixed_graph(true);
-    struct dt_plan *plan = make_plan(g, (struct dt_plan_options){.record = true});
+    make_plan(true, (struct dt_plan_options){.record = true});
     static const uint8_t pixels[2 * 32 * 32 * 3] = {7};
     const int32_t labels[2] = {1, 2}, labels2[2] = {3, 4};
     const float shares[2] = {0.75f, 0.5f};
@@ -366,16 +354,14 @@ TEST(feed_mixed)
         .pixels = pixels, .labels = labels, .labels2 = labels2, .mix_shares = shares};
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &mixed), DT_OK);
     expect("ffff");
-    assert_memory_equal(input_of(plan, g->program[DT_TRAIN].pixels), pixels, sizeof pixels);
-    assert_memory_equal(input_of(plan, g->program[DT_TRAIN].labels), labels, sizeof labels);
-    assert_memory_equal(input_of(plan, g->program[DT_TRAIN].labels2), labels2, sizeof labels2);
-    assert_memory_equal(input_of(plan, g->program[DT_TRAIN].mix_share), shares, sizeof shares);
+    assert_memory_equal(input_of(g->program[DT_TRAIN].pixels), pixels, sizeof pixels);
+    assert_memory_equal(input_of(g->program[DT_TRAIN].labels), labels, sizeof labels);
+    assert_memory_equal(input_of(g->program[DT_TRAIN].labels2), labels2, sizeof labels2);
+    assert_memory_equal(input_of(g->program[DT_TRAIN].mix_share), shares, sizeof shares);
     assert_int_equal(dt_plan_feed(plan, DT_EVAL, &mixed), DT_OK);
     expect("ff");
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &plain), DT_ERR_INTERNAL);
     assert_non_null(strstr(dt_error_text(), "the batch has no labels2"));
-    dt_plan_destroy(plan);
-    dt_graph_destroy(g);
 }
 
 int main(void)

@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/snapshot.h"
-#include "test.h"
-#include "train/session.h"
+#include "test_status.h"
+#include "train/engine.h"
 
 struct rig {
     struct dt_device *device;
@@ -21,16 +21,13 @@ struct rig {
     struct dt_plan *plan;
     struct dt_snapshot *snapshot;
     struct dt_checkpoint_target target;
-    char dir[96]; /* does not exist yet; its parent does */
+    char parent[64];
+    char dir[96]; /* in `parent`; does not exist yet */
     dt_status commit_status;
     int n_commits; /* number of calls of may_commit */
 };
 
-static inline void ok(dt_status status)
-{
-    if (status != DT_OK)
-        fail_msg("%s: %s (%s)", dt_status_name(status), dt_error_text(), dt_error_trail());
-}
+#define ok(CALL) assert_ok(CALL)
 
 static inline int build_network(struct dt_graph *g)
 {
@@ -63,10 +60,10 @@ static inline int rig_setup(void **state)
                                       .last_bucket_bytes = 1 << 20,
                                       .n_ranks = 1,
                                       .optim = DT_OPTIM_ADAMW};
-    char parent[64]; /* in memory if possible, because of thousands of fsyncs */
-    snprintf(parent, sizeof parent, "%s/dtrain-test-XXXXXX",
-             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     assert_non_null(r);
+    /* In memory if possible, because of thousands of fsyncs. */
+    snprintf(r->parent, sizeof r->parent, "%s/dtrain-test-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     ok(dt_backend_cpu.open(&r->device, &device));
     ok(dt_graph_create(&r->graph));
     ok(dt_graph_begin(r->graph, DT_TRAIN, 2, 8, 8));
@@ -76,8 +73,8 @@ static inline int rig_setup(void **state)
     ok(dt_plan_build(&r->plan, r->graph, &dt_backend_cpu, r->device, NULL, &options));
     ok(dt_plan_init_params(r->plan, 1));
     ok(dt_snapshot_create(&r->snapshot, r->plan));
-    assert_non_null(mkdtemp(parent));
-    snprintf(r->dir, sizeof r->dir, "%s/checkpoints", parent);
+    assert_non_null(mkdtemp(r->parent));
+    snprintf(r->dir, sizeof r->dir, "%s/checkpoints", r->parent);
     r->target = (struct dt_checkpoint_target){.dir = r->dir,
                                               .config_json = "{\"train\": {\"seed\": 1}}",
                                               .config_hash = UINT64_C(0xfedcba9876543210),
@@ -112,14 +109,33 @@ static inline void rig_remove_tree(const char *path)
 static inline int rig_teardown(void **state)
 {
     struct rig *r = *state;
-    *strrchr(r->dir, '/') = '\0';
-    rig_remove_tree(r->dir);
+    rig_remove_tree(r->parent);
     dt_snapshot_destroy(r->snapshot);
     dt_plan_destroy(r->plan);
     dt_graph_destroy(r->graph);
     dt_backend_cpu.close(r->device);
     free(r);
     return 0;
+}
+
+/* A test with a rig of its own: `r`. */
+#define RIG_TEST(NAME) RIG_TEST_WITH(NAME, rig_setup, rig_teardown)
+#define RIG_TEST_WITH(NAME, BEFORE, AFTER)           \
+    static void test_with_rig_##NAME(struct rig *r); \
+    TEST_WITH(NAME, BEFORE, AFTER)                   \
+    {                                                \
+        test_with_rig_##NAME(*state);                \
+    }                                                \
+    static void test_with_rig_##NAME(struct rig *r)
+
+/* folder/name; valid for the next 7 calls. */
+static inline const char *rig_path(const char *folder, const char *name)
+{
+    static char paths[8][DT_PATH_MAX];
+    static int next;
+    char *path = paths[next++ % 8];
+    ok(dt_file_path(path, "%s/%s", folder, name));
+    return path;
 }
 
 /* Gives every element of every tensor a distinct value, counted from `first`, or compares it. */
@@ -203,9 +219,7 @@ static inline void rig_check(struct rig *r, const char *path, int64_t step)
 /* Makes the file unreadable; root changes its user ID until rig_unlock. */
 static inline void rig_lock(const struct rig *r, const char *file)
 {
-    char parent[DT_PATH_MAX];
-    ok(dt_file_path(parent, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
-    assert_int_equal(chmod(parent, 0755), 0);
+    assert_int_equal(chmod(r->parent, 0755), 0);
     assert_int_equal(chmod(file, 0), 0);
     if (getuid() == 0)
         assert_int_equal(seteuid(65534), 0);

@@ -4,81 +4,27 @@
 #define DTRAIN_TESTS_DATA_FILES_H
 
 #include <fcntl.h>
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "test.h"
+#include "data/names.h"
+#include "test_dir.h"
+#include "test_status.h"
 
-/* Group setup and teardown: creates the folder, and removes it with its contents. */
-static char test_dir[64];
-
-static inline int make_test_dir(void **state)
+/* Sets when the file was last written. */
+static inline void set_time(const char *name, time_t seconds)
 {
-    (void)state;
-    snprintf(test_dir, sizeof test_dir, "/tmp/dtrain-data-XXXXXX");
-    return mkdtemp(test_dir) ? 0 : -1;
+    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
+    assert_int_equal(utimensat(AT_FDCWD, at(name), times, 0), 0);
 }
 
-static inline int remove_entry(const char *path, const struct stat *info, int type, struct FTW *ftw)
+/* The only file in a folder, by its path in the test folder. */
+static inline void find_only_file(char *out, size_t bytes, const char *folder)
 {
-    (void)info, (void)type, (void)ftw;
-    return remove(path);
+    struct dt_names names = {0};
+    assert_int_equal(dt_names_list(&names, at(folder)), DT_OK);
+    assert_int_equal(names.n, 1);
+    snprintf(out, bytes, "%s/%s", folder, dt_names_get(&names, 0));
+    dt_names_reset(&names);
 }
-
-static inline int remove_test_dir(void **state)
-{
-    (void)state;
-    return nftw(test_dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-}
-
-/* Path in the test folder; valid for the next 63 calls. */
-static inline const char *at(const char *name)
-{
-    static char paths[64][512];
-    static int next;
-    char *path = paths[next++ % 64];
-    snprintf(path, sizeof paths[0], "%s/%s", test_dir, name);
-    return path;
-}
-
-static inline void make_folder(const char *name)
-{
-    assert_int_equal(mkdir(at(name), 0777), 0);
-}
-
-static inline void write_bytes(const char *name, const void *data, size_t bytes)
-{
-    FILE *file = fopen(at(name), "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(data, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-}
-
-static inline void write_text(const char *name, const char *text)
-{
-    write_bytes(name, text, strlen(text));
-}
-
-/* Contents of the whole file, to be freed with free(). */
-static inline char *read_bytes(const char *name, size_t *bytes)
-{
-    struct stat info;
-    FILE *file = fopen(at(name), "rb");
-    assert_non_null(file);
-    assert_int_equal(fstat(fileno(file), &info), 0);
-    *bytes = (size_t)info.st_size;
-    char *data = malloc(*bytes + 1);
-    assert_non_null(data);
-    assert_int_equal(fread(data, 1, *bytes, file), *bytes);
-    fclose(file);
-    return data;
-}
-
-/* --- Tar --- */
 
 struct tar {
     char *data;

@@ -6,7 +6,29 @@
 #include <string.h>
 
 #include "dtrain/graph.h"
-#include "test.h"
+#include "test_status.h"
+
+/* A graph of two images of 8 x 8 pixels, `src`. */
+static inline struct dt_graph *begin_small(enum dt_phase phase, int *src)
+{
+    static const double mean[3] = {0, 0, 0}, std[3] = {1, 1, 1};
+    struct dt_graph *g;
+    assert_ok(dt_graph_create(&g));
+    assert_ok(dt_graph_begin(g, phase, 2, 8, 8));
+    *src = dt_graph_ingest(g, mean, std);
+    return g;
+}
+
+/* A test that begins with such a graph, `g`, and destroys it itself. */
+#define GRAPH_TEST(NAME, PHASE)                                 \
+    static void test_graph_##NAME(struct dt_graph *g, int src); \
+    TEST(NAME)                                                  \
+    {                                                           \
+        int src;                                                \
+        struct dt_graph *g = begin_small(PHASE, &src);          \
+        test_graph_##NAME(g, src);                              \
+    }                                                           \
+    static void test_graph_##NAME(struct dt_graph *g, int src)
 
 /* "op name: src src -> dst dst\n" for nodes first .. n_nodes-1, without attributes. */
 static inline void describe_nodes(const struct dt_graph *g, int first, char *out, size_t bytes)

@@ -205,25 +205,21 @@ static inline void set_two_components(struct file *f)
     set_u16(f, scan + 2, 6 + 2 * 2);
     remove_bytes(f, scan + 9, 2);
 }
-
 static inline void remove_quantisation(struct file *f)
 {
     remove_segment(f, DQT);
     remove_segment(f, DQT);
 }
-
 static inline void remove_frame(struct file *f)
 {
     remove_segment(f, SOF0);
 }
-
 static inline void end_before_scan(struct file *f)
 {
     size_t at = find_marker(f, SOS);
     f->data[at + 1] = EOI;
     f->bytes = at + 2;
 }
-
 static inline void scramble(struct file *f)
 {
     size_t at = find_marker(f, SOS) + 14, n = f->bytes - at - 2;

@@ -3,16 +3,11 @@
 #ifndef TEST_LOADER_RIG_H
 #define TEST_LOADER_RIG_H
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/file.h"
 #include "dtrain/data.h"
 #include "jpeg_make.h"
-#include "test.h"
+#include "test_dir.h"
+#include "test_status.h"
 
 static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
 
@@ -69,27 +64,28 @@ static inline void folder_add_good(struct folder *folder, int n)
     }
 }
 
-static inline void folder_remove(struct folder *folder)
-{
-    char path[128];
-    for (int i = 0; i < folder->n_files; i++)
-        unlink(folder->files[i]);
-    for (int c = 0; c < CLASSES; c++) {
-        snprintf(path, sizeof path, "%s/class%d", folder->path, c);
-        rmdir(path);
-    }
-    rmdir(folder->path);
-}
-
 static inline struct dt_dataset *open_folder(const struct folder *folder)
 {
     struct dt_dataset_options options = {
         .data = &folder_data, .path = folder->path, .num_classes = CLASSES};
     struct dt_dataset *dataset;
-    if (dt_dataset_open(&dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, &options));
     assert_int_equal(dt_dataset_size(dataset), folder->n_files);
     return dataset;
+}
+
+/* Of `n` good files. */
+static inline struct dt_dataset *open_good(struct folder *folder, int n)
+{
+    folder_make(folder);
+    folder_add_good(folder, n);
+    return open_folder(folder);
+}
+
+static inline void close_folder(struct folder *folder, struct dt_dataset *dataset)
+{
+    dt_dataset_close(dataset);
+    assert_int_equal(remove_tree(folder->path), 0);
 }
 
 #define RIG_DATA \
@@ -116,16 +112,14 @@ static inline struct dt_loader *open_loader(struct dt_dataset *dataset,
                                             const struct dt_loader_options *options)
 {
     struct dt_loader *loader;
-    if (dt_loader_create(&loader, dataset, options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_loader_create(&loader, dataset, options));
     return loader;
 }
 
 static const struct dt_batch *next(struct dt_loader *loader)
 {
     const struct dt_batch *batch;
-    if (dt_loader_next(loader, &batch) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_loader_next(loader, &batch));
     return batch;
 }
 
@@ -218,14 +212,13 @@ enum { N_SPLITS = sizeof splits / sizeof splits[0] };
 
 static inline void check_same_for_all_splits(struct dt_dataset *dataset, const struct run *expected)
 {
-    struct run *run = malloc(sizeof *run);
+    static struct run run;
     for (size_t i = 0; i < N_SPLITS; i++) {
         for (int workers = 1; workers <= 4; workers += 3) {
-            read_run(run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers);
-            assert_memory_equal(run, expected, sizeof *run);
+            read_run(&run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers);
+            assert_memory_equal(&run, expected, sizeof run);
         }
     }
-    free(run);
 }
 
 #endif

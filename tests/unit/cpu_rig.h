@@ -8,9 +8,7 @@
 
 #include "base/mem.h"
 #include "dtrain/backend.h"
-#include "test.h"
-
-#define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
+#include "test_status.h"
 
 enum { RIG_MAX = 64 };
 
@@ -28,8 +26,8 @@ static inline void rig_open_rank(struct rig *rig, int threads, int rank, int n_r
     const struct dt_device_options options = {
         .threads = threads, .deterministic = true, .seed = 7, .rank = rank, .n_ranks = n_ranks};
     *rig = (struct rig){0};
-    OK(dt_backend_cpu.open(&rig->dev, &options));
-    OK(dt_graph_create(&rig->g));
+    assert_ok(dt_backend_cpu.open(&rig->dev, &options));
+    assert_ok(dt_graph_create(&rig->g));
     rig->g->current = DT_TRAIN;
 }
 
@@ -76,25 +74,25 @@ static inline void rig_build(struct rig *rig)
     size_t scratch = 0;
     assert_true(rig->g->n_nodes <= RIG_MAX && rig->g->n_tensors <= RIG_MAX);
     for (int i = 0; i < rig->g->n_nodes; i++) {
-        OK(dt_backend_cpu.prepare(rig->dev, &rig->exec[i], rig->g, i));
+        assert_ok(dt_backend_cpu.prepare(rig->dev, &rig->exec[i], rig->g, i));
         size_t bytes = dt_backend_cpu.scratch_bytes(rig->dev, rig->exec[i]);
         rig->scratch_bytes[i] = bytes;
         scratch = bytes > scratch ? bytes : scratch;
     }
     for (int i = 0; i < rig->g->n_tensors; i++)
-        OK(dt_backend_cpu.alloc(rig->dev, &rig->address[i],
-                                dt_backend_cpu.tensor_bytes(rig->dev, rig->g, i)));
-    OK(dt_backend_cpu.alloc(rig->dev, &rig->scratch, scratch));
+        assert_ok(dt_backend_cpu.alloc(rig->dev, &rig->address[i],
+                                       dt_backend_cpu.tensor_bytes(rig->dev, rig->g, i)));
+    assert_ok(dt_backend_cpu.alloc(rig->dev, &rig->scratch, scratch));
     for (int i = 0; i < rig->g->n_nodes; i++)
-        OK(dt_backend_cpu.bind(rig->dev, rig->exec[i], rig->address, rig->scratch));
+        assert_ok(dt_backend_cpu.bind(rig->dev, rig->exec[i], rig->address, rig->scratch));
 }
 
 static inline void rig_run(struct rig *rig, const struct dt_scalars *scalars)
 {
     static const struct dt_scalars none;
-    OK(dt_backend_cpu.set_scalars(rig->dev, scalars ? scalars : &none));
+    assert_ok(dt_backend_cpu.set_scalars(rig->dev, scalars ? scalars : &none));
     for (int i = 0; i < rig->g->n_nodes; i++)
-        OK(dt_backend_cpu.run(rig->dev, rig->exec[i]));
+        assert_ok(dt_backend_cpu.run(rig->dev, rig->exec[i]));
 }
 
 static inline void rig_close(struct rig *rig)
@@ -110,7 +108,7 @@ static inline void rig_close(struct rig *rig)
 
 static inline void rig_set(struct rig *rig, int tensor, const float *values)
 {
-    OK(dt_backend_cpu.set_tensor(rig->dev, rig->g, tensor, rig->address[tensor], values));
+    assert_ok(dt_backend_cpu.set_tensor(rig->dev, rig->g, tensor, rig->address[tensor], values));
 }
 
 /* Logical values of a tensor; the caller frees them. */
@@ -118,7 +116,7 @@ static inline float *rig_get(struct rig *rig, int tensor)
 {
     float *values = dt_mem_alloc(dt_tensor_elements(&rig->g->tensor[tensor]), sizeof *values, "");
     assert_non_null(values);
-    OK(dt_backend_cpu.get_tensor(rig->dev, rig->g, tensor, values, rig->address[tensor]));
+    assert_ok(dt_backend_cpu.get_tensor(rig->dev, rig->g, tensor, values, rig->address[tensor]));
     return values;
 }
 

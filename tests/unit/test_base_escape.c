@@ -1,13 +1,11 @@
 /* Names from outside in messages: nothing in them may steer the terminal or break the line. */
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "base/utf8.h"
-#include "test.h"
+#include "capture.h"
 
 static const struct {
     const char *text, *escaped;
@@ -42,16 +40,10 @@ TEST(texts)
 
 TEST(log)
 {
-    char got[512] = "";
-    int saved = dup(STDERR_FILENO);
-    FILE *captured = tmpfile();
-    dup2(fileno(captured), STDERR_FILENO);
+    char got[512];
+    struct capture capture = capture_begin(stderr);
     dt_log(DT_LOG_WARNING, "bad \x1b[31m\xff");
-    dup2(saved, STDERR_FILENO);
-    close(saved);
-    rewind(captured);
-    assert_true(fread(got, 1, sizeof got - 1, captured) > 0);
-    fclose(captured);
+    capture_end(&capture, got, sizeof got);
     assert_string_equal(got, "dtrain: warning: bad ?[31m?\n");
 }
 

@@ -1,47 +1,29 @@
 /* Files, also while their calls fail, are cut short or end the process; memory, durations and the
  * error trail. */
-#include <string.h>
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "test.h"
-
-static char folder[] = "/tmp/dtrain-file-XXXXXX";
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static void make_path(char *out, const char *name)
-{
-    assert_int_equal(dt_file_path(out, "%s/%s", folder, name), DT_OK);
-}
+#include "test_dir.h"
+#include "test_status.h"
 
 static int each_temporary(void (*visit)(const char *path))
 {
     int n = 0;
     char path[DT_PATH_MAX];
-    DIR *entries = opendir(folder);
+    DIR *entries = opendir(test_dir);
     assert_non_null(entries);
     for (struct dirent *entry; (entry = readdir(entries));) {
         if (strncmp(entry->d_name, ".tmp-", 5) != 0)
             continue;
-        make_path(path, entry->d_name);
+        assert_int_equal(dt_file_path(path, "%s/%s", test_dir, entry->d_name), DT_OK);
         n++;
         if (visit)
             visit(path);
@@ -71,9 +53,9 @@ static void expect_text(const char *path, const char *expected)
 
 TEST(save_and_load)
 {
-    char path[DT_PATH_MAX], *text = NULL;
+    const char *path = at("a.txt");
+    char *text = NULL;
     size_t bytes = 0;
-    make_path(path, "a.txt");
     assert_int_equal(dt_file_save(path, "hello", 5), DT_OK);
     assert_int_equal(dt_file_save(path, "hello again", 11), DT_OK);
     assert_int_equal(dt_file_load(&text, &bytes, path, 11), DT_OK);
@@ -87,9 +69,8 @@ TEST(save_and_load)
 /* The old file stays until the new one is complete. */
 TEST(save_in_steps)
 {
-    char path[DT_PATH_MAX];
+    const char *path = at("steps.txt");
     struct dt_new_file file, none = {.fd = -1};
-    make_path(path, "steps.txt");
     assert_int_equal(dt_file_save(path, "old", 3), DT_OK);
     assert_int_equal(dt_file_begin(&file, path), DT_OK);
     assert_int_equal(dt_file_write(file.fd, "new", 3, path), DT_OK);
@@ -113,25 +94,22 @@ TEST(save_in_steps)
 
 TEST(refused_inputs)
 {
-    char path[DT_PATH_MAX];
+    const char *path = at("absent");
     int fd;
     uint64_t bytes;
-    make_path(path, "absent");
-    assert_int_equal(dt_file_open(&fd, &bytes, path), DT_ERR_NO_INPUT);
-    assert_non_null(strstr(dt_error_text(), path));
-    assert_int_equal(dt_file_open(&fd, &bytes, folder), DT_ERR_NO_INPUT);
-    make_path(path, "fifo");
+    assert_error(dt_file_open(&fd, &bytes, path), DT_ERR_NO_INPUT, path);
+    assert_int_equal(dt_file_open(&fd, &bytes, test_dir), DT_ERR_NO_INPUT);
+    path = at("fifo");
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_int_equal(dt_file_open(&fd, &bytes, path), DT_ERR_NO_INPUT);
-    assert_non_null(strstr(dt_error_text(), "not a regular file"));
+    assert_error(dt_file_open(&fd, &bytes, path), DT_ERR_NO_INPUT, "not a regular file");
 }
 
 TEST(early_end_is_damage)
 {
-    char path[DT_PATH_MAX], buffer[16];
+    const char *path = at("short");
+    char buffer[16];
     int fd;
     uint64_t bytes;
-    make_path(path, "short");
     assert_int_equal(dt_file_save(path, "12345", 5), DT_OK);
     assert_int_equal(dt_file_open(&fd, &bytes, path), DT_OK);
     assert_int_equal(bytes, 5);
@@ -143,26 +121,25 @@ TEST(early_end_is_damage)
 
 TEST(outputs_that_cannot_be)
 {
-    char path[DT_PATH_MAX];
-    make_path(path, "a.txt/b");
+    const char *path = at("a.txt/b");
+    char out[DT_PATH_MAX];
     assert_int_equal(dt_file_make_folder(path), DT_ERR_CREATE);
     assert_int_equal(dt_file_save(path, "x", 1), DT_ERR_CREATE);
-    make_path(path, "pipe");
+    path = at("pipe");
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_int_equal(dt_file_save(path, "x", 1), DT_ERR_CREATE); /* as for /dev/stdout */
     assert_int_equal(unlink(path), 0);
-    make_path(path, "x/y/z");
+    path = at("x/y/z");
     assert_int_equal(dt_file_make_folder(path), DT_OK);
     assert_int_equal(dt_file_make_folder(path), DT_OK);
-    assert_int_equal(dt_file_path(path, "%s/%2000s", folder, "long"), DT_ERR_USAGE);
+    assert_int_equal(dt_file_path(out, "%s/%2000s", test_dir, "long"), DT_ERR_USAGE);
 }
 
 TEST(create_and_finish)
 {
-    char path[DT_PATH_MAX], link[DT_PATH_MAX];
+    const char *path = at("created");
+    const char *link = at("link");
     int fd = -1;
-    make_path(path, "created");
-    make_path(link, "link");
     assert_int_equal(dt_file_create(&fd, path), DT_OK);
     assert_int_equal(dt_file_write(fd, "text", 4, path), DT_OK);
     assert_int_equal(dt_file_finish(&fd, path), DT_OK);
@@ -177,25 +154,20 @@ TEST(create_and_finish)
     fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_int_equal(dt_file_write(fd, "x", 1, path), DT_ERR_IO);
     close(fd);
-    assert_int_equal(dt_file_remove(folder), DT_ERR_IO); /* a folder */
+    assert_int_equal(dt_file_remove(test_dir), DT_ERR_IO); /* a folder */
     assert_int_equal(dt_file_remove(path), DT_OK);
     assert_false(dt_file_exists(path));
 }
 
 TEST(folders_move_and_go)
 {
-    char a[DT_PATH_MAX], b[DT_PATH_MAX], file[DT_PATH_MAX], link[DT_PATH_MAX];
-    make_path(a, "one");
-    make_path(b, "two");
-    make_path(file, "one/file");
-    make_path(link, "to-two");
+    const char *a = at("one"), *b = at("two"), *file = at("two/file"), *link = at("to-two");
     assert_int_equal(dt_file_make_folder(a), DT_OK);
     assert_int_equal(dt_file_make_folder(b), DT_OK);
-    assert_int_equal(dt_file_save(file, "x", 1), DT_OK);
+    assert_int_equal(dt_file_save(at("one/file"), "x", 1), DT_OK);
     assert_int_equal(dt_file_rename(b, a), DT_ERR_CREATE); /* not empty */
     assert_int_equal(dt_file_rename(a, b), DT_OK);         /* empty */
     assert_false(dt_file_exists(a));
-    make_path(file, "two/file");
     expect_text(file, "x");
 
     assert_int_equal(symlink("two", link), 0); /* what a link points to stays */
@@ -206,7 +178,7 @@ TEST(folders_move_and_go)
     assert_false(dt_file_exists(b));
     assert_int_equal(dt_file_remove_folder(b), DT_OK);
 
-    make_path(file, "two/deeper");
+    file = at("two/deeper");
     assert_int_equal(dt_file_make_folder(file), DT_OK);
     assert_int_equal(dt_file_remove_folder(b), DT_ERR_IO);
     assert_int_equal(dt_file_remove_folder(file), DT_OK);
@@ -232,8 +204,7 @@ static void no_fault(void)
 TEST(every_call_of_a_save_fails)
 {
     static const char *const kinds[] = {"enospc", "eio"}, *const mores[] = {"", "+"};
-    char path[DT_PATH_MAX];
-    make_path(path, "saved");
+    const char *path = at("saved");
     for (int k = 0; k < 4; k++) {
         dt_status status = DT_ERR_IO;
         int call = 0;
@@ -243,7 +214,7 @@ TEST(every_call_of_a_save_fails)
             status = dt_file_save(path, "newer", 5);
             no_fault();
             expect_text(path, call >= 6 ? "newer" : "old");
-            assert_true(status == DT_OK || strstr(dt_error_text(), folder));
+            assert_true(status == DT_OK || strstr(dt_error_text(), test_dir));
             assert_true(k % 2 || n_temporaries() == 0);
             each_temporary(remove_temporary);
         }
@@ -254,18 +225,14 @@ TEST(every_call_of_a_save_fails)
 
 TEST(every_call_of_making_folders_fails)
 {
-    char path[DT_PATH_MAX];
     dt_status status = DT_ERR_IO;
     int call = 0;
     while (status != DT_OK) {
-        make_path(path, "m");
         set_fault("enospc", ++call, "");
-        make_path(path, "m/n");
-        status = dt_file_make_folder(path);
+        status = dt_file_make_folder(at("m/n"));
         no_fault();
-        assert_int_equal(dt_file_remove_folder(path), DT_OK);
-        make_path(path, "m");
-        assert_int_equal(dt_file_remove_folder(path), DT_OK);
+        assert_int_equal(dt_file_remove_folder(at("m/n")), DT_OK);
+        assert_int_equal(dt_file_remove_folder(at("m")), DT_OK);
     }
     assert_int_equal(call, 4 + 1); /* mkdir and fsync of the parent, twice */
 }
@@ -283,9 +250,8 @@ static void count_bytes(const char *path)
 /* SIGKILL in each call of a save. A later save is not disturbed by what is left. */
 TEST(every_call_of_a_save_crashes)
 {
-    char path[DT_PATH_MAX];
+    const char *path = at("crashed");
     int status = SIGKILL, call = 0;
-    make_path(path, "crashed");
     while (status == SIGKILL) {
         assert_int_equal(dt_file_save(path, "old", 3), DT_OK);
         call++;
@@ -321,26 +287,20 @@ TEST(clean)
                  {".tmp-a.txt-0123456789abcdeg", false},
                  {".tmp-mynotes", false},
                  {"a.txt", false}};
-    char path[DT_PATH_MAX];
+    for (size_t i = 0; i < DT_COUNT(files); i++)
+        assert_int_equal(dt_file_save(at(files[i].name), "x", 1), DT_OK);
+    dt_file_clean(at("a.txt"));
     for (size_t i = 0; i < DT_COUNT(files); i++) {
-        make_path(path, files[i].name);
-        assert_int_equal(dt_file_save(path, "x", 1), DT_OK);
-    }
-    make_path(path, "a.txt");
-    dt_file_clean(path);
-    for (size_t i = 0; i < DT_COUNT(files); i++) {
-        make_path(path, files[i].name);
-        assert_int_equal(dt_file_exists(path), !files[i].goes);
-        assert_int_equal(dt_file_remove(path), DT_OK);
+        assert_int_equal(dt_file_exists(at(files[i].name)), !files[i].goes);
+        assert_int_equal(dt_file_remove(at(files[i].name)), DT_OK);
     }
 }
 
 TEST(limit_of_file_size)
 {
     static char data[1000];
-    char path[DT_PATH_MAX];
+    const char *path = at("limited");
     int status;
-    make_path(path, "limited");
     assert_int_equal(dt_file_save(path, "old", 3), DT_OK);
     const pid_t child = fork();
     if (child == 0) {
@@ -359,11 +319,11 @@ TEST(limit_of_file_size)
 TEST(two_processes_save)
 {
     enum { BYTES = 20000, N_SAVES = 100 };
-    char path[DT_PATH_MAX], data[BYTES], *text;
+    const char *path = at("shared");
+    char data[BYTES], *text;
     pid_t children[2];
     size_t bytes;
     int n_alive = 2, status;
-    make_path(path, "shared");
     assert_int_equal(dt_file_save(path, memset(data, 'a', BYTES), BYTES), DT_OK);
     for (int i = 0; i < 2; i++)
         if ((children[i] = fork()) == 0) {
@@ -470,4 +430,4 @@ TEST(durations)
     assert_string_equal(dt_clock_format(text, sizeof(text), 97300), "1 d 3 h");
 }
 
-TEST_MAIN(set_up, NULL)
+TEST_MAIN(make_test_dir, remove_test_dir)

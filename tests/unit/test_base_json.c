@@ -4,14 +4,11 @@
 #include <errno.h>
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "test.h"
+#include "test_dir.h"
+#include "test_status.h"
 
 static const struct {
     const char *text;
@@ -102,8 +99,7 @@ TEST(traps)
 static struct dt_json_doc *parse(const char *text)
 {
     struct dt_json_doc *doc = NULL;
-    if (dt_json_parse(&doc, text, strlen(text), "t", NULL) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_json_parse(&doc, text, strlen(text), "t", NULL));
     return doc;
 }
 
@@ -222,8 +218,8 @@ TEST(limits)
     const struct dt_json_limits three = {.bytes = 16, .n_values = 3};
     assert_int_equal(dt_json_parse(&doc, "[1,2]", 5, "t", &three), DT_OK);
     dt_json_destroy(doc);
-    assert_int_equal(dt_json_parse(&doc, "[1,2,3]", 7, "t", &three), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "t:1:6: more than 3 values"));
+    assert_error(dt_json_parse(&doc, "[1,2,3]", 7, "t", &three), DT_ERR_DATA,
+                 "t:1:6: more than 3 values");
     assert_int_equal(dt_json_parse(&doc, "[               ]", 17, "t", &three), DT_ERR_DATA);
     assert_non_null(strstr(dt_error_text(), "t: 17 bytes of JSON; at most 16"));
 
@@ -235,8 +231,8 @@ TEST(limits)
     dt_json_destroy(doc);
     text[4097] = 'a';
     text[4098] = '"';
-    assert_int_equal(dt_json_parse(&doc, text, 4099, "t", NULL), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "t:1:1: string of more than 4096 bytes"));
+    assert_error(dt_json_parse(&doc, text, 4099, "t", NULL), DT_ERR_DATA,
+                 "t:1:1: string of more than 4096 bytes");
     free(text);
     doc = parse("[[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]]"); /* 16 deep */
     dt_json_destroy(doc);
@@ -278,21 +274,17 @@ TEST(mutations)
 TEST(load)
 {
     struct dt_json_doc *doc = NULL;
-    char path[] = "/tmp/dtrain-json-XXXXXX";
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, "{\"a\": 1}\n", 9), 9);
+    const char *path = at("a.json");
+    write_text("a.json", "{\"a\": 1}\n");
     assert_int_equal(dt_json_load(&doc, path, NULL), DT_OK);
     assert_true(dt_json_get(dt_json_root(doc), "a")->number == 1);
     dt_json_destroy(doc);
-    assert_int_equal(write(fd, "x", 1), 1);
-    close(fd);
-    char expected[64];
+    write_text("a.json", "{\"a\": 1}\nx");
+    char expected[128];
     snprintf(expected, sizeof(expected), "%s:2:1: expected the end of the text", path);
-    assert_int_equal(dt_json_load(&doc, path, NULL), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), expected));
+    assert_error(dt_json_load(&doc, path, NULL), DT_ERR_DATA, expected);
     assert_int_equal(dt_json_load(&doc, path, &(struct dt_json_limits){4, 10}), DT_ERR_DATA);
-    unlink(path);
+    assert_int_equal(unlink(path), 0);
     assert_int_equal(dt_json_load(&doc, path, NULL), DT_ERR_NO_INPUT);
     assert_int_equal(dt_json_load(&doc, "/tmp", NULL), DT_ERR_NO_INPUT);
 }
@@ -380,4 +372,4 @@ TEST(number_round_trip)
     }
 }
 
-TEST_MAIN(NULL, NULL)
+TEST_MAIN(make_test_dir, remove_test_dir)

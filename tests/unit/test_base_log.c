@@ -1,20 +1,13 @@
 /* The log file of a rank: every level goes there whole, a torn line of a crash is removed, and a
  * file that cannot grow ends with a warning. */
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
-#include "test.h"
+#include "test_dir.h"
 
-static char folder[64] = "/tmp/dtrain-log-XXXXXX", path[96];
+static const char *path;
 
 /* The file's text, and what went to stderr since the last call. */
 static char *load(const char *name)
@@ -35,18 +28,17 @@ static void append(const char *text)
 
 static int open_folder(void **state)
 {
-    (void)state;
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/logs/rank-0003.log", folder);
+    const int result = make_test_dir(state);
+    path = at("logs/rank-0003.log");
     dt_log_init(DT_LOG_ERROR, 3, 8);
     signal(SIGXFSZ, SIG_IGN);
-    return 0;
+    return result;
 }
 
 TEST(levels)
 {
     dt_log(DT_LOG_INFO, "too early");
-    dt_log_open(folder);
+    dt_log_open(test_dir);
     dt_log(DT_LOG_WARNING, "first");
     dt_log(DT_LOG_DEBUG, "second\x1b");
     dt_log_record(DT_LOG_INFO, "third");
@@ -62,7 +54,7 @@ TEST(levels)
 TEST(torn_line)
 {
     append("2026-11-22T14:0");
-    dt_log_open(folder);
+    dt_log_open(test_dir);
     dt_log(DT_LOG_INFO, "fourth");
     char *text = load(path);
     assert_non_null(strstr(text, "Z third\n20"));
@@ -95,19 +87,11 @@ TEST(largest)
     struct stat info;
     assert_int_equal(truncate(path, most - 60), 0);
     append("\n");
-    dt_log_open(folder);
+    dt_log_open(test_dir);
     dt_log(DT_LOG_INFO, "fits");
     dt_log(DT_LOG_INFO, "does not fit");
     assert_int_equal(stat(path, &info), 0);
     assert_in_range(info.st_size, most - 59 + 20, most);
 }
 
-int main(void)
-{
-    int failed = run_all_tests(open_folder, NULL);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/logs", folder);
-    rmdir(path);
-    rmdir(folder);
-    return failed;
-}
+TEST_MAIN(open_folder, remove_test_dir)

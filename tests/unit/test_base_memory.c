@@ -1,107 +1,73 @@
 /* Available memory and out-of-memory kills, read from made-up proc and cgroup files. */
-#include <ftw.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/memory.h"
-#include "test.h"
-#include "train/session.h"
+#include "test_dir.h"
+#include "train/engine.h"
 
-static int make_root(void **state)
-{
-    char *root = strdup("/tmp/dtrain-memory-XXXXXX");
-    assert_non_null(root);
-    assert_non_null(mkdtemp(root));
-    *state = root;
-    return 0;
-}
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
-
-static int remove_root(void **state)
-{
-    assert_int_equal(nftw(*state, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
-    free(*state);
-    return 0;
-}
-
-static void put(const char *root, const char *folder, const char *name, const char *text)
+static void put(const char *folder, const char *name, const char *text)
 {
     char path[DT_PATH_MAX];
-    assert_int_equal(dt_file_path(path, "%s/%s", root, folder), DT_OK);
-    assert_int_equal(dt_file_make_folder(path), DT_OK);
-    assert_int_equal(dt_file_path(path, "%s/%s/%s", root, folder, name), DT_OK);
+    assert_int_equal(dt_file_make_folder(at(folder)), DT_OK);
+    assert_int_equal(dt_file_path(path, "%s/%s/%s", test_dir, folder, name), DT_OK);
     assert_int_equal(dt_file_save(path, text, strlen(text)), DT_OK);
 }
 
-TEST_WITH(use, make_root, remove_root)
+TEST_WITH(use, make_test_dir, remove_test_dir)
 {
-    const char *root = *state;
     struct dt_memory_use use;
-    dt_memory_use(&use, root);
+    dt_memory_use(&use, test_dir);
     assert_true(use.total == 0 && use.available == 0 && use.cached == 0 && use.resident == 0);
-    put(root, "proc", "meminfo",
+    put("proc", "meminfo",
         "MemTotal:  9000 kB\nMemAvailable:  8000 kB\nCached: 700 kB\nSwapCached: 5 kB\n");
-    put(root, "proc/self", "status", "Name: x\nVmHWM: 70 kB\nVmRSS:\t      60 kB\nThreads: 3\n");
-    dt_memory_use(&use, root);
+    put("proc/self", "status", "Name: x\nVmHWM: 70 kB\nVmRSS:\t      60 kB\nThreads: 3\n");
+    dt_memory_use(&use, test_dir);
     assert_true(use.total == 9000 * 1024 && use.available == 8000 * 1024);
     assert_true(use.cached == 700 * 1024 && use.resident == 60 * 1024);
     dt_memory_use(&use, "");
     assert_true(use.total > use.available && use.available > 0 && use.resident > 0);
 }
 
-TEST_WITH(least_of_all, make_root, remove_root)
+TEST_WITH(least_of_all, make_test_dir, remove_test_dir)
 {
-    const char *root = *state;
-    assert_true(dt_memory_available(root) == INT64_MAX); /* nothing known, no limit */
-    put(root, "proc", "meminfo", "MemTotal:  9000 kB\nMemFree:  10 kB\nMemAvailable:  8000 kB\n");
-    assert_int_equal(dt_memory_available(root), 8000 * 1024);
-    put(root, "proc/self", "cgroup", "4:memory:/old\n0::/jobs/7\n");
-    assert_int_equal(dt_memory_available(root), 8000 * 1024);
-    put(root, "sys/fs/cgroup/old", "memory.max", "5\n");
-    put(root, "sys/fs/cgroup/jobs/7", "memory.max", "max\n");
-    assert_int_equal(dt_memory_available(root), 8000 * 1024);
-    put(root, "sys/fs/cgroup/jobs", "memory.max", "300000\n");
-    assert_int_equal(dt_memory_available(root), 300000);
-    put(root, "sys/fs/cgroup/jobs/7", "memory.max", "200000\n");
-    assert_int_equal(dt_memory_available(root), 200000);
-    put(root, "sys/fs/cgroup", "memory.max", "100000\n"); /* a container sees itself as the root */
-    assert_int_equal(dt_memory_available(root), 100000);
+    assert_true(dt_memory_available(test_dir) == INT64_MAX); /* nothing known, no limit */
+    put("proc", "meminfo", "MemTotal:  9000 kB\nMemFree:  10 kB\nMemAvailable:  8000 kB\n");
+    assert_int_equal(dt_memory_available(test_dir), 8000 * 1024);
+    put("proc/self", "cgroup", "4:memory:/old\n0::/jobs/7\n");
+    assert_int_equal(dt_memory_available(test_dir), 8000 * 1024);
+    put("sys/fs/cgroup/old", "memory.max", "5\n");
+    put("sys/fs/cgroup/jobs/7", "memory.max", "max\n");
+    assert_int_equal(dt_memory_available(test_dir), 8000 * 1024);
+    put("sys/fs/cgroup/jobs", "memory.max", "300000\n");
+    assert_int_equal(dt_memory_available(test_dir), 300000);
+    put("sys/fs/cgroup/jobs/7", "memory.max", "200000\n");
+    assert_int_equal(dt_memory_available(test_dir), 200000);
+    put("sys/fs/cgroup", "memory.max", "100000\n"); /* a container sees itself as the root */
+    assert_int_equal(dt_memory_available(test_dir), 100000);
 }
 
-TEST_WITH(limit, make_root, remove_root)
+TEST_WITH(limit, make_test_dir, remove_test_dir)
 {
-    const char *root = *state;
-    assert_true(dt_memory_limit(root) == INT64_MAX);
-    put(root, "proc/self", "cgroup", "0::/jobs/7\n");
-    put(root, "proc", "meminfo", "MemAvailable:  1 kB\n");
-    put(root, "sys/fs/cgroup/jobs", "memory.max", "300000\n");
-    put(root, "sys/fs/cgroup/jobs/7", "memory.max", "400000\n");
-    assert_int_equal(dt_memory_limit(root), 300000);
+    assert_true(dt_memory_limit(test_dir) == INT64_MAX);
+    put("proc/self", "cgroup", "0::/jobs/7\n");
+    put("proc", "meminfo", "MemAvailable:  1 kB\n");
+    put("sys/fs/cgroup/jobs", "memory.max", "300000\n");
+    put("sys/fs/cgroup/jobs/7", "memory.max", "400000\n");
+    assert_int_equal(dt_memory_limit(test_dir), 300000);
 }
 
-TEST_WITH(kills, make_root, remove_root)
+TEST_WITH(kills, make_test_dir, remove_test_dir)
 {
-    const char *root = *state;
     struct dt_memory_kills kills;
-    assert_false(dt_memory_read_kills(&kills, root));
-    put(root, "proc/sys/kernel/random", "boot_id", "13fa2aed-2b4c\n");
-    put(root, "proc/self", "cgroup", "4:memory:/old\n0::/jobs/7\n");
-    assert_false(dt_memory_read_kills(&kills, root));
-    put(root, "sys/fs/cgroup/jobs/7", "memory.events", "low 0\nmax 4\noom 2\n");
-    assert_false(dt_memory_read_kills(&kills, root));
-    put(root, "sys/fs/cgroup/jobs/7", "memory.events",
+    assert_false(dt_memory_read_kills(&kills, test_dir));
+    put("proc/sys/kernel/random", "boot_id", "13fa2aed-2b4c\n");
+    put("proc/self", "cgroup", "4:memory:/old\n0::/jobs/7\n");
+    assert_false(dt_memory_read_kills(&kills, test_dir));
+    put("sys/fs/cgroup/jobs/7", "memory.events", "low 0\nmax 4\noom 2\n");
+    assert_false(dt_memory_read_kills(&kills, test_dir));
+    put("sys/fs/cgroup/jobs/7", "memory.events",
         "low 0\nmax 4\noom 2\noom_kill 3\noom_group_kill 1\n");
-    assert_true(dt_memory_read_kills(&kills, root));
+    assert_true(dt_memory_read_kills(&kills, test_dir));
     assert_string_equal(kills.group, "13fa2aed-2b4c /jobs/7");
     assert_int_equal(kills.n, 3);
 }

@@ -1,45 +1,15 @@
 /* MANIFEST.json: what is printed loads again; any other text does not, whether damaged, formatted
  * differently, or made up with a correct checksum. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <xxhash.h>
 
-#include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/manifest.h"
-#include "test.h"
-
-static char folder[] = "/tmp/dtrain-manifest-XXXXXX";
-static char path[DT_PATH_MAX];
-
-static void ok(dt_status status)
-{
-    if (status != DT_OK)
-        fail_msg("%s: %s (%s)", dt_status_name(status), dt_error_text(), dt_error_trail());
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? (int)dt_file_path(path, "%s/MANIFEST.json", folder) : -1;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(path);
-    return rmdir(folder);
-}
+#include "test_dir.h"
+#include "test_status.h"
 
 static void put(const char *text, size_t bytes)
 {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
+    write_bytes("MANIFEST.json", text, bytes);
 }
 
 static void example(struct dt_manifest *m, struct dt_manifest_tensor tensors[2])
@@ -72,7 +42,7 @@ static void print_example(struct dt_jsonw *w)
     struct dt_manifest m;
     struct dt_manifest_tensor tensors[2];
     example(&m, tensors);
-    ok(dt_manifest_print(w, &m));
+    assert_ok(dt_manifest_print(w, &m));
 }
 
 TEST(round_trip)
@@ -81,9 +51,9 @@ TEST(round_trip)
     struct dt_manifest_tensor tensors[2];
     struct dt_jsonw w, again;
     example(&in, tensors);
-    ok(dt_manifest_print(&w, &in));
+    assert_ok(dt_manifest_print(&w, &in));
     put(w.text, w.bytes);
-    ok(dt_manifest_load(&out, folder));
+    assert_ok(dt_manifest_load(&out, test_dir));
     assert_true(out.step == in.step && out.epoch == 3 && out.batch == 7 && out.incarnation == 2);
     assert_true(out.config_hash == in.config_hash && out.n_ranks == 4 &&
                 out.global_batch_size == 256);
@@ -99,7 +69,7 @@ TEST(round_trip)
         assert_string_equal(out.files[0].tensors[i].name, tensors[i].name);
         assert_true(out.files[0].tensors[i].hash == tensors[i].hash);
     }
-    ok(dt_manifest_print(&again, &out));
+    assert_ok(dt_manifest_print(&again, &out));
     assert_string_equal(again.text, w.text);
     dt_jsonw_reset(&again);
     dt_jsonw_reset(&w);
@@ -125,7 +95,7 @@ static void refused(const char *text, size_t bytes, const char *what)
 {
     struct dt_manifest m;
     put(text, bytes);
-    dt_status status = dt_manifest_load(&m, folder);
+    dt_status status = dt_manifest_load(&m, test_dir);
     if (status != DT_ERR_DATA)
         fail_msg("%s: %s %s", what, dt_status_name(status), dt_error_text());
     assert_int_equal(m.n_files, 0);
@@ -242,7 +212,7 @@ TEST(forged)
     forge(text, sizeof text, "run-1", "run-2");
     struct dt_manifest m;
     put(text, strlen(text));
-    ok(dt_manifest_load(&m, folder)); /* so the checksum is right */
+    assert_ok(dt_manifest_load(&m, test_dir)); /* so the checksum is right */
     assert_string_equal(m.run_id, "run-2");
     dt_manifest_reset(&m);
     for (size_t i = 0; i < DT_COUNT(cases); i++) {
@@ -283,7 +253,7 @@ TEST(most_tensors)
         assert_int_equal(status, n > DT_MANIFEST_MAX_TENSORS ? DT_ERR_DATA : DT_OK);
         if (status == DT_OK) {
             put(w.text, w.bytes);
-            ok(dt_manifest_load(&out, folder));
+            assert_ok(dt_manifest_load(&out, test_dir));
             assert_string_equal(out.files[1].tensors[n / 2 - 1].name, tensors[n - 1].name);
             dt_manifest_reset(&out);
         }
@@ -300,9 +270,8 @@ TEST(limits)
     struct dt_manifest_tensor tensors[2];
     struct dt_jsonw w;
     put("{", 1);
-    assert_int_equal(truncate(path, INT64_C(1) << 40), 0);
-    assert_int_equal(dt_manifest_load(&m, folder), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "at most"));
+    assert_int_equal(truncate(at("MANIFEST.json"), INT64_C(1) << 40), 0);
+    assert_error(dt_manifest_load(&m, test_dir), DT_ERR_DATA, "at most");
     for (size_t i = 0; i < DT_COUNT(names); i++) {
         example(&m, tensors);
         snprintf(m.files[1].name, sizeof m.files[1].name, "%s", names[i]);
@@ -324,9 +293,9 @@ TEST(odd_texts)
     example(&m, tensors);
     memset(m.repro, 0xe4, sizeof m.repro - 1);
     snprintf(m.run_id, sizeof m.run_id, "a\nb\x7f");
-    ok(dt_manifest_print(&w, &m));
+    assert_ok(dt_manifest_print(&w, &m));
     put(w.text, w.bytes);
-    ok(dt_manifest_load(&out, folder));
+    assert_ok(dt_manifest_load(&out, test_dir));
     assert_string_equal(out.run_id, "a?b?");
     assert_int_equal(strlen(out.repro), sizeof m.repro - 1);
     dt_manifest_reset(&out);
@@ -336,9 +305,9 @@ TEST(odd_texts)
 TEST(absent)
 {
     struct dt_manifest m;
-    unlink(path);
-    assert_int_equal(dt_manifest_load(&m, folder), DT_ERR_NO_INPUT);
+    unlink(at("MANIFEST.json"));
+    assert_int_equal(dt_manifest_load(&m, test_dir), DT_ERR_NO_INPUT);
     dt_manifest_reset(&m);
 }
 
-TEST_MAIN(make_folder, remove_folder)
+TEST_MAIN(make_test_dir, remove_test_dir)

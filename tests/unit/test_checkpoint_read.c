@@ -1,23 +1,20 @@
 /* Reading checkpoints: what is found in a folder and what is skipped, manifests that are valid but
  * do not match their files, and what users are told. */
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "capture.h"
 #include "checkpoint/weights.h"
 #include "checkpoint_rig.h"
-#include "test.h"
 
 /* --- Helpers --- */
 
 static void save_text(const char *folder, const char *name, const char *text, size_t bytes)
 {
-    char path[DT_PATH_MAX];
-    ok(dt_file_path(path, "%s/%s", folder, name));
-    FILE *file = fopen(path, "wb");
+    FILE *file = fopen(rig_path(folder, name), "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(text, 1, bytes, file), bytes);
     assert_int_equal(fclose(file), 0);
@@ -25,27 +22,17 @@ static void save_text(const char *folder, const char *name, const char *text, si
 
 static void load_text(char **text, size_t *bytes, const char *folder, const char *name)
 {
-    char path[DT_PATH_MAX];
-    ok(dt_file_path(path, "%s/%s", folder, name));
-    ok(dt_file_load(text, bytes, path, 1 << 20));
+    ok(dt_file_load(text, bytes, rig_path(folder, name), 1 << 20));
 }
 
 /* Returns the stderr output of dt_checkpoint_find; the path it finds goes to `found`. */
 static void find_and_listen(char *said, size_t bytes, char *found, const struct rig *r)
 {
     struct dt_checkpoint state;
-    FILE *file = tmpfile();
-    assert_non_null(file);
-    fflush(stderr);
-    int kept = dup(STDERR_FILENO);
-    dup2(fileno(file), STDERR_FILENO);
+    struct capture capture = capture_begin(stderr);
     dt_status status = dt_checkpoint_find(found, &state, r->dir);
-    dup2(kept, STDERR_FILENO);
-    close(kept);
+    capture_end(&capture, said, bytes);
     ok(status);
-    rewind(file);
-    said[fread(said, 1, bytes - 1, file)] = '\0';
-    fclose(file);
 }
 
 static void expect_in(const char *part, const char *text)
@@ -85,41 +72,35 @@ static void replace(const char *folder, int file, const char *text, size_t bytes
 
 /* --- Folders --- */
 
-TEST_WITH(list, rig_setup, rig_teardown)
+RIG_TEST(list)
 {
     static const char *const folders[] = {
         "step-000000020",  "step-000000003", "step-1000000000",     "step-20",
         "step-000000020x", "step--00000020", ".tmp-step-000000040", ".trash-step-000000050",
         "notes",           "step-0000000020"};
-    struct rig *r = *state;
-    char path[DT_PATH_MAX];
     int64_t *steps;
     int n_steps;
     ok(dt_checkpoint_list(&steps, &n_steps, r->dir));
     assert_int_equal(n_steps, 0);
     free(steps);
-    for (size_t i = 0; i < DT_COUNT(folders); i++) {
-        ok(dt_file_path(path, "%s/%s", r->dir, folders[i]));
-        ok(dt_file_make_folder(path));
-    }
+    for (size_t i = 0; i < DT_COUNT(folders); i++)
+        ok(dt_file_make_folder(rig_path(r->dir, folders[i])));
     ok(dt_checkpoint_list(&steps, &n_steps, r->dir));
     assert_int_equal(n_steps, 3);
     assert_true(steps[0] == 1000000000 && steps[1] == 20 && steps[2] == 3);
     free(steps);
     /* A folder that cannot be listed must not look empty, or a run would begin from scratch. */
-    ok(dt_file_path(path, "%s/step-000000020/file", r->dir));
     save_text(r->dir, "step-000000020/file", "x", 1);
-    assert_int_equal(dt_checkpoint_list(&steps, &n_steps, path), DT_ERR_NO_INPUT);
+    const char *file = rig_path(r->dir, "step-000000020/file");
+    assert_int_equal(dt_checkpoint_list(&steps, &n_steps, file), DT_ERR_NO_INPUT);
 }
 
-TEST_WITH(locate, rig_setup, rig_teardown)
+RIG_TEST(locate)
 {
-    struct rig *r = *state;
-    char path[DT_PATH_MAX], run[DT_PATH_MAX], copy[DT_PATH_MAX], dir[DT_PATH_MAX];
+    char path[DT_PATH_MAX], dir[DT_PATH_MAX];
     bool is_one;
     ok(rig_save(r, path, 20));
-    ok(dt_file_path(run, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
-    ok(dt_checkpoint_locate(dir, &is_one, run));
+    ok(dt_checkpoint_locate(dir, &is_one, r->parent));
     assert_false(is_one);
     assert_string_equal(dir, r->dir);
     ok(dt_checkpoint_locate(dir, &is_one, r->dir));
@@ -127,22 +108,21 @@ TEST_WITH(locate, rig_setup, rig_teardown)
     assert_string_equal(dir, r->dir);
     ok(dt_checkpoint_locate(dir, &is_one, path));
     assert_true(is_one);
-    ok(dt_file_path(copy, "%s/best", run));
+    const char *copy = rig_path(r->parent, "best");
     assert_int_equal(rename(path, copy), 0);
     ok(dt_checkpoint_locate(dir, &is_one, copy));
     assert_true(is_one);
     ok(dt_checkpoint_verify(NULL, copy)); /* under a name that promises no step */
-    ok(dt_file_path(copy, "%s/best/state.json", run));
+    copy = rig_path(r->parent, "best/state.json");
     assert_int_equal(dt_checkpoint_locate(dir, &is_one, copy), DT_ERR_NO_INPUT);
     assert_int_equal(dt_checkpoint_locate(dir, &is_one, "/nonexistent"), DT_ERR_NO_INPUT);
 }
 
 /* --- The newest good one --- */
 
-TEST_WITH(find, rig_setup, rig_teardown)
+RIG_TEST(find)
 {
-    struct rig *r = *state;
-    char path[3][DT_PATH_MAX], found[DT_PATH_MAX], file[DT_PATH_MAX], said[4096];
+    char path[3][DT_PATH_MAX], found[DT_PATH_MAX], said[4096];
     find_and_listen(said, sizeof said, found, r);
     assert_string_equal(found, "");
     assert_string_equal(said, "");
@@ -152,10 +132,8 @@ TEST_WITH(find, rig_setup, rig_teardown)
     assert_string_equal(found, path[2]);
     assert_string_equal(said, "");
 
-    ok(dt_file_path(file, "%s/model.safetensors", path[2]));
-    assert_int_equal(truncate(file, 100), 0);
-    ok(dt_file_path(file, "%s/MANIFEST.json", path[1]));
-    assert_int_equal(unlink(file), 0);
+    assert_int_equal(truncate(rig_path(path[2], "model.safetensors"), 100), 0);
+    assert_int_equal(unlink(rig_path(path[1], "MANIFEST.json")), 0);
     find_and_listen(said, sizeof said, found, r);
     assert_string_equal(found, path[0]);
     expect_in("step-000000030 is not usable: model.safetensors has 100 bytes, the manifest says ",
@@ -166,8 +144,7 @@ TEST_WITH(find, rig_setup, rig_teardown)
     expect_in("latest points to step-000000030, but the newest good checkpoint is step-000000010\n",
               said);
 
-    ok(dt_file_path(file, "%s/state.json", path[0]));
-    assert_int_equal(unlink(file), 0);
+    assert_int_equal(unlink(rig_path(path[0], "state.json")), 0);
     find_and_listen(said, sizeof said, found, r);
     assert_string_equal(found, "");
     expect_in("step-000000010 is not usable: state.json is missing; no earlier one exists\n", said);
@@ -175,14 +152,13 @@ TEST_WITH(find, rig_setup, rig_teardown)
 }
 
 /* A checkpoint that may not be read now is not a bad one. */
-TEST_WITH(find_cannot_read, rig_setup, rig_teardown)
+RIG_TEST(find_cannot_read)
 {
-    struct rig *r = *state;
     struct dt_checkpoint found;
-    char path[2][DT_PATH_MAX], file[DT_PATH_MAX], out[DT_PATH_MAX];
+    char path[2][DT_PATH_MAX], out[DT_PATH_MAX];
     ok(rig_save(r, path[0], 10));
     ok(rig_save(r, path[1], 20));
-    ok(dt_file_path(file, "%s/MANIFEST.json", path[1]));
+    const char *file = rig_path(path[1], "MANIFEST.json");
     rig_lock(r, file);
     dt_status status = dt_checkpoint_find(out, &found, r->dir);
     rig_unlock(file);
@@ -193,23 +169,20 @@ TEST_WITH(find_cannot_read, rig_setup, rig_teardown)
     assert_string_equal(out, path[1]);
 }
 
-TEST_WITH(latest_is_a_hint, rig_setup, rig_teardown)
+RIG_TEST(latest_is_a_hint)
 {
-    struct rig *r = *state;
     char path[DT_PATH_MAX], found[DT_PATH_MAX], said[4096];
     static const char *const texts[] = {"step-000000010", "../../etc", "\x1b[2J"};
     ok(rig_save(r, path, 10));
     ok(rig_save(r, path, 20));
     for (size_t i = 0; i < DT_COUNT(texts); i++) {
-        ok(dt_file_path(found, "%s/latest", r->dir));
-        ok(dt_file_link(found, texts[i]));
+        ok(dt_file_link(rig_path(r->dir, "latest"), texts[i]));
         find_and_listen(said, sizeof said, found, r);
         assert_string_equal(found, path);
         expect_in("but the newest good checkpoint is step-000000020", said);
         assert_null(strchr(said, '\x1b'));
     }
-    ok(dt_file_path(found, "%s/latest", r->dir));
-    unlink(found);
+    unlink(rig_path(r->dir, "latest"));
     find_and_listen(said, sizeof said, found, r);
     assert_string_equal(found, path);
     assert_string_equal(said, "");
@@ -217,9 +190,8 @@ TEST_WITH(latest_is_a_hint, rig_setup, rig_teardown)
 
 /* --- Valid manifests that do not match their files --- */
 
-TEST_WITH(names_in_the_manifest, rig_setup, rig_teardown)
+RIG_TEST(names_in_the_manifest)
 {
-    struct rig *r = *state;
     struct dt_manifest m;
     char path[DT_PATH_MAX];
     ok(rig_save(r, path, 20));
@@ -234,9 +206,8 @@ TEST_WITH(names_in_the_manifest, rig_setup, rig_teardown)
     dt_manifest_reset(&m);
 }
 
-TEST_WITH(tensors_in_the_manifest, rig_setup, rig_teardown)
+RIG_TEST(tensors_in_the_manifest)
 {
-    struct rig *r = *state;
     struct dt_manifest m;
     char path[DT_PATH_MAX];
     ok(rig_save(r, path, 20));
@@ -271,12 +242,11 @@ TEST_WITH(tensors_in_the_manifest, rig_setup, rig_teardown)
 }
 
 /* State and manifest of different moments, both intact. */
-TEST_WITH(state_and_manifest, rig_setup, rig_teardown)
+RIG_TEST(state_and_manifest)
 {
-    struct rig *r = *state;
     struct dt_checkpoint other;
     struct dt_jsonw w;
-    char path[DT_PATH_MAX], renamed[DT_PATH_MAX];
+    char path[DT_PATH_MAX];
     ok(rig_save(r, path, 20));
     for (int i = 0; i < 5; i++) {
         other = rig_state(20);
@@ -297,15 +267,14 @@ TEST_WITH(state_and_manifest, rig_setup, rig_teardown)
     dt_jsonw_reset(&w);
     ok(dt_checkpoint_verify(&other, path));
     assert_int_equal(other.step, 20);
-    ok(dt_file_path(renamed, "%s/step-000000021", r->dir));
+    const char *renamed = rig_path(r->dir, "step-000000021");
     assert_int_equal(rename(path, renamed), 0);
     expect_bad(renamed, "its files are of step 20, but the folder is named step 21");
-    ok(dt_file_path(path, "%s/step-000000021/", r->dir));
-    expect_bad(path, "but the folder is named step 21");
+    expect_bad(rig_path(r->dir, "step-000000021/"), "but the folder is named step 21");
 }
 
 /* The states of other parameters, confirmed by the manifest. */
-TEST_WITH(states_of_others, rig_setup, rig_teardown)
+RIG_TEST(states_of_others)
 {
     static const struct {
         const char *from, *to;
@@ -315,7 +284,6 @@ TEST_WITH(states_of_others, rig_setup, rig_teardown)
                    {"momentum.fc.bias", "momentun.fc.bias", 4, "momentum"},
                    {"square.fc.bias", "square.fc.bijs", 9, "square"},
                    {"[5,3,3,3]", "[3,5,3,3]", -1, "momentum"}};
-    struct rig *r = *state;
     for (size_t i = 0; i < DT_COUNT(changes); i++) {
         struct dt_manifest m;
         char path[DT_PATH_MAX], expected[64], *text;
@@ -342,7 +310,7 @@ TEST_WITH(states_of_others, rig_setup, rig_teardown)
 
 /* --- state.json --- */
 
-TEST_WITH(state_is_strict, rig_setup, rig_teardown)
+RIG_TEST(state_is_strict)
 {
     static const char *const changes[][2] = {
         {"\"step\"", "\"stop\""},
@@ -369,7 +337,6 @@ TEST_WITH(state_is_strict, rig_setup, rig_teardown)
         {"\"loss_scale\": 0.015625", "\"loss_scale\": 1e9"},
         {"\"clean_steps\": 1999", "\"clean_steps\": \"1999\""},
     };
-    struct rig *r = *state;
     struct dt_checkpoint at = rig_state(20), out;
     struct dt_jsonw w;
     char changed[4096];
@@ -403,9 +370,8 @@ TEST_WITH(state_is_strict, rig_setup, rig_teardown)
 
 /* --- Use --- */
 
-TEST_WITH(config, rig_setup, rig_teardown)
+RIG_TEST(config)
 {
-    struct rig *r = *state;
     struct dt_config config;
     char path[DT_PATH_MAX];
     r->target.config_json = "{\"train\": {\"seed\": 77}}";
@@ -422,48 +388,41 @@ TEST(match)
     b.global_batch_size = 128;
     ok(dt_checkpoint_match(&a, &b, "x"));
     b.n_train_images = 999;
-    assert_int_equal(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG);
-    expect_in("1000 images with fingerprint fedcba9876543210 then, 999 with ", dt_error_text());
+    assert_error(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG,
+                 "1000 images with fingerprint fedcba9876543210 then, 999 with ");
     b = rig_state(9);
     b.fingerprint ^= 1;
-    assert_int_equal(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG);
-    expect_in("fedcba9876543210 then, 1000 with fingerprint fedcba9876543211 now", dt_error_text());
+    assert_error(dt_checkpoint_match(&a, &b, "x"), DT_ERR_CONFIG,
+                 "fedcba9876543210 then, 1000 with fingerprint fedcba9876543211 now");
 }
 
-TEST_WITH(weights, rig_setup, rig_teardown)
+RIG_TEST(weights)
 {
-    struct rig *r = *state;
-    char path[2][DT_PATH_MAX], out[DT_PATH_MAX], expected[DT_PATH_MAX], file[DT_PATH_MAX];
+    char path[2][DT_PATH_MAX], out[DT_PATH_MAX], file[DT_PATH_MAX];
     ok(rig_save(r, path[0], 10));
     ok(rig_save(r, path[1], 20));
     /* rig_state says that step 10 was the best. */
     ok(dt_weights_find(out, r->dir));
-    ok(dt_file_path(expected, "%s/model.safetensors", path[0]));
-    assert_string_equal(out, expected);
+    assert_string_equal(out, rig_path(path[0], "model.safetensors"));
     ok(dt_file_path(file, "%s@latest", r->dir));
     ok(dt_weights_find(out, file));
-    ok(dt_file_path(expected, "%s/model.safetensors", path[1]));
+    const char *expected = rig_path(path[1], "model.safetensors");
     assert_string_equal(out, expected);
     ok(dt_weights_find(out, expected)); /* a file is taken as it is */
     assert_string_equal(out, expected);
-    ok(dt_file_path(file, "%s/optim.safetensors", path[1]));
-    assert_int_equal(truncate(file, 100), 0);
-    assert_int_equal(dt_weights_find(out, path[1]), DT_ERR_DATA);
-    expect_in("optim.safetensors has 100 bytes", dt_error_text());
+    assert_int_equal(truncate(rig_path(path[1], "optim.safetensors"), 100), 0);
+    assert_error(dt_weights_find(out, path[1]), DT_ERR_DATA, "optim.safetensors has 100 bytes");
     ok(dt_weights_find(out, r->dir));
-    ok(dt_file_path(expected, "%s/model.safetensors", path[0]));
-    assert_string_equal(out, expected);
-    ok(dt_file_path(file, "%s/MANIFEST.json", path[0]));
-    assert_int_equal(unlink(file), 0);
+    assert_string_equal(out, rig_path(path[0], "model.safetensors"));
+    assert_int_equal(unlink(rig_path(path[0], "MANIFEST.json")), 0);
     assert_int_equal(dt_weights_find(out, path[0]), DT_ERR_NO_INPUT);
     assert_int_equal(dt_weights_find(out, r->dir), DT_ERR_NO_INPUT);
     /* From elsewhere: a model without the rest. */
-    ok(dt_file_path(file, "%s/../elsewhere", r->dir));
-    ok(dt_file_make_folder(file));
-    save_text(file, "model.safetensors", "x", 1);
-    ok(dt_weights_find(out, file));
-    ok(dt_file_path(expected, "%s/model.safetensors", file));
-    assert_string_equal(out, expected);
+    const char *elsewhere = rig_path(r->parent, "elsewhere");
+    ok(dt_file_make_folder(elsewhere));
+    save_text(elsewhere, "model.safetensors", "x", 1);
+    ok(dt_weights_find(out, elsewhere));
+    assert_string_equal(out, rig_path(elsewhere, "model.safetensors"));
     assert_int_equal(dt_weights_find(out, "/nonexistent"), DT_ERR_NO_INPUT);
 }
 
@@ -473,9 +432,8 @@ static void count_bytes(void *context, uint64_t bytes)
 }
 
 /* Long checks show progress: by the main thread's pulse or a callback. */
-TEST_WITH(beats, rig_setup, rig_teardown)
+RIG_TEST(beats)
 {
-    struct rig *r = *state;
     struct dt_pulse_state before, after;
     uint64_t bytes = 0, expected = 0;
     struct dt_manifest m;

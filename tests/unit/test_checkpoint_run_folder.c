@@ -3,59 +3,32 @@
  * used; space. */
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "checkpoint/run_folder.h"
-#include "test.h"
+#include "test_dir.h"
+#include "test_status.h"
 
 enum { N_RACES = 100, NOBODY = 65534 };
 
-static char root[] = "/tmp/dtrain-folder-XXXXXX";
-static char dir[64];
-
-static int remove_entry(const char *path, const struct stat *info, int type, struct FTW *where)
-{
-    (void)info;
-    (void)type;
-    (void)where;
-    return remove(path);
-}
+static char dir[80];
 
 static int make_root(void **state)
 {
-    (void)state;
     static const char *const jobs[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
     for (size_t i = 0; i < DT_COUNT(jobs); i++)
         unsetenv(jobs[i]);
-    snprintf(root, sizeof root, "/tmp/dtrain-folder-XXXXXX");
-    assert_non_null(mkdtemp(root));
-    assert_int_equal(chmod(root, 0755), 0);
-    snprintf(dir, sizeof dir, "%s/runs/a", root);
+    assert_int_equal(make_test_dir(state), 0);
+    assert_int_equal(chmod(test_dir, 0755), 0);
+    snprintf(dir, sizeof dir, "%s/runs/a", test_dir);
     return 0;
 }
 
-static int remove_root(void **state)
-{
-    (void)state;
-    assert_int_equal(nftw(root, remove_entry, 16, FTW_DEPTH | FTW_PHYS), 0);
-    return 0;
-}
-
-static void assert_ok(dt_status status)
-{
-    if (status != DT_OK)
-        fail_msg("%d: %s", status, dt_error_text());
-}
+#define FOLDER_TEST(NAME) TEST_WITH(NAME, make_root, remove_test_dir)
 
 static void assert_text(const char *part)
 {
@@ -137,7 +110,7 @@ static void check_in_use(const char *job)
     dt_run_folder_close(&folder);
 }
 
-TEST_WITH(in_use, make_root, remove_root)
+FOLDER_TEST(in_use)
 {
     check_in_use("a job");
     setenv("SLURM_JOB_ID", "8123", 1);
@@ -146,7 +119,7 @@ TEST_WITH(in_use, make_root, remove_root)
     check_in_use("job 8?[2J");
 }
 
-TEST_WITH(races, make_root, remove_root)
+FOLDER_TEST(races)
 {
     for (int i = 0; i < N_RACES; i++) {
         struct holder a, b;
@@ -194,7 +167,7 @@ static dt_status open_without_locks(void)
     return status;
 }
 
-TEST_WITH(lease, make_root, remove_root)
+FOLDER_TEST(lease)
 {
     static const int errors[] = {ENOSYS, ENOTSUP, ENOLCK};
     struct dt_run_folder folder;
@@ -222,7 +195,7 @@ TEST_WITH(lease, make_root, remove_root)
 
 /* --- RUN --- */
 
-TEST_WITH(incarnations, make_root, remove_root)
+FOLDER_TEST(incarnations)
 {
     struct dt_run_folder folder;
     char id[DT_ID_MAX], *text;
@@ -258,7 +231,7 @@ TEST_WITH(incarnations, make_root, remove_root)
 }
 
 /* The error of a failed run is not lost when its end is recorded. */
-TEST_WITH(end_keeps_error, make_root, remove_root)
+FOLDER_TEST(end_keeps_error)
 {
     struct dt_run_folder folder;
     assert_ok(dt_run_folder_open(&folder, dir));
@@ -295,7 +268,7 @@ static bool is_found_damaged(const char *id)
     return is_damaged;
 }
 
-TEST_WITH(damaged, make_root, remove_root)
+FOLDER_TEST(damaged)
 {
     struct dt_run_folder folder;
     char *text, *copy;
@@ -332,7 +305,7 @@ TEST_WITH(damaged, make_root, remove_root)
     free(text);
 }
 
-TEST_WITH(fence, make_root, remove_root)
+FOLDER_TEST(fence)
 {
     struct dt_run_folder before, after;
     lock_error = 0; /* both believe they have it */
@@ -365,15 +338,12 @@ static dt_status open_at(const char *path)
     return status;
 }
 
-TEST_WITH(not_a_folder, make_root, remove_root)
+FOLDER_TEST(not_a_folder)
 {
-    char path[96];
-    snprintf(path, sizeof path, "%s/file", root);
-    close(open(path, O_CREAT | O_WRONLY, 0644));
-    assert_int_equal(open_at(path), DT_ERR_CREATE);
-    assert_text(path);
-    strcat(path, "/sub");
-    assert_int_equal(open_at(path), DT_ERR_CREATE);
+    write_text("file", "");
+    assert_int_equal(open_at(at("file")), DT_ERR_CREATE);
+    assert_text(at("file"));
+    assert_int_equal(open_at(at("file/sub")), DT_ERR_CREATE);
 
     assert_ok(open_at(dir));
     assert_int_equal(unlink(path_of(".lock")), 0);
@@ -386,7 +356,7 @@ TEST_WITH(not_a_folder, make_root, remove_root)
     assert_text("is not a regular file");
 }
 
-TEST_WITH(mode, make_root, remove_root)
+FOLDER_TEST(mode)
 {
     struct stat info;
     mode_t before = umask(027);
@@ -413,7 +383,7 @@ static int open_as_nobody(const char *part)
     return WEXITSTATUS(result);
 }
 
-TEST_WITH(other_users, make_root, remove_root)
+FOLDER_TEST(other_users)
 {
     if (geteuid() != 0)
         skip(); /* needs a second user */
@@ -428,7 +398,7 @@ TEST_WITH(other_users, make_root, remove_root)
 
 /* --- Space --- */
 
-TEST_WITH(space, make_root, remove_root)
+FOLDER_TEST(space)
 {
     uint64_t mega = 1000000;
     assert_ok(open_at(dir));

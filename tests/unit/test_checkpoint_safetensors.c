@@ -1,16 +1,37 @@
 /* safetensors, reading and writing: the golden file byte by byte, round trips, 16-bit types, what
  * cannot be written, files that are missing, shrink or have one wrong byte. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "checkpoint/safetensors.h"
-#include "safetensors_files.h"
+#include "test_dir.h"
+#include "test_status.h"
+
+/* A header entry, and a header for 8 bytes of data. */
+#define T(name, dtype, shape, offsets) \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
+#define GOOD "{" T("a", "F32", "2", "0,8") "}"
+
+static void save_bytes(const void *data, size_t bytes)
+{
+    write_bytes("x.safetensors", data, bytes);
+}
+
+/* length | header | data */
+static void save_raw(const char *header, size_t data_bytes)
+{
+    static unsigned char block[1 << 16];
+    size_t n = strlen(header);
+    const uint64_t length = n;
+    assert_true(8 + n + data_bytes <= sizeof block);
+    memcpy(block, &length, 8);
+    memcpy(block + 8, header, n);
+    for (size_t i = 0; i < data_bytes; i++)
+        block[8 + n + i] = (unsigned char)(i * 37);
+    save_bytes(block, 8 + n + data_bytes);
+}
 
 static void declare(struct dt_st_tensor *t, const char *name, enum dt_st_dtype dtype, int n_dims,
                     int64_t d0, int64_t d1)
@@ -48,7 +69,7 @@ static void copy_data(char *out, const char *file, const struct dt_st_tensor *t)
     free(text);
 }
 
-/* Reads every tensor of `file` and writes all of them to `path` in the same order. */
+/* Reads every tensor of `file` and writes all of them to x.safetensors in the same order. */
 static void rewrite(struct dt_st_reader *from, const char *file)
 {
     size_t n = dt_st_count(from);
@@ -108,7 +129,7 @@ TEST(golden)
     assert_int_equal(counter->elements, 1);
     rewrite(reader, golden);
     dt_st_close(reader);
-    assert_same_files(golden, path);
+    assert_same_files(golden, at("x.safetensors"));
 }
 
 /* Bytes by hand: needs no file from outside. */
@@ -132,7 +153,7 @@ TEST(layout)
     uint64_t length;
     float values[2];
     int64_t counter;
-    assert_ok(dt_file_load(&text, &bytes, path, 1 << 20));
+    assert_ok(dt_file_load(&text, &bytes, at("x.safetensors"), 1 << 20));
     assert_int_equal(bytes, 8 + padded + 16);
     memcpy(&length, text, 8);
     memcpy(values, text + 8 + padded, 8);
@@ -163,7 +184,7 @@ TEST(round_trip)
     save_tensors(tensors, N, data);
     assert_int_equal(tensors[N - 1].offset + tensors[N - 1].bytes, n_data * sizeof *data);
 
-    assert_ok(dt_st_open(&reader, path));
+    assert_ok(dt_st_open(&reader, at("x.safetensors")));
     assert_int_equal(dt_st_count(reader), N);
     for (int i = 0; i < N; i++) {
         const char *name = tensors[i].name;
@@ -187,7 +208,7 @@ TEST(small_files)
 {
     struct dt_st_reader *reader;
     save_tensors(NULL, 0, "");
-    assert_ok(dt_st_open(&reader, path));
+    assert_ok(dt_st_open(&reader, at("x.safetensors")));
     assert_int_equal(dt_st_count(reader), 0);
     dt_st_close(reader);
     /* Another order than that of the offsets, an empty tensor between, no metadata. */
@@ -195,7 +216,7 @@ TEST(small_files)
              "\"e\":{\"shape\":[0,5],\"data_offsets\":[4,4],\"dtype\":\"I64\"},"
              "\"a\":{\"dtype\":\"F32\",\"shape\":[1,1],\"data_offsets\":[0,4]}}      ",
              8);
-    assert_ok(dt_st_open(&reader, path));
+    assert_ok(dt_st_open(&reader, at("x.safetensors")));
     assert_int_equal(dt_st_count(reader), 3);
     assert_string_equal(dt_st_get(reader, 0)->name, "a");
     assert_string_equal(dt_st_get(reader, 1)->name, "e");
@@ -244,7 +265,7 @@ static void check_16_bit(const char *dtype, double (*value)(unsigned))
         memcpy(block + 80 + 2 * i, &(uint16_t){(uint16_t)i}, 2);
     save_bytes(block, sizeof block);
     struct dt_st_reader *reader;
-    assert_ok(dt_st_open(&reader, path));
+    assert_ok(dt_st_open(&reader, at("x.safetensors")));
     out[N] = -7.0F;
     assert_ok(dt_st_read_f32(reader, dt_st_get(reader, 0), out));
     assert_true(out[N] == -7.0F);
@@ -311,9 +332,9 @@ TEST(long_header)
 TEST(no_file)
 {
     struct dt_st_reader *reader;
-    assert_int_equal(dt_st_open(&reader, folder), DT_ERR_NO_INPUT);
-    unlink(path);
-    assert_int_equal(dt_st_open(&reader, path), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_st_open(&reader, test_dir), DT_ERR_NO_INPUT);
+    unlink(at("x.safetensors"));
+    assert_int_equal(dt_st_open(&reader, at("x.safetensors")), DT_ERR_NO_INPUT);
     assert_null(reader);
 }
 
@@ -323,8 +344,8 @@ TEST(cut_later)
     struct dt_st_reader *reader;
     float values[2];
     save_raw(GOOD, 8);
-    assert_ok(dt_st_open(&reader, path));
-    assert_int_equal(truncate(path, (off_t)(8 + sizeof GOOD - 1 + 3)), 0);
+    assert_ok(dt_st_open(&reader, at("x.safetensors")));
+    assert_int_equal(truncate(at("x.safetensors"), (off_t)(8 + sizeof GOOD - 1 + 3)), 0);
     assert_int_equal(dt_st_read_f32(reader, dt_st_get(reader, 0), values), DT_ERR_DATA);
     dt_st_close(reader);
 }
@@ -358,28 +379,28 @@ TEST(single_damage)
     size_t bytes;
     struct dt_rng rng;
     save_raw(damage_header, DAMAGE_DATA);
-    assert_ok(dt_file_load(&text, &bytes, path, 1 << 20));
+    assert_ok(dt_file_load(&text, &bytes, at("x.safetensors"), 1 << 20));
     assert_int_equal(bytes, BYTES);
     dt_rng_init(&rng, 7, DT_RNG_SYNTHETIC, 0, 0);
     int n_refused = 0;
-    for (size_t at = 0; at < 8 + HEADER; at++) {
+    for (size_t i = 0; i < 8 + HEADER; i++) {
         for (int k = 0; k < 4; k++) {
-            char kept = text[at];
-            text[at] = (char)(text[at] ^ (char)(1 + dt_rng_below(&rng, 255)));
+            char kept = text[i];
+            text[i] = (char)(text[i] ^ (char)(1 + dt_rng_below(&rng, 255)));
             save_bytes(text, bytes);
             struct dt_st_reader *reader;
-            dt_status status = dt_st_open(&reader, path);
-            if (at < 8 || status != DT_OK)
+            dt_status status = dt_st_open(&reader, at("x.safetensors"));
+            if (i < 8 || status != DT_OK)
                 assert_int_equal(status, DT_ERR_DATA);
             else
                 check_damaged(reader);
             n_refused += status != DT_OK;
             dt_st_close(reader);
-            text[at] = kept;
+            text[i] = kept;
         }
     }
     assert_true(n_refused > HEADER);
     free(text);
 }
 
-TEST_MAIN(make_folder, remove_folder)
+TEST_MAIN(make_test_dir, remove_test_dir)

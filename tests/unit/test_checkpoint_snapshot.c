@@ -2,7 +2,6 @@
  * when training continues. */
 
 #include "checkpoint_rig.h"
-#include "test.h"
 
 static const struct {
     const char *name;
@@ -29,9 +28,8 @@ static const struct {
 };
 static const int n_tensors[2] = {8, 10};
 
-TEST_WITH(contents, rig_setup, rig_teardown)
+RIG_TEST(contents)
 {
-    struct rig *r = *state;
     uint64_t sum = 0;
     for (int file = 0; file < 2; file++) {
         int n;
@@ -78,9 +76,8 @@ static int find_tensor(const struct dt_graph *g, const char *name)
     return t;
 }
 
-TEST_WITH(take, rig_setup, rig_teardown)
+RIG_TEST(take)
 {
-    struct rig *r = *state;
     struct dt_checkpoint at = rig_state(21);
     float weight[15], momentum[15], variance[5];
     const int64_t tracked = 42;

@@ -3,14 +3,12 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <xxhash.h>
 
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint_rig.h"
-#include "test.h"
 
 /* Entries of a folder but for . and .. */
 static int count_entries(const char *path)
@@ -26,32 +24,33 @@ static int count_entries(const char *path)
 
 static void load(char **text, size_t *bytes, const char *folder, const char *name)
 {
-    char path[DT_PATH_MAX];
-    ok(dt_file_path(path, "%s/%s", folder, name));
-    ok(dt_file_load(text, bytes, path, 1 << 20));
+    ok(dt_file_load(text, bytes, rig_path(folder, name), 1 << 20));
 }
 
 static void save(const char *folder, const char *name, const char *text)
 {
-    char path[DT_PATH_MAX];
     ok(dt_file_make_folder(folder));
-    ok(dt_file_path(path, "%s/%s", folder, name));
-    ok(dt_file_save(path, text, strlen(text)));
+    ok(dt_file_save(rig_path(folder, name), text, strlen(text)));
+}
+
+static struct stat status_of(const char *path)
+{
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return info;
 }
 
 static void assert_latest(const struct rig *r, const char *expected)
 {
-    char path[DT_PATH_MAX], target[64] = "";
-    ok(dt_file_path(path, "%s/latest", r->dir));
-    assert_true(readlink(path, target, sizeof target - 1) > 0);
+    char target[64] = "";
+    assert_true(readlink(rig_path(r->dir, "latest"), target, sizeof target - 1) > 0);
     assert_string_equal(target, expected);
 }
 
 /* --- What is written --- */
 
-TEST_WITH(round_trip, rig_setup, rig_teardown)
+RIG_TEST(round_trip)
 {
-    struct rig *r = *state;
     const struct dt_checkpoint in = rig_state(42);
     struct dt_checkpoint out;
     char path[DT_PATH_MAX], found[DT_PATH_MAX];
@@ -78,11 +77,10 @@ TEST_WITH(round_trip, rig_setup, rig_teardown)
     assert_int_equal(count_entries(r->dir), 2);
 }
 
-TEST_WITH(files_and_manifest, rig_setup, rig_teardown)
+RIG_TEST(files_and_manifest)
 {
     static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
                                         "config.json"};
-    struct rig *r = *state;
     struct dt_manifest m;
     char path[DT_PATH_MAX], *text;
     size_t bytes;
@@ -110,10 +108,9 @@ TEST_WITH(files_and_manifest, rig_setup, rig_teardown)
     dt_manifest_reset(&m);
 }
 
-TEST_WITH(tensors, rig_setup, rig_teardown)
+RIG_TEST(tensors)
 {
-    struct rig *r = *state;
-    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    char path[DT_PATH_MAX];
     struct dt_manifest m;
     struct dt_st_reader *reader;
     char *text;
@@ -122,8 +119,7 @@ TEST_WITH(tensors, rig_setup, rig_teardown)
     int64_t tracked;
     float bias[3];
     ok(rig_save(r, path, 5));
-    ok(dt_file_path(file, "%s/model.safetensors", path));
-    ok(dt_st_open(&reader, file));
+    ok(dt_st_open(&reader, rig_path(path, "model.safetensors")));
     assert_int_equal(dt_st_count(reader), 8);
     load(&text, &bytes, path, "model.safetensors");
     memcpy(&length, text, sizeof length);
@@ -144,21 +140,16 @@ TEST_WITH(tensors, rig_setup, rig_teardown)
 }
 
 /* New files get the mode that the umask allows, and the pulse is left as it was. */
-TEST_WITH(mode_and_pulse, rig_setup, rig_teardown)
+RIG_TEST(mode_and_pulse)
 {
-    struct rig *r = *state;
-    char path[DT_PATH_MAX], file[DT_PATH_MAX];
-    struct stat info;
+    char path[DT_PATH_MAX];
     struct dt_pulse_state before, after;
     dt_pulse_read(&dt_pulse_writer, &before);
     mode_t mask = umask(022);
     ok(rig_save(r, path, 6));
     umask(mask);
-    ok(dt_file_path(file, "%s/model.safetensors", path));
-    assert_int_equal(stat(file, &info), 0);
-    assert_int_equal(info.st_mode & 0777, 0644);
-    assert_int_equal(stat(path, &info), 0);
-    assert_int_equal(info.st_mode & 0777, 0755);
+    assert_int_equal(status_of(rig_path(path, "model.safetensors")).st_mode & 0777, 0644);
+    assert_int_equal(status_of(path).st_mode & 0777, 0755);
     dt_pulse_read(&dt_pulse_writer, &after);
     assert_int_equal(after.section, DT_SECTION_NONE);
     assert_int_equal(after.step, 6);
@@ -176,10 +167,8 @@ static void save_steps(struct rig *r, int64_t last)
 
 static bool has_link(const struct rig *r, const char *name)
 {
-    char path[DT_PATH_MAX];
     struct stat info;
-    ok(dt_file_path(path, "%s/%s", r->dir, name));
-    return lstat(path, &info) == 0;
+    return lstat(rig_path(r->dir, name), &info) == 0;
 }
 
 /* Steps 10, 20, ... : '1' for each that must be there. */
@@ -195,9 +184,8 @@ static void assert_steps(const struct rig *r, const char *expected)
     assert_int_equal(count_entries(r->dir), n);
 }
 
-TEST_WITH(keep_newest, rig_setup, rig_teardown)
+RIG_TEST(keep_newest)
 {
-    struct rig *r = *state;
     r->target.config.keep = 2;
     save_steps(r, 50);
     assert_steps(r, "00011");
@@ -207,9 +195,8 @@ TEST_WITH(keep_newest, rig_setup, rig_teardown)
     assert_steps(r, "000001");
 }
 
-TEST_WITH(keep_best_and_every, rig_setup, rig_teardown)
+RIG_TEST(keep_best_and_every)
 {
-    struct rig *r = *state;
     r->target.config.keep = 2;
     r->target.config.keep_best = true; /* step 10 in rig_state */
     save_steps(r, 50);
@@ -222,23 +209,6 @@ TEST_WITH(keep_best_and_every, rig_setup, rig_teardown)
     assert_steps(r, "00010011");
 }
 
-/* There is no best before the first evaluation. */
-TEST_WITH(no_best_yet, rig_setup, rig_teardown)
-{
-    struct rig *r = *state;
-    struct dt_checkpoint at;
-    char path[DT_PATH_MAX];
-    r->target.config.keep = 1;
-    r->target.config.keep_best = true;
-    for (int64_t step = 10; step <= 20; step += 10) {
-        at = rig_state(step);
-        at.best.step = -1;
-        ok(dt_snapshot_take(r->snapshot, &at));
-        ok(dt_checkpoint_write(path, &r->target, r->snapshot));
-    }
-    assert_steps(r, "01");
-}
-
 static void save_best(struct rig *r, int64_t step, int64_t best_step)
 {
     char path[DT_PATH_MAX];
@@ -247,10 +217,19 @@ static void save_best(struct rig *r, int64_t step, int64_t best_step)
     ok(rig_save_state(r, path, &at));
 }
 
-/* The save of the best may fail: the previous best is kept until a better one is saved. */
-TEST_WITH(best_is_missing, rig_setup, rig_teardown)
+/* There is no best before the first evaluation. */
+RIG_TEST(no_best_yet)
 {
-    struct rig *r = *state;
+    r->target.config.keep = 1;
+    r->target.config.keep_best = true;
+    save_best(r, 10, -1);
+    save_best(r, 20, -1);
+    assert_steps(r, "01");
+}
+
+/* The save of the best may fail: the previous best is kept until a better one is saved. */
+RIG_TEST(best_is_missing)
+{
     r->target.config.keep = 1;
     r->target.config.keep_best = true;
     save_best(r, 10, 10);
@@ -264,23 +243,15 @@ TEST_WITH(best_is_missing, rig_setup, rig_teardown)
     assert_steps(r, "000011");
 }
 
-static void damage(const char *folder, const char *name)
-{
-    char file[DT_PATH_MAX];
-    ok(dt_file_path(file, "%s/%s", folder, name));
-    assert_int_equal(truncate(file, 100), 0);
-}
-
 /* A checkpoint rejected when the run began does not count, and is removed by the next save. */
-TEST_WITH(keeps_what_it_resumed_from, rig_setup, rig_teardown)
+RIG_TEST(keeps_what_it_resumed_from)
 {
-    struct rig *r = *state;
     char path[4][DT_PATH_MAX];
     for (int i = 0; i < 4; i++)
         ok(rig_save(r, path[i], 10 * (i + 1)));
     assert_steps(r, "0111");
-    damage(path[2], "optim.safetensors");
-    damage(path[3], "MANIFEST.json");
+    assert_int_equal(truncate(rig_path(path[2], "optim.safetensors"), 100), 0);
+    assert_int_equal(truncate(rig_path(path[3], "MANIFEST.json"), 100), 0);
     r->target.incarnation++;
     r->target.resumed_step = 20;
     ok(rig_save(r, path[0], 45));
@@ -295,12 +266,11 @@ TEST_WITH(keeps_what_it_resumed_from, rig_setup, rig_teardown)
 
 /* One that could not be read when the run began neither counts nor is removed, unless it verifies
  * now. */
-TEST_WITH(keeps_what_it_cannot_read, rig_setup, rig_teardown)
+RIG_TEST(keeps_what_it_cannot_read)
 {
-    struct rig *r = *state;
-    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    const char *file = rig_path(r->dir, "step-000000030/state.json");
+    char path[DT_PATH_MAX];
     save_steps(r, 30);
-    ok(dt_file_path(file, "%s/step-000000030/state.json", r->dir));
     r->target.incarnation++;
     r->target.resumed_step = 20;
     r->target.config.keep = 2;
@@ -316,9 +286,8 @@ TEST_WITH(keeps_what_it_cannot_read, rig_setup, rig_teardown)
 }
 
 /* A checkpoint of a later step was rejected when the run began: it does not count towards keep. */
-TEST_WITH(later_steps_do_not_count, rig_setup, rig_teardown)
+RIG_TEST(later_steps_do_not_count)
 {
-    struct rig *r = *state;
     char path[DT_PATH_MAX];
     save_steps(r, 40);
     assert_steps(r, "0111");
@@ -330,35 +299,24 @@ TEST_WITH(later_steps_do_not_count, rig_setup, rig_teardown)
 
 /* --- Existing checkpoints of the same step --- */
 
-TEST_WITH(never_overwrites, rig_setup, rig_teardown)
+RIG_TEST(never_overwrites)
 {
-    struct rig *r = *state;
     struct dt_checkpoint at = rig_state(20);
-    struct stat before, after;
     char path[DT_PATH_MAX], again[DT_PATH_MAX];
     ok(rig_save(r, path, 20));
-    assert_int_equal(stat(path, &before), 0);
+    const ino_t before = status_of(path).st_ino;
     rig_visit(r, 777, false);
     ok(dt_snapshot_take(r->snapshot, &at));
     ok(dt_checkpoint_write(again, &r->target, r->snapshot));
     assert_string_equal(again, path);
-    assert_int_equal(stat(path, &after), 0);
-    assert_int_equal(after.st_ino, before.st_ino);
+    assert_int_equal(status_of(path).st_ino, before);
     rig_check(r, path, 20);
     assert_int_equal(count_entries(r->dir), 2);
 }
 
-static struct stat status_of(const char *path)
-{
-    struct stat info;
-    assert_int_equal(stat(path, &info), 0);
-    return info;
-}
-
 /* A stop cuts an evaluation short; after the next start the step is saved with its result. */
-TEST_WITH(replaces_other_state, rig_setup, rig_teardown)
+RIG_TEST(replaces_other_state)
 {
-    struct rig *r = *state;
     struct dt_checkpoint at = rig_state(20), found;
     char path[DT_PATH_MAX];
     ok(rig_save_state(r, path, &at));
@@ -387,12 +345,11 @@ TEST_WITH(replaces_other_state, rig_setup, rig_teardown)
 }
 
 /* It may be good. */
-TEST_WITH(leaves_what_it_cannot_read, rig_setup, rig_teardown)
+RIG_TEST(leaves_what_it_cannot_read)
 {
-    struct rig *r = *state;
-    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    char path[DT_PATH_MAX];
     ok(rig_save(r, path, 20));
-    ok(dt_file_path(file, "%s/optim.safetensors", path));
+    const char *file = rig_path(path, "optim.safetensors");
     rig_lock(r, file);
     dt_status status = rig_save(r, path, 20);
     rig_unlock(file);
@@ -401,16 +358,14 @@ TEST_WITH(leaves_what_it_cannot_read, rig_setup, rig_teardown)
     assert_int_equal(count_entries(r->dir), 2);
 }
 
-TEST_WITH(replaces_damaged, rig_setup, rig_teardown)
+RIG_TEST(replaces_damaged)
 {
     static const char *const names[] = {"model.safetensors", "optim.safetensors", "state.json",
                                         "config.json", "MANIFEST.json"};
-    struct rig *r = *state;
-    char path[DT_PATH_MAX], file[DT_PATH_MAX];
+    char path[DT_PATH_MAX];
     for (size_t i = 0; i < DT_COUNT(names); i++) {
         ok(rig_save(r, path, 20));
-        ok(dt_file_path(file, "%s/%s", path, names[i]));
-        assert_int_equal(truncate(file, 20), 0);
+        assert_int_equal(truncate(rig_path(path, names[i]), 20), 0);
         assert_int_not_equal(dt_checkpoint_verify(NULL, path), DT_OK);
         ok(rig_save(r, path, 20));
         rig_check(r, path, 20);
@@ -423,9 +378,8 @@ TEST_WITH(replaces_damaged, rig_setup, rig_teardown)
 }
 
 /* Leftovers of crashes do not disturb a save, and are removed. */
-TEST_WITH(leftovers, rig_setup, rig_teardown)
+RIG_TEST(leftovers)
 {
-    struct rig *r = *state;
     char tmp[DT_PATH_MAX], other[DT_PATH_MAX], trash[DT_PATH_MAX], path[DT_PATH_MAX];
     ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
     ok(dt_file_path(other, "%s/.tmp-step-000000099-1", r->dir));
@@ -454,12 +408,11 @@ TEST_WITH(leftovers, rig_setup, rig_teardown)
 }
 
 /* A link in the place of the temporary folder leads nowhere. */
-TEST_WITH(link_is_not_followed, rig_setup, rig_teardown)
+RIG_TEST(link_is_not_followed)
 {
-    struct rig *r = *state;
-    char tmp[DT_PATH_MAX], elsewhere[DT_PATH_MAX], path[DT_PATH_MAX];
-    ok(dt_file_path(tmp, "%s/.tmp-step-000000030-7", r->dir));
-    ok(dt_file_path(elsewhere, "%s/../elsewhere", r->dir));
+    const char *tmp = rig_path(r->dir, ".tmp-step-000000030-7");
+    const char *elsewhere = rig_path(r->parent, "elsewhere");
+    char path[DT_PATH_MAX];
     ok(dt_file_make_folder(r->dir));
     save(elsewhere, "precious", "x");
     assert_int_equal(symlink(elsewhere, tmp), 0);
@@ -477,20 +430,17 @@ static void assert_failed(struct rig *r, dt_status status, dt_status expected, c
 {
     const char *const parts[] = {"cannot save the checkpoint of step 30 in ", r->dir, text,
                                  "; older checkpoints are intact"};
-    char path[DT_PATH_MAX];
     assert_int_equal(status, expected);
     for (size_t i = 0; i < DT_COUNT(parts); i++)
         if (!strstr(dt_error_text(), parts[i]))
             fail_msg("\"%s\" is not in \"%s\"", parts[i], dt_error_text());
-    ok(dt_file_path(path, "%s/step-000000020", r->dir));
-    rig_check(r, path, 20);
+    rig_check(r, rig_path(r->dir, "step-000000020"), 20);
     assert_steps(r, "11");
     assert_latest(r, "step-000000020");
 }
 
-TEST_WITH(may_not_commit, rig_setup, rig_teardown)
+RIG_TEST(may_not_commit)
 {
-    struct rig *r = *state;
     char path[DT_PATH_MAX];
     save_steps(r, 20);
     r->target.config.keep = 1;
@@ -502,9 +452,8 @@ TEST_WITH(may_not_commit, rig_setup, rig_teardown)
 }
 
 /* A limit on the size of files: write(2) fails in the middle of a file. */
-TEST_WITH(file_too_large, rig_setup, rig_teardown)
+RIG_TEST(file_too_large)
 {
-    struct rig *r = *state;
     char path[DT_PATH_MAX];
     struct rlimit kept, small;
     save_steps(r, 20);
@@ -518,14 +467,11 @@ TEST_WITH(file_too_large, rig_setup, rig_teardown)
     assert_failed(r, status, DT_ERR_IO, "ulimit -f");
 }
 
-TEST_WITH(no_folder, rig_setup, rig_teardown)
+RIG_TEST(no_folder)
 {
-    struct rig *r = *state;
-    char path[DT_PATH_MAX], file[DT_PATH_MAX];
-    ok(dt_file_path(file, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
-    save(file, "checkpoints", "a file");
-    assert_int_equal(rig_save(r, path, 30), DT_ERR_CREATE);
-    assert_non_null(strstr(dt_error_text(), "cannot save the checkpoint of step 30 in "));
+    char path[DT_PATH_MAX];
+    save(r->parent, "checkpoints", "a file");
+    assert_error(rig_save(r, path, 30), DT_ERR_CREATE, "cannot save the checkpoint of step 30 in ");
     struct dt_checkpoint_target target = r->target;
     target.dir = "/proc/self/checkpoints"; /* no one may create files there, not even root */
     assert_int_equal(dt_checkpoint_write(path, &target, r->snapshot), DT_ERR_CREATE);

@@ -6,7 +6,6 @@
 
 #include "checkpoint/writer.h"
 #include "checkpoint_rig.h"
-#include "test.h"
 
 /* Holds a save directly before it becomes visible until the test lets it go. */
 static struct {
@@ -44,6 +43,8 @@ static int teardown(void **state)
     return rig_teardown(state);
 }
 
+#define GATE_TEST(NAME) RIG_TEST_WITH(NAME, setup, teardown)
+
 static void begin(struct rig *r, struct dt_writer *writer, int64_t step)
 {
     const struct dt_checkpoint at = rig_state(step);
@@ -51,9 +52,8 @@ static void begin(struct rig *r, struct dt_writer *writer, int64_t step)
     ok(dt_writer_start(writer, &at));
 }
 
-TEST_WITH(during_training, setup, teardown)
+GATE_TEST(during_training)
 {
-    struct rig *r = *state;
     struct dt_writer *writer;
     struct dt_saved saved;
     ok(dt_writer_create(&writer, &r->target, r->plan));
@@ -92,13 +92,11 @@ static void *let_go(void *context)
     return NULL;
 }
 
-TEST_WITH(one_at_a_time, setup, teardown)
+GATE_TEST(one_at_a_time)
 {
-    struct rig *r = *state;
     struct dt_writer *writer;
     struct dt_saved saved;
     pthread_t helper;
-    char first[DT_PATH_MAX];
     ok(dt_writer_create(&writer, &r->target, r->plan));
     assert_int_equal(pthread_create(&helper, NULL, let_go, NULL), 0);
     begin(r, writer, 10);
@@ -109,16 +107,14 @@ TEST_WITH(one_at_a_time, setup, teardown)
     ok(saved.status);
     assert_int_equal(saved.step, 20);
     rig_check(r, saved.path, 20);
-    ok(dt_file_path(first, "%s/step-000000010", r->dir));
-    rig_check(r, first, 10);
+    rig_check(r, rig_path(r->dir, "step-000000010"), 10);
     dt_writer_destroy(writer);
 }
 
 /* Many saves, polled as the trainer does. */
-TEST_WITH(many, setup, teardown)
+GATE_TEST(many)
 {
     enum { N_SAVES = 30 };
-    struct rig *r = *state;
     struct dt_writer *writer;
     struct dt_saved saved;
     int n_results = 0;
@@ -141,9 +137,8 @@ TEST_WITH(many, setup, teardown)
         assert_int_equal(rig_has(r, i), i > N_SAVES - r->target.config.keep);
 }
 
-TEST_WITH(failure_is_a_result, setup, teardown)
+GATE_TEST(failure_is_a_result)
 {
-    struct rig *r = *state;
     struct dt_writer *writer;
     struct dt_saved saved;
     ok(dt_writer_create(&writer, &r->target, r->plan));
@@ -169,9 +164,8 @@ TEST_WITH(failure_is_a_result, setup, teardown)
 }
 
 /* Destroying waits for the save, whether the thread has begun it or not. */
-TEST_WITH(destroy_while_busy, setup, teardown)
+GATE_TEST(destroy_while_busy)
 {
-    struct rig *r = *state;
     struct dt_writer *writer;
     char path[DT_PATH_MAX];
     for (int64_t step = 1; step <= 20; step++) {
@@ -188,11 +182,10 @@ TEST_WITH(destroy_while_busy, setup, teardown)
 }
 
 /* Requests to stop must reach the main thread; faults of its own the thread must not ignore. */
-TEST_WITH(signals, setup, teardown)
+GATE_TEST(signals)
 {
     static const int blocked[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGXFSZ, SIGPIPE};
     static const int open[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-    struct rig *r = *state;
     struct dt_writer *writer;
     struct dt_saved saved;
     sigset_t before, after;

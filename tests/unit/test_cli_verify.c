@@ -1,47 +1,32 @@
 /* dtrain verify: the lines on standard output, and the status. */
-#include <unistd.h>
-
+#include "capture.h"
 #include "checkpoint_rig.h"
 #include "cli/commands.h"
-#include "test.h"
 
 static void run_verify(char *path, dt_status expected, char *said, size_t bytes)
 {
     struct dt_arguments args = {.operands = &path, .n_operands = 1, .decode = -1};
-    FILE *file = tmpfile();
-    int old = dup(STDOUT_FILENO);
-    assert_non_null(file);
-    assert_true(old >= 0);
-    fflush(stdout);
-    assert_true(dup2(fileno(file), STDOUT_FILENO) >= 0);
+    struct capture capture = capture_begin(stdout);
     dt_status status = dt_cmd_verify(&args);
-    fflush(stdout);
-    assert_true(dup2(old, STDOUT_FILENO) >= 0);
-    close(old);
+    capture_end(&capture, said, bytes);
     if (status != expected)
         fail_msg("%s: %s %s", path, dt_status_name(status), dt_error_text());
-    rewind(file);
-    said[fread(said, 1, bytes - 1, file)] = '\0';
-    fclose(file);
 }
 
-TEST_WITH(checkpoints, rig_setup, rig_teardown)
+RIG_TEST(checkpoints)
 {
-    struct rig *r = *state;
-    char path[2][DT_PATH_MAX], run[DT_PATH_MAX], file[DT_PATH_MAX], said[4096], line[2048];
+    char path[2][DT_PATH_MAX], said[4096], line[2048];
     char nowhere[] = "/nonexistent";
-    ok(dt_file_path(run, "%.*s", (int)(strrchr(r->dir, '/') - r->dir), r->dir));
-    run_verify(run, DT_ERR_NO_INPUT, said, sizeof said);
+    run_verify(r->parent, DT_ERR_NO_INPUT, said, sizeof said);
     run_verify(nowhere, DT_ERR_NO_INPUT, said, sizeof said);
     ok(rig_save(r, path[0], 10));
     ok(rig_save(r, path[1], 20));
-    run_verify(run, DT_OK, said, sizeof said);
+    run_verify(r->parent, DT_OK, said, sizeof said);
     snprintf(line, sizeof line, "ok  %s  step 20, 0.0 MB, 18 tensors, ", path[1]);
     assert_ptr_equal(strstr(said, line), said);
     snprintf(line, sizeof line, "\nok  %s  step 10, ", path[0]);
     assert_non_null(strstr(said, line));
-    ok(dt_file_path(file, "%s/config.json", path[0]));
-    assert_int_equal(truncate(file, 3), 0);
+    assert_int_equal(truncate(rig_path(path[0], "config.json"), 3), 0);
     run_verify(path[1], DT_OK, said, sizeof said);
     run_verify(path[0], DT_ERR_DATA, said, sizeof said);
     snprintf(line, sizeof line, "!!  %s  config.json has 3 bytes, the manifest says ", path[0]);

@@ -1,25 +1,15 @@
 /* Several mistakes in one configuration, and files that cannot be read. Single mistakes are in
  * tests/fuzz/config_cases.py. */
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/mem.h"
 #include "dtrain/config.h"
-#include "test.h"
-
-static char file[] = "/tmp/dtrain-config-XXXXXX";
+#include "test_dir.h"
+#include "test_status.h"
 
 static dt_status load_text(struct dt_config *config, const char *text)
 {
-    FILE *out = fopen(file, "w");
-    assert_non_null(out);
-    assert_int_equal(fwrite(text, 1, strlen(text), out), strlen(text));
-    assert_int_equal(fclose(out), 0);
-    return dt_config_load(config, file, NULL, 0);
+    write_text("config.json", text);
+    return dt_config_load(config, at("config.json"), NULL, 0);
 }
 
 TEST(all_mistakes_at_once)
@@ -38,7 +28,8 @@ TEST(all_mistakes_at_once)
     struct dt_config config;
     int n_lines = 1;
     load_text(&config, text);
-    assert_int_equal(dt_config_load(&config, file, sets, DT_COUNT(sets)), DT_ERR_CONFIG);
+    assert_int_equal(dt_config_load(&config, at("config.json"), sets, DT_COUNT(sets)),
+                     DT_ERR_CONFIG);
     for (size_t i = 0; i < DT_COUNT(lines); i++)
         if (!strstr(dt_error_text(), lines[i]))
             fail_msg("\"%s\" is not in\n%s", lines[i], dt_error_text());
@@ -72,29 +63,16 @@ TEST(too_many_mistakes)
 TEST(unreadable_files)
 {
     struct dt_config config;
-    assert_int_equal(dt_config_load(&config, "/tmp/no/such/file.json", NULL, 0), DT_ERR_NO_INPUT);
-    assert_non_null(strstr(dt_error_text(), "/tmp/no/such/file.json"));
+    assert_error(dt_config_load(&config, "/tmp/no/such/file.json", NULL, 0), DT_ERR_NO_INPUT,
+                 "/tmp/no/such/file.json");
     assert_int_equal(dt_config_load(&config, "/tmp", NULL, 0), DT_ERR_NO_INPUT);
     assert_int_equal(dt_config_load(&config, "/dev/zero", NULL, 0), DT_ERR_NO_INPUT);
     if (geteuid() != 0) {
         load_text(&config, "{}");
-        assert_int_equal(chmod(file, 0), 0);
-        assert_int_equal(dt_config_load(&config, file, NULL, 0), DT_ERR_PERMISSION);
-        assert_int_equal(chmod(file, 0600), 0);
+        assert_int_equal(chmod(at("config.json"), 0), 0);
+        assert_int_equal(dt_config_load(&config, at("config.json"), NULL, 0), DT_ERR_PERMISSION);
+        assert_int_equal(chmod(at("config.json"), 0600), 0);
     }
 }
 
-static int make_file(void **state)
-{
-    (void)state;
-    int fd = mkstemp(file);
-    return fd < 0 ? -1 : close(fd);
-}
-
-static int remove_file(void **state)
-{
-    (void)state;
-    return unlink(file);
-}
-
-TEST_MAIN(make_file, remove_file)
+TEST_MAIN(make_test_dir, remove_test_dir)

@@ -2,31 +2,17 @@
  * ready configurations, and help, README and schema that cover every key. */
 
 #include <dirent.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/json.h"
 #include "base/mem.h"
 #include "config/keys.h"
 #include "dtrain/config.h"
-#include "test.h"
-
-static char file[] = "/tmp/dtrain-config-XXXXXX";
-
-static void write_file(const char *text)
-{
-    FILE *out = fopen(file, "w");
-    assert_non_null(out);
-    assert_int_equal(fwrite(text, 1, strlen(text), out), strlen(text));
-    assert_int_equal(fclose(out), 0);
-}
+#include "test_dir.h"
+#include "test_status.h"
 
 static void load(struct dt_config *config, const char *path, const char *const *sets, size_t n_sets)
 {
-    if (dt_config_load(config, path, sets, n_sets) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_config_load(config, path, sets, n_sets));
 }
 
 /* The dump of `config`, loaded again, is the same configuration byte by byte. */
@@ -35,9 +21,9 @@ static void check_round_trip(const struct dt_config *config)
     struct dt_config again;
     char *text = NULL;
     assert_int_equal(dt_config_print(&text, config), DT_OK);
-    write_file(text);
+    write_text("config.json", text);
     memset(&again, 0xff, sizeof(again));
-    load(&again, file, NULL, 0);
+    load(&again, at("config.json"), NULL, 0);
     assert_memory_equal(config, &again, sizeof(again));
     free(text);
 }
@@ -66,7 +52,8 @@ TEST(defaults)
 TEST(every_kind_of_key)
 {
     struct dt_config c;
-    write_file(
+    write_text(
+        "config.json",
         "{\"$schema\": \"s.json\", \"_comment\": [1], \"// why\": {\"train\": 1},\n"
         "\"model\": {\"name\": \"tiny\", \"zero_init_residual\": true, \"dropout\": 0, "
         "\"_comment_2\": null},\n"
@@ -79,7 +66,7 @@ TEST(every_kind_of_key)
         "\"schedule\": {\"kind\": \"cosine\", \"lr_scaling\": \"none\", \"milestones\": [0.5], "
         "\"lr\": 1000},\n"
         "\"device\": {\"kind\": \"cuda\", \"threads\": 7}, \"comm\": {\"backend\": \"nccl\"}}");
-    load(&c, file, NULL, 0);
+    load(&c, at("config.json"), NULL, 0);
     assert_string_equal(c.model.name, "tiny");
     assert_true(c.model.zero_init_residual && c.model.dropout == 0);
     assert_int_equal(c.data.source, DT_SOURCE_SHARDS);
@@ -126,8 +113,8 @@ TEST(overrides)
                                        "train.precision=bf16",
                                        "model.initial_checkpoint=true"};
     struct dt_config c;
-    write_file("{\"train\": {\"epochs\": 5, \"seed\": 4}}");
-    load(&c, file, sets, DT_COUNT(sets));
+    write_text("config.json", "{\"train\": {\"epochs\": 5, \"seed\": 4}}");
+    load(&c, at("config.json"), sets, DT_COUNT(sets));
     assert_int_equal(c.train.epochs, 8); /* the last one counts */
     assert_int_equal(c.train.n_class_weights, DT_CLASS_WEIGHTS_BALANCED);
     assert_int_equal(c.train.seed, 4);
@@ -153,12 +140,12 @@ TEST(alternatives)
 {
     static const char *const set = "schedule.warmup_steps=0";
     struct dt_config c;
-    write_file("{\"schedule\": {\"warmup_steps\": 7}}");
-    load(&c, file, NULL, 0);
+    write_text("config.json", "{\"schedule\": {\"warmup_steps\": 7}}");
+    load(&c, at("config.json"), NULL, 0);
     assert_true(c.schedule.warmup_steps == 7 && c.schedule.warmup_epochs == 0);
     check_round_trip(&c);
-    write_file("{\"schedule\": {\"warmup_steps\": 7}}");
-    load(&c, file, &set, 1);
+    write_text("config.json", "{\"schedule\": {\"warmup_steps\": 7}}");
+    load(&c, at("config.json"), &set, 1);
     assert_true(c.schedule.warmup_steps == 0 && c.schedule.warmup_epochs == 5);
 }
 
@@ -169,12 +156,13 @@ TEST(variables)
     struct dt_config c;
     assert_int_equal(setenv("DTRAIN_T", "/scratch/${x}\xc3\xa9", 1), 0);
     assert_int_equal(unsetenv("DTRAIN_T_UNSET"), 0);
-    write_file(
+    write_text(
+        "config.json",
         "{\"output\": {\"dir\": \"${DTRAIN_T}/a${DTRAIN_T:-b}\"},\n"
         "\"data\": {\"train\": \"${DTRAIN_T_UNSET:-t-{0..9}}.tar\", "
         "\"val\": \"$5 $$ $${a}${DTRAIN_T_UNSET:-}$\"},\n"
         "\"device\": {\"cache_dir\": \"${DTRAIN_T_UNSET:-${DTRAIN_T_UNSET:-c}${DTRAIN_T}}\"}}");
-    load(&c, file, sets, DT_COUNT(sets));
+    load(&c, at("config.json"), sets, DT_COUNT(sets));
     assert_string_equal(c.output.dir, "/scratch/${x}\xc3\xa9/a/scratch/${x}\xc3\xa9");
     assert_string_equal(c.data.train, "t-{0..9}.tar");
     assert_string_equal(c.data.val, "$5 $$ ${a}$");
@@ -471,17 +459,4 @@ TEST(full_disk)
     fclose(full);
 }
 
-static int make_file(void **state)
-{
-    (void)state;
-    int fd = mkstemp(file);
-    return fd < 0 ? -1 : close(fd);
-}
-
-static int remove_file(void **state)
-{
-    (void)state;
-    return unlink(file);
-}
-
-TEST_MAIN(make_file, remove_file)
+TEST_MAIN(make_test_dir, remove_test_dir)

@@ -1,7 +1,6 @@
 /* Dropout: rate and scale, the same mask forward and backward, and what the mask depends on.
  * Label: numeric. */
 #include "cpu_rig.h"
-#include "test.h"
 
 enum { N = 4, C = 20, SIZE = 16, COUNT = N * C * SIZE * SIZE };
 

@@ -3,7 +3,6 @@
  * Label: numeric. */
 #include "cpu/isa.h"
 #include "cpu_rig.h"
-#include "test.h"
 
 /* Convolution of c channels to 20, forward and weight gradient. */
 struct net {

@@ -5,7 +5,6 @@
  * Label: numeric. */
 #include "cpu/isa.h"
 #include "cpu_rig.h"
-#include "test.h"
 
 enum { MAX = 3 * 4096 + 21 };
 

@@ -4,7 +4,6 @@
 #include <float.h>
 
 #include "cpu_rig.h"
-#include "test.h"
 
 enum { N = 2, C = 20, SIZE = 5, COUNT = N * C * SIZE * SIZE };
 
@@ -163,15 +162,15 @@ static void check_one_value(struct rig *rig, float *grads, size_t count, size_t 
                                      .n_segments = 1};
     float was = grads[at];
     grads[at] = value;
-    OK(dt_backend_cpu.set_scalars(rig->dev, &scalars));
-    OK(dt_backend_cpu.check(rig->dev, grads, DT_F32, count, NULL));
+    assert_ok(dt_backend_cpu.set_scalars(rig->dev, &scalars));
+    assert_ok(dt_backend_cpu.check(rig->dev, grads, DT_F32, count, NULL));
     grads[at] = was;
-    OK(dt_backend_cpu.check(rig->dev, grads, DT_F32, count, NULL)); /* forgets nothing */
-    OK(dt_backend_cpu.update(rig->dev, &update));
+    assert_ok(dt_backend_cpu.check(rig->dev, grads, DT_F32, count, NULL)); /* forgets nothing */
+    assert_ok(dt_backend_cpu.update(rig->dev, &update));
     assert_true(w == (isfinite(value) ? 2 : 3));
     assert_true(m == (isfinite(value) ? 1 : 0));
-    OK(dt_backend_cpu.settle(rig->dev));
-    OK(dt_backend_cpu.update(rig->dev, &update));
+    assert_ok(dt_backend_cpu.settle(rig->dev));
+    assert_ok(dt_backend_cpu.update(rig->dev, &update));
     assert_true(w == (isfinite(value) ? 1 : 2));
 }
 
@@ -189,7 +188,7 @@ TEST(check)
         for (size_t v = 0; v < DT_COUNT(values); v++)
             for (size_t at = 0; at < N_GRADS; at++)
                 check_one_value(&rig, grads, N_GRADS, at, values[v]);
-        OK(dt_backend_cpu.download(rig.dev, &counters));
+        assert_ok(dt_backend_cpu.download(rig.dev, &counters));
         assert_int_equal(counters.n_skipped, 4 * N_GRADS);
         assert_int_equal(counters.n_in_a_row, 4 * N_GRADS);
         rig_close(&rig);
@@ -208,11 +207,11 @@ TEST(in_a_row)
     for (const char *step = steps; *step; step++) {
         struct dt_counters counters;
         if (*step != '|') {
-            OK(dt_backend_cpu.check(rig.dev, *step == 'x' ? bad : good, DT_F32, 16, NULL));
-            OK(dt_backend_cpu.settle(rig.dev));
+            assert_ok(dt_backend_cpu.check(rig.dev, *step == 'x' ? bad : good, DT_F32, 16, NULL));
+            assert_ok(dt_backend_cpu.settle(rig.dev));
             continue;
         }
-        OK(dt_backend_cpu.download(rig.dev, &counters));
+        assert_ok(dt_backend_cpu.download(rig.dev, &counters));
         assert_int_equal(counters.n_skipped, expected[n_downloads][0]);
         assert_int_equal(counters.n_in_a_row, expected[n_downloads++][1]);
     }

@@ -2,7 +2,6 @@
  * same bits for any number of threads, fused ReLU and residual against separate nodes.
  * Label: numeric. */
 #include "cpu_rig.h"
-#include "test.h"
 
 enum { N = 3, SIZE = 5, AREA = SIZE * SIZE, N_RANKS = 3 };
 
@@ -68,7 +67,7 @@ static void open_net(struct net *net, int c, int threads, bool blocked)
 static void run_bn(struct net *net)
 {
     for (int i = net->rig.g->n_nodes - 2; i < net->rig.g->n_nodes; i++)
-        OK(dt_backend_cpu.run(net->rig.dev, net->rig.exec[i]));
+        assert_ok(dt_backend_cpu.run(net->rig.dev, net->rig.exec[i]));
 }
 
 static size_t at(const struct net *net, int n, int c, int i)
@@ -184,14 +183,14 @@ static void exchange(struct net nets[N_RANKS], int node)
     char *all[N_RANKS];
     size_t bytes = 0;
     for (int r = 0; r < N_RANKS; r++) {
-        OK(dt_backend_cpu.run(nets[r].rig.dev, nets[r].rig.exec[node]));
+        assert_ok(dt_backend_cpu.run(nets[r].rig.dev, nets[r].rig.exec[node]));
         all[r] = dt_backend_cpu.exchanged(nets[r].rig.dev, nets[r].rig.exec[node], &bytes);
     }
     for (int r = 0; r < N_RANKS; r++)
         for (int from = 0; from < N_RANKS; from++)
             memcpy(all[r] + (size_t)from * bytes, all[from] + (size_t)from * bytes, bytes);
     for (int r = 0; r < N_RANKS; r++)
-        OK(dt_backend_cpu.finish(nets[r].rig.dev, nets[r].rig.exec[node]));
+        assert_ok(dt_backend_cpu.finish(nets[r].rig.dev, nets[r].rig.exec[node]));
 }
 
 /* What a rank was given and what it computed. */

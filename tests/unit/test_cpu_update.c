@@ -1,7 +1,6 @@
 /* The updates do not depend on the number of threads; accumulation against plain loops. What they
  * compute is tested for all devices (tests/ops/arena_cases.h). Label: numeric. */
 #include "cpu_rig.h"
-#include "test.h"
 
 enum { N = 60000, N_NORMS = 64 };
 
@@ -40,12 +39,12 @@ static void update(struct arrays *a, enum dt_optim optim, int threads)
         a->g[i] = rig_value(i + N);
     }
     rig_open(&rig, threads);
-    OK(dt_backend_cpu.set_scalars(rig.dev, &scalars));
+    assert_ok(dt_backend_cpu.set_scalars(rig.dev, &scalars));
     for (int step = 0; step < 3; step++) {
-        OK(dt_backend_cpu.check(rig.dev, a->g, DT_F32, N, a->norms));
-        OK(dt_backend_cpu.clip(rig.dev, a->norms, dt_tiles(N)));
-        OK(dt_backend_cpu.update(rig.dev, &update));
-        OK(dt_backend_cpu.settle(rig.dev));
+        assert_ok(dt_backend_cpu.check(rig.dev, a->g, DT_F32, N, a->norms));
+        assert_ok(dt_backend_cpu.clip(rig.dev, a->norms, dt_tiles(N)));
+        assert_ok(dt_backend_cpu.update(rig.dev, &update));
+        assert_ok(dt_backend_cpu.settle(rig.dev));
     }
     rig_close(&rig);
 }
@@ -67,7 +66,7 @@ TEST(update_of_nothing)
 {
     struct rig rig;
     rig_open(&rig, 2);
-    OK(dt_backend_cpu.update(rig.dev, &(struct dt_update){.n_segments = 0}));
+    assert_ok(dt_backend_cpu.update(rig.dev, &(struct dt_update){.n_segments = 0}));
     rig_close(&rig);
 }
 
@@ -80,10 +79,10 @@ TEST(accumulate)
         b[i] = rig_value(i + 37);
     }
     rig_open(&rig, 2);
-    OK(dt_backend_cpu.accumulate(rig.dev, a, b, DT_F32, 36, false));
+    assert_ok(dt_backend_cpu.accumulate(rig.dev, a, b, DT_F32, 36, false));
     for (size_t i = 0; i < 36; i++)
         assert_true(a[i] == rig_value(i) + b[i]);
-    OK(dt_backend_cpu.accumulate(rig.dev, a, b, DT_F32, 35, true));
+    assert_ok(dt_backend_cpu.accumulate(rig.dev, a, b, DT_F32, 35, true));
     for (size_t i = 0; i < 35; i++)
         assert_true(a[i] == b[i]);
     assert_true(a[35] == rig_value(35) + b[35] && a[36] == rig_value(36));

@@ -3,9 +3,7 @@
 #include <stdbool.h>
 
 #include "cuda/internal.h"
-#include "test.h"
-
-#define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
+#include "test_status.h"
 
 static const double ZEROS[3] = {0, 0, 0}, ONES[3] = {1, 1, 1};
 
@@ -14,9 +12,9 @@ static struct dt_graph *make_graph(void)
 {
     struct dt_graph *g;
     struct dt_conv_options options = {.out_channels = 20, .kernel = 3, .stride = 1, .pad = 1};
-    OK(dt_graph_create(&g));
+    assert_ok(dt_graph_create(&g));
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
-        OK(dt_graph_begin(g, (enum dt_phase)phase, phase == DT_TRAIN ? 2 : 3, 8, 8));
+        assert_ok(dt_graph_begin(g, (enum dt_phase)phase, phase == DT_TRAIN ? 2 : 3, 8, 8));
         options.out_channels = 20;
         options.bias = false;
         int x = dt_graph_ingest(g, ZEROS, ONES);
@@ -30,9 +28,9 @@ static struct dt_graph *make_graph(void)
         x = dt_graph_linear(g, x, "fc", 5, (struct dt_init){0}, (struct dt_init){0});
         dt_graph_softmax_xent(g, x, 0);
     }
-    OK(dt_graph_fuse(g, NULL, NULL));
-    OK(dt_graph_differentiate(g));
-    OK(dt_graph_check(g));
+    assert_ok(dt_graph_fuse(g, NULL, NULL));
+    assert_ok(dt_graph_differentiate(g));
+    assert_ok(dt_graph_check(g));
     return g;
 }
 
@@ -56,7 +54,7 @@ static void check(struct dt_device *dev, const struct dt_graph *g, int tensor,
                   const struct expected *want)
 {
     const struct dt_cuda_format *f;
-    OK(dt_cuda_format(dev, &f, g, tensor));
+    assert_ok(dt_cuda_format(dev, &f, g, tensor));
     assert_int_equal(f->layout, want->layout);
     assert_int_equal(f->type, want->type);
     const int got_dims[6] = {f->n, f->c, f->h, f->w, f->cp, f->np};
@@ -109,7 +107,7 @@ static void check_graph(enum dt_dtype type)
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         check(&dev, g, rows[i].tensor, &rows[i].want);
     const struct dt_cuda_format *labels;
-    OK(dt_cuda_format(&dev, &labels, g, xent->src[1]));
+    assert_ok(dt_cuda_format(&dev, &labels, g, xent->src[1]));
     assert_int_equal(labels->layout, DT_LAYOUT_PLAIN);
     assert_int_equal(dt_cuda_tensor_bytes(&dev, g, xent->src[1]), 2 * sizeof(int32_t));
     dt_cuda_formats_destroy(dev.formats);
@@ -134,7 +132,7 @@ TEST(backward_alone)
 {
     struct dt_device dev = {.type = DT_F16};
     struct dt_graph *g;
-    OK(dt_graph_create(&g));
+    assert_ok(dt_graph_create(&g));
     const int src[2] = {add4(g, "src", DT_ACT, 2, 3, 6, 6), add4(g, "diff", DT_DIFF, 2, 9, 6, 6)};
     int weights = add4(g, "weights", DT_PARAM, 9, 3, 1, 1);
     int diff = add4(g, "diff_weights", DT_DIFF_PARAM, 9, 3, 1, 1);
@@ -158,12 +156,12 @@ TEST(ingest_with_other_readers)
     struct dt_device dev = {.type = DT_F32};
     struct dt_graph *g;
     const struct dt_conv_options options = {.out_channels = 8, .kernel = 1, .stride = 1};
-    OK(dt_graph_create(&g));
-    OK(dt_graph_begin(g, DT_TRAIN, 2, 8, 8));
+    assert_ok(dt_graph_create(&g));
+    assert_ok(dt_graph_begin(g, DT_TRAIN, 2, 8, 8));
     int x = dt_graph_ingest(g, ZEROS, ONES);
     int y = dt_graph_conv(g, x, "conv", options);
     dt_graph_relu(g, x, "relu");
-    OK(dt_graph_check(g));
+    assert_ok(dt_graph_check(g));
     struct expected want = {DT_LAYOUT_ACTIVATION, DT_F32, 2, 3, 8, 8, 8, 2, 1024, 4096};
     check(&dev, g, x, &want);
     want = (struct expected){DT_LAYOUT_CONV_WEIGHTS, DT_F32, 8, 3, 1, 1, 8, 8, 64, 256};
@@ -179,12 +177,12 @@ TEST(tables_die_with_the_nodes)
     struct dt_device dev = {.type = DT_F32};
     struct dt_graph *g;
     const struct dt_cuda_format *first, *again;
-    OK(dt_graph_create(&g));
+    assert_ok(dt_graph_create(&g));
     int a = add4(g, "a", DT_ACT, 1, 8, 1, 1);
-    OK(dt_cuda_formats_acquire(&dev, g));
-    OK(dt_cuda_formats_acquire(&dev, g));
-    OK(dt_cuda_format(&dev, &first, g, a));
-    OK(dt_cuda_format(&dev, &again, g, a));
+    assert_ok(dt_cuda_formats_acquire(&dev, g));
+    assert_ok(dt_cuda_formats_acquire(&dev, g));
+    assert_ok(dt_cuda_format(&dev, &first, g, a));
+    assert_ok(dt_cuda_format(&dev, &again, g, a));
     assert_ptr_equal(first, again);
     int late = add4(g, "late", DT_ACT, 1, 8, 1, 1);
     assert_int_equal(dt_cuda_format(&dev, &again, g, late), DT_ERR_INTERNAL);
@@ -193,7 +191,7 @@ TEST(tables_die_with_the_nodes)
     dt_cuda_formats_release(&dev, g);
     assert_null(dev.formats);
     /* Without nodes the graph is looked at anew each time. */
-    OK(dt_cuda_format(&dev, &again, g, late));
+    assert_ok(dt_cuda_format(&dev, &again, g, late));
     g->tensor[late].dim[1] = 9;
     assert_int_equal(dt_cuda_tensor_bytes(&dev, g, late), 64);
     dt_cuda_formats_destroy(dev.formats);

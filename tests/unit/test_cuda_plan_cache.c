@@ -12,16 +12,14 @@
 #include "base/mem.h"
 #include "cuda/conv.h"
 #include "plan_cache_folder.h"
-#include "test.h"
-
-#define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
+#include "test_status.h"
 
 static const char scope[] = "NVIDIA H200, cuDNN 91900";
 
 static struct dt_plan_cache *open_cache(const char *where, const char *scope_text)
 {
     struct dt_plan_cache *cache = NULL;
-    OK(dt_plan_cache_open(&cache, where, scope_text));
+    assert_ok(dt_plan_cache_open(&cache, where, scope_text));
     assert_non_null(cache);
     return cache;
 }
@@ -42,7 +40,7 @@ static struct dt_conv_choice make_choice(int64_t candidate, int engine)
 static void put(struct dt_plan_cache *cache, const char *key, int64_t candidate, int engine)
 {
     const struct dt_conv_choice choice = make_choice(candidate, engine);
-    OK(dt_plan_cache_put(cache, key, &choice));
+    assert_ok(dt_plan_cache_put(cache, key, &choice));
 }
 
 static void check(const struct dt_plan_cache *cache, const char *key, int64_t candidate, int engine)
@@ -77,14 +75,14 @@ static int count_warnings(void)
     char name[DT_PATH_MAX], *text = NULL;
     size_t bytes = 0;
     int n = 0, old = dup(STDERR_FILENO);
-    OK(dt_file_path(name, "%s/stderr", base));
+    assert_ok(dt_file_path(name, "%s/stderr", base));
     assert_non_null(freopen(name, "w", stderr));
     struct dt_plan_cache *cache = open_cache(folder, scope);
     fflush(stderr);
     assert_int_equal(dup2(old, STDERR_FILENO), STDERR_FILENO);
     close(old);
     dt_plan_cache_close(cache);
-    OK(dt_file_load(&text, &bytes, name, 1 << 20));
+    assert_ok(dt_file_load(&text, &bytes, name, 1 << 20));
     for (const char *p = text; (p = strstr(p, "warning")); p++)
         n++;
     free(text);
@@ -163,9 +161,9 @@ TEST_WITH(damaged, set_up, NULL)
         "{\"version\": 2, \"plans\": {\"x\": {\"candidate\": 1, \"plan\": \"eng2\", "
         "\"runner_up\": 7}}}",
     };
-    OK(dt_file_make_folder(folder));
+    assert_ok(dt_file_make_folder(folder));
     for (size_t i = 0; i < DT_COUNT(texts); i++) {
-        OK(dt_file_save(path, texts[i], strlen(texts[i])));
+        assert_ok(dt_file_save(path, texts[i], strlen(texts[i])));
         assert_int_equal(count_warnings(), 1);
         assert_string_equal(dt_error_text(), "");
         struct dt_plan_cache *cache = open_cache(folder, scope);
@@ -182,9 +180,9 @@ TEST_WITH(damaged, set_up, NULL)
 TEST_WITH(out_of_reach, set_up, NULL)
 {
     char file[DT_PATH_MAX], below[DT_PATH_MAX];
-    OK(dt_file_path(file, "%s/file", base));
-    OK(dt_file_path(below, "%s/file/cache", base));
-    OK(dt_file_save(file, "", 0));
+    assert_ok(dt_file_path(file, "%s/file", base));
+    assert_ok(dt_file_path(below, "%s/file/cache", base));
+    assert_ok(dt_file_save(file, "", 0));
     struct dt_plan_cache *cache = open_cache(below, scope);
     put(cache, "conv a", 3, 45);
     save_and_close(cache);
@@ -238,7 +236,7 @@ TEST_WITH(many_jobs, set_up, NULL)
         struct dt_json_doc *doc = NULL;
         int result;
         if (dt_file_exists(path)) {
-            OK(dt_json_load(&doc, path, NULL));
+            assert_ok(dt_json_load(&doc, path, NULL));
             dt_json_destroy(doc);
             n_read++;
         }

@@ -10,9 +10,7 @@
 #include "cuda/internal.h"
 #include "resnet50_graph.h"
 #include "retinanet_graph.h"
-#include "test.h"
-
-#define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
+#include "test_status.h"
 
 /* As cuDNN reads it; yes and no are 1 and 0. */
 static const char h200[] =
@@ -58,7 +56,7 @@ static void check_plan(const struct dt_conv_task *task, enum dt_precision precis
     struct dt_dnn_plan plan = {0};
     char text[DT_CONV_TEXT_MAX];
     dt_conv_text(text, task);
-    OK(dt_dnn_offer_create(&offer, &target, task));
+    assert_ok(dt_dnn_offer_create(&offer, &target, task));
     int n = offer->n_candidates, i = 0;
     while (i < n && dt_conv_try(&plan, &target, offer, &rules, task->type, i) != DT_OK)
         i++;
@@ -78,12 +76,12 @@ static void check_plan(const struct dt_conv_task *task, enum dt_precision precis
 static struct dt_graph *make_resnet50(int batch)
 {
     struct dt_graph *g = NULL;
-    OK(dt_graph_create(&g));
+    assert_ok(dt_graph_create(&g));
     for (int phase = 0; phase < DT_N_PHASES; phase++)
         add_resnet50(g, (enum dt_phase)phase, batch);
-    OK(dt_graph_check(g));
-    OK(dt_graph_fuse(g, NULL, NULL));
-    OK(dt_graph_differentiate(g));
+    assert_ok(dt_graph_check(g));
+    assert_ok(dt_graph_fuse(g, NULL, NULL));
+    assert_ok(dt_graph_differentiate(g));
     return g;
 }
 
@@ -99,17 +97,17 @@ static const struct dt_cuda_op *conv_op(enum dt_op op)
 static int prepare_convs(struct dt_device *dev, const struct dt_graph *g)
 {
     int n = 0;
-    OK(dt_cuda_formats_acquire(dev, g));
+    assert_ok(dt_cuda_formats_acquire(dev, g));
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         struct dt_exec exec = {.op = conv_op(node->op), .graph = g, .node = node};
         if (!exec.op)
             continue;
         for (int s = 0; s < node->n_src; s++)
-            OK(dt_cuda_format(dev, &exec.src[s], g, node->src[s]));
+            assert_ok(dt_cuda_format(dev, &exec.src[s], g, node->src[s]));
         for (int d = 0; d < node->n_dst; d++)
-            OK(dt_cuda_format(dev, &exec.dst[d], g, node->dst[d]));
-        OK(exec.op->prepare(dev, &exec));
+            assert_ok(dt_cuda_format(dev, &exec.dst[d], g, node->dst[d]));
+        assert_ok(exec.op->prepare(dev, &exec));
         assert_non_null(exec.problem);
         n++;
     }
@@ -181,11 +179,11 @@ static void check_retinanet(enum dt_dtype type, enum dt_precision precision)
         .n_nodes = 111 + 111 + 110,
         .n_shapes = {[DT_CONV_FORWARD] = 40, [DT_CONV_BWD_DATA] = 39, [DT_CONV_BWD_WEIGHTS] = 40}};
     struct dt_graph *g = NULL;
-    OK(dt_graph_create(&g));
+    assert_ok(dt_graph_create(&g));
     add_retinanet(g, DT_TRAIN, 16, 800, 1088, "retinanet_resnet50_fpn", &retinanet_options);
-    OK(dt_graph_check(g));
-    OK(dt_graph_fuse(g, NULL, NULL));
-    OK(dt_graph_differentiate(g));
+    assert_ok(dt_graph_check(g));
+    assert_ok(dt_graph_fuse(g, NULL, NULL));
+    assert_ok(dt_graph_differentiate(g));
     check_network(g, type, precision, &counts);
 }
 
@@ -208,7 +206,7 @@ static int count_plans(const struct dt_conv_task *task)
     struct dt_dnn_offer *offer = NULL;
     char text[DT_CONV_TEXT_MAX];
     int n = 0;
-    OK(dt_dnn_offer_create(&offer, &target, task));
+    assert_ok(dt_dnn_offer_create(&offer, &target, task));
     for (int i = 0; i < offer->n_candidates; i++) {
         struct dt_dnn_plan plan;
         n += dt_conv_try(&plan, &target, offer, &rules, task->type, i) == DT_OK;
@@ -329,11 +327,11 @@ TEST(sums)
         int n_refused = 0, n_plans = 0;
         task.kind = cases[k].kind;
         task.type = DT_F16;
-        OK(dt_dnn_offer_create(&offer, &target, &task));
+        assert_ok(dt_dnn_offer_create(&offer, &target, &task));
         for (int i = 0; i < offer->n_candidates; i++) {
             struct dt_dnn_engine engine;
             struct dt_dnn_plan plan;
-            OK(dt_dnn_engine(&engine, offer, i));
+            assert_ok(dt_dnn_engine(&engine, offer, i));
             bool is_short = engine.numerical & NOTE(REDUCED_PRECISION_REDUCTION);
             bool usable = dt_conv_try(&plan, &target, offer, &rules, task.type, i) == DT_OK;
             assert_false(is_short && usable);
@@ -354,7 +352,7 @@ static char *describe_engine(const struct dt_dnn_plan *plan)
     enum { MOST = 1 << 16 };
     char *json = NULL;
     int64_t n = 0;
-    OK(DT_NEW(json, MOST));
+    assert_ok(DT_NEW(json, MOST));
     assert_int_equal(cudnnBackendGetAttribute(plan->plan,
                                               CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
                                               CUDNN_TYPE_CHAR, MOST - 1, &n, json),
@@ -378,7 +376,7 @@ TEST(tags)
         int n = 0;
         task.kind = k % 2 ? DT_CONV_BWD_WEIGHTS : DT_CONV_FORWARD;
         task.type = DT_F16;
-        OK(dt_dnn_offer_create(&offer, &target, &task));
+        assert_ok(dt_dnn_offer_create(&offer, &target, &task));
         for (int i = 0; i < offer->n_candidates; i++)
             if (dt_dnn_plan_create(&plan[n], &target, offer, i) == DT_OK)
                 json[n] = describe_engine(&plan[n]), n++;

@@ -6,9 +6,8 @@
 
 #include "base/mem.h"
 #include "cuda/tune.h"
-#include "test.h"
+#include "test_status.h"
 
-#define OK(call)    assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
 #define CLOSE(a, b) assert_true(fabs((a) - (b)) < 1e-12)
 
 enum { MAX_WAYS = 40, MAX_CALLS = 400 };
@@ -62,7 +61,7 @@ static void tune(struct dt_tune_rank *places, struct fake *f, int n_ways, double
                                       .context = f,
                                       .budget_s = budget_s};
     f->failure = f->failure ? f->failure : DT_ERR_DEVICE;
-    OK(dt_tune(places, &work));
+    assert_ok(dt_tune(places, &work));
 }
 
 static int count_calls(const struct fake *f, int way)

@@ -1,37 +1,14 @@
 /* Bad images in the loader: replaced by the rule, logged and counted once, and above the limit the
  * end of the job with one clear sentence. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
+#include "capture.h"
 #include "loader_rig.h"
 
-/* Sends stderr to a file while a test logs warnings; returns how many lines came. */
-static int saved_stderr = -1;
-static FILE *captured;
-
-static void capture_begin(void)
+static int count_lines(const char *text)
 {
-    fflush(stderr);
-    saved_stderr = dup(STDERR_FILENO);
-    captured = tmpfile();
-    dup2(fileno(captured), STDERR_FILENO);
-}
-
-static int capture_end(char *text, size_t bytes)
-{
-    fflush(stderr);
-    dup2(saved_stderr, STDERR_FILENO);
-    close(saved_stderr);
-    rewind(captured);
-    size_t n = fread(text, 1, bytes - 1, captured);
-    fclose(captured);
-    text[n] = 0;
-    int n_lines = 0;
-    for (size_t i = 0; i < n; i++)
-        n_lines += text[i] == '\n';
-    return n_lines;
+    int n = 0;
+    for (; *text; text++)
+        n += *text == '\n';
+    return n;
 }
 
 static void folder_add_bad(struct folder *folder, const char *name)
@@ -58,7 +35,7 @@ TEST(bad_training_samples)
     struct folder folder;
     uint32_t order[N];
     char text[16384];
-    struct run *run = malloc(sizeof *run);
+    static struct run run;
     folder_make(&folder);
     const char *bad[] = {"png", "cut-half", "cut-progressive", "scrambled", "huge", "no-tables"};
     folder_add_good(&folder, 20);
@@ -66,15 +43,16 @@ TEST(bad_training_samples)
         folder_add_bad(&folder, bad[i]);
     folder_add_good(&folder, N - 26);
     struct dt_dataset *dataset = open_folder(&folder);
-    capture_begin();
-    read_run(run, dataset, 1, GLOBAL, 4);
-    int n_lines = capture_end(text, sizeof text);
+    struct capture capture = capture_begin(stderr);
+    read_run(&run, dataset, 1, GLOBAL, 4);
+    capture_end(&capture, text, sizeof text);
+    int n_lines = count_lines(text);
 
     int n_met = 0, n_replaced = 0, is_met[N] = {0};
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
         dt_sampler_order(order, N, SEED, epoch, true);
         for (int p = 0; p < BATCHES * GLOBAL; p++) {
-            const struct row *row = &run->rows[epoch][p / GLOBAL][p % GLOBAL];
+            const struct row *row = &run.rows[epoch][p / GLOBAL][p % GLOBAL];
             int q = p;
             for (; is_bad(dataset, order[q % N]); q++) {
                 n_met += !is_met[order[q % N]];
@@ -84,7 +62,7 @@ TEST(bad_training_samples)
             assert_int_equal(row->label, dt_dataset_label(dataset, order[q % N]));
             if (q == p || q >= BATCHES * GLOBAL)
                 continue;
-            const struct row *source = &run->rows[epoch][q / GLOBAL][q % GLOBAL];
+            const struct row *source = &run.rows[epoch][q / GLOBAL][q % GLOBAL];
             assert_memory_equal(row->pixels, source->pixels, sizeof row->pixels);
             assert_memory_equal(&row->crop, &source->crop, sizeof row->crop);
             n_replaced++;
@@ -97,12 +75,10 @@ TEST(bad_training_samples)
         if (is_met[id])
             assert_non_null(strstr(text, dt_dataset_name(dataset, id, name, sizeof name)));
     }
-    capture_begin();
-    check_same_for_all_splits(dataset, run);
-    capture_end(text, sizeof text);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
-    free(run);
+    capture = capture_begin(stderr);
+    check_same_for_all_splits(dataset, &run);
+    capture_end(&capture, text, sizeof text);
+    close_folder(&folder, dataset);
 }
 
 TEST(bad_evaluation_samples)
@@ -120,7 +96,7 @@ TEST(bad_evaluation_samples)
     options.data = &data;
     struct dt_loader *loader = open_loader(dataset, &options);
     const struct dt_batch *batch;
-    capture_begin();
+    struct capture capture = capture_begin(stderr);
     for (uint32_t epoch = 0; epoch < 3; epoch++) {
         assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);
         while ((batch = next(loader))) {
@@ -135,17 +111,17 @@ TEST(bad_evaluation_samples)
             dt_loader_release(loader, batch);
         }
     }
-    assert_int_equal(capture_end(text, sizeof text), 2);
+    capture_end(&capture, text, sizeof text);
+    assert_int_equal(count_lines(text), 2);
     uint64_t now, before;
     dt_loader_bad_positions(loader, &now, &before);
     assert_true(now == 2 && before == 2); /* of the last evaluation and the one before */
     assert_int_equal(dt_loader_check_bad(loader, now), DT_OK);
-    assert_int_equal(dt_loader_check_bad(loader, now + 1), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "3 of 7 validation images are bad"));
+    assert_error(dt_loader_check_bad(loader, now + 1), DT_ERR_DATA,
+                 "3 of 7 validation images are bad");
     assert_non_null(strstr(dt_error_text(), "% of 7 images (2)"));
     dt_loader_destroy(loader);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
+    close_folder(&folder, dataset);
 }
 
 /* Each kind of bad file, none allowed: code 65 and one sentence with the file and the reason. */
@@ -163,11 +139,11 @@ TEST(each_bad_file_ends_the_job)
         struct dt_loader_options options = make_options(false, 0, 1, 2, 2);
         options.data = &(const struct dt_config_data){.val_resize = SIZE + 4, .prefetch = 3};
         struct dt_loader *loader = open_loader(dataset, &options);
-        capture_begin();
+        struct capture capture = capture_begin(stderr);
         assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
         while ((status = dt_loader_next(loader, &batch)) == DT_OK && batch)
             dt_loader_release(loader, batch);
-        capture_end(log, sizeof log);
+        capture_end(&capture, log, sizeof log);
         assert_int_equal(status, DT_ERR_DATA);
         dt_loader_release(loader, batch); /* given all the same */
         const char *text = dt_error_text();
@@ -179,8 +155,7 @@ TEST(each_bad_file_ends_the_job)
             fail_msg("%s: %s", bad_files[k].name, text);
         assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_DATA); /* stays so */
         dt_loader_destroy(loader);
-        dt_dataset_close(dataset);
-        folder_remove(&folder);
+        close_folder(&folder, dataset);
     }
 }
 
@@ -195,15 +170,13 @@ TEST(all_bad)
     struct dt_dataset *dataset = open_folder(&folder);
     struct dt_loader_options options = make_options(true, 0, 1, 6, 4);
     struct dt_loader *loader = open_loader(dataset, &options);
-    capture_begin();
+    struct capture capture = capture_begin(stderr);
     assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
     dt_status status = dt_loader_next(loader, &batch);
-    capture_end(log, sizeof log);
-    assert_int_equal(status, DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "none of the 12 samples"));
+    capture_end(&capture, log, sizeof log);
+    assert_error(status, DT_ERR_DATA, "none of the 12 samples");
     dt_loader_destroy(loader);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
+    close_folder(&folder, dataset);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -33,7 +33,6 @@ static int make_set(void **state)
     char name[64];
     if (make_test_dir(state))
         return -1;
-    make_folder("root");
     make_folder("root/annotations");
     make_folder("root/some");
     make_folder("empty");
@@ -55,8 +54,7 @@ static struct dt_dataset_options options_of(enum dt_part part)
 static struct dt_dataset *open_set(const struct dt_dataset_options *options)
 {
     struct dt_dataset *dataset;
-    if (dt_dataset_open(&dataset, options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, options));
     return dataset;
 }
 
@@ -64,10 +62,8 @@ static void expect_error(const struct dt_dataset_options *options, dt_status sta
                          const char *message)
 {
     struct dt_dataset *dataset;
-    const dt_status got = dt_dataset_open(&dataset, options);
-    if (got != status || !strstr(dt_error_text(), message) || dataset)
-        fail_msg("wanted %d with '%s', got %d: %s", (int)status, message, (int)got,
-                 dt_error_text());
+    assert_error(dt_dataset_open(&dataset, options), status, message);
+    assert_null(dataset);
 }
 
 /* "id:labels of its boxes" of every sample. */
@@ -110,8 +106,7 @@ TEST(samples)
     assert_int_equal(dt_dataset_read(dataset, 5, &sample), DT_OK);
     assert_int_equal(sample.data[0], 'f');
     /* A missing file is one bad sample. */
-    assert_int_equal(dt_dataset_read(dataset, 4, &sample), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "e.jpg"));
+    assert_error(dt_dataset_read(dataset, 4, &sample), DT_ERR_DATA, "e.jpg");
     dt_dataset_close(dataset);
     options.part = DT_PART_VAL;
     dataset = open_set(&options);

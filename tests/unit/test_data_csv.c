@@ -20,8 +20,7 @@ static void check_samples(const char *text, int n_classes, const char *expected)
     struct dt_dataset *dataset;
     struct dt_sample sample = {0};
     char all[1024] = "", name[600];
-    if (open_text(&dataset, text, 0) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(open_text(&dataset, text, 0));
     for (uint32_t id = 0; id < dt_dataset_size(dataset); id++) {
         const char *path = dt_dataset_name(dataset, id, name, sizeof name);
         assert_int_equal(strncmp(path, test_dir, strlen(test_dir)), 0);
@@ -38,17 +37,14 @@ static void check_samples(const char *text, int n_classes, const char *expected)
 static void check_error(const char *text, dt_status status, const char *message)
 {
     struct dt_dataset *dataset;
-    dt_status got = open_text(&dataset, text, 3);
-    if (got != status || !strstr(dt_error_text(), message) || dataset)
-        fail_msg("wanted %d with '%s', got %d: %s", (int)status, message, (int)got,
-                 dt_error_text());
+    assert_error(open_text(&dataset, text, 3), status, message);
+    assert_null(dataset);
 }
 
 static int make_set(void **state)
 {
     if (make_test_dir(state))
         return -1;
-    make_folder("set");
     make_folder("set/in");
     write_text("set/in/a.jpg", "a");
     write_text("set/b, \"2\".png", "b");
@@ -154,8 +150,7 @@ TEST(limits)
     text[300] = '\0';
     check_error(text, DT_ERR_DATA, "list.csv:1: more than 256 columns");
     write_bytes("set/list.csv", "path,label\n\0", 12);
-    assert_int_equal(dt_dataset_open(&dataset, &options), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "is not a text file"));
+    assert_error(dt_dataset_open(&dataset, &options), DT_ERR_DATA, "is not a text file");
 }
 
 TEST_MAIN(make_set, remove_test_dir)

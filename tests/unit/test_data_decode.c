@@ -1,9 +1,6 @@
 /* Parts of images: a rectangle has exactly the pixels that a decode of the whole image has there,
  * for every sampling, order of scans, option and scale; and rows made of parts are those made of
  * whole images. */
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -11,7 +8,7 @@
 #include "image/jpeg.h"
 #include "image/resize.h"
 #include "jpeg_make.h"
-#include "test.h"
+#include "test_dir.h"
 
 static const struct dt_config_data folder_data = {.source = DT_SOURCE_FOLDER};
 
@@ -200,7 +197,6 @@ static const struct jpeg_kind row_kinds[] = {
 enum { N_ROW_KINDS = sizeof row_kinds / sizeof row_kinds[0], SIZE = 24, ROW = SIZE * SIZE * 3 };
 
 struct rows {
-    char folder[32];
     struct file files[N_ROW_KINDS];
     struct dt_dataset *dataset;
     uint64_t bytes; /* of all files */
@@ -208,34 +204,26 @@ struct rows {
 
 static void make_rows(struct rows *rows)
 {
-    char path[64];
-    *rows = (struct rows){.folder = "/tmp/dtrain-rows-XXXXXX"};
-    assert_non_null(mkdtemp(rows->folder));
-    snprintf(path, sizeof path, "%s/class", rows->folder);
-    assert_int_equal(mkdir(path, 0700), 0);
+    *rows = (struct rows){0};
+    assert_int_equal(make_test_dir(NULL), 0);
+    make_folder("class");
     for (int i = 0; i < N_ROW_KINDS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "class/%d.jpg", i);
         rows->files[i] = jpeg_make(&row_kinds[i]);
         rows->bytes += rows->files[i].bytes;
-        snprintf(path, sizeof path, "%s/class/%d.jpg", rows->folder, i);
-        assert_int_equal(dt_file_save(path, rows->files[i].data, rows->files[i].bytes), DT_OK);
+        write_bytes(name, rows->files[i].data, rows->files[i].bytes);
     }
-    struct dt_dataset_options options = {
-        .data = &folder_data, .path = rows->folder, .num_classes = 1};
+    struct dt_dataset_options options = {.data = &folder_data, .path = test_dir, .num_classes = 1};
     assert_int_equal(dt_dataset_open(&rows->dataset, &options), DT_OK);
 }
 
 static void remove_rows(struct rows *rows)
 {
-    char path[64];
     dt_dataset_close(rows->dataset);
-    for (int i = 0; i < N_ROW_KINDS; i++) {
-        snprintf(path, sizeof path, "%s/class/%d.jpg", rows->folder, i);
-        assert_int_equal(unlink(path), 0);
+    for (int i = 0; i < N_ROW_KINDS; i++)
         free(rows->files[i].data);
-    }
-    snprintf(path, sizeof path, "%s/class", rows->folder);
-    assert_int_equal(rmdir(path), 0);
-    assert_int_equal(rmdir(rows->folder), 0);
+    assert_int_equal(remove_test_dir(NULL), 0);
 }
 
 /* The row of a crop by way of the whole image. */

@@ -1,10 +1,6 @@
 /* The loader over a folder of generated JPEG files: the data of an epoch are the same for every
  * number of ranks and workers, evaluation sees each image once, a restart continues exactly, and
  * starting or ending at any moment is safe. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "data/dataset.h"
 #include "image/jpeg.h"
 #include "image/resize.h"
@@ -57,16 +53,14 @@ TEST(ranks_and_workers)
 {
     struct folder folder;
     uint32_t order[N];
-    struct run *run = malloc(sizeof *run);
-    folder_make(&folder);
-    folder_add_good(&folder, N);
-    struct dt_dataset *dataset = open_folder(&folder);
-    read_run(run, dataset, 1, GLOBAL, 1);
+    static struct run run;
+    struct dt_dataset *dataset = open_good(&folder, N);
+    read_run(&run, dataset, 1, GLOBAL, 1);
     int n_flips = 0;
     for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
         dt_sampler_order(order, N, SEED, epoch, true);
         for (int p = 0; p < BATCHES * GLOBAL; p++) {
-            const struct row *row = &run->rows[epoch][p / GLOBAL][p % GLOBAL];
+            const struct row *row = &run.rows[epoch][p / GLOBAL][p % GLOBAL];
             assert_int_equal(row->id, order[p]);
             assert_int_equal(row->label, dt_dataset_label(dataset, order[p]));
             check_crop(dataset, row, epoch);
@@ -76,10 +70,8 @@ TEST(ranks_and_workers)
     }
     assert_true(n_flips > EPOCHS * BATCHES * GLOBAL / 4 &&
                 n_flips < EPOCHS * BATCHES * GLOBAL * 3 / 4);
-    check_same_for_all_splits(dataset, run);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
-    free(run);
+    check_same_for_all_splits(dataset, &run);
+    close_folder(&folder, dataset);
 }
 
 /* Neighbours in the order share their labels; crops are those without mixing; and all of it is the
@@ -89,17 +81,14 @@ TEST(mixing)
     static const struct dt_config_data data = {RIG_DATA, .color_jitter = 0.4, .random_erasing = 0.5,
                                                .mixup = 0.2, .cutmix = 1};
     struct folder folder;
-    struct run *plain = malloc(sizeof *plain), *run = malloc(sizeof *run);
-    struct run *expected = malloc(sizeof *expected);
+    static struct run plain, run, expected;
     int n_mixed = 0;
-    folder_make(&folder);
-    folder_add_good(&folder, N);
-    struct dt_dataset *dataset = open_folder(&folder);
-    read_run(plain, dataset, 1, GLOBAL, 1);
-    read_run_with(expected, dataset, 1, GLOBAL, 1, &data);
+    struct dt_dataset *dataset = open_good(&folder, N);
+    read_run(&plain, dataset, 1, GLOBAL, 1);
+    read_run_with(&expected, dataset, 1, GLOBAL, 1, &data);
     for (int p = 0; p < EPOCHS * BATCHES * GLOBAL; p++) {
-        const struct row *rows = (const void *)expected->rows, *row = rows + p;
-        const struct row *other = rows + (p ^ 1), *before = (const struct row *)plain->rows + p;
+        const struct row *rows = (const void *)expected.rows, *row = rows + p;
+        const struct row *other = rows + (p ^ 1), *before = (const struct row *)plain.rows + p;
         assert_true(row->id == before->id && row->label == before->label);
         assert_memory_equal(&row->crop, &before->crop, sizeof row->crop);
         assert_true(before->label2 == before->label && before->share == 1);
@@ -110,42 +99,33 @@ TEST(mixing)
     assert_true(n_mixed > EPOCHS * BATCHES * GLOBAL / 2);
     for (int i = 0; i < N_SPLITS; i++)
         for (int workers = 1; workers <= 4 && splits[i].micro_batch_size % 2 == 0; workers += 3) {
-            read_run_with(run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers,
+            read_run_with(&run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers,
                           &data);
-            assert_memory_equal(run, expected, sizeof *run);
+            assert_memory_equal(&run, &expected, sizeof run);
         }
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
-    free(plain);
-    free(run);
-    free(expected);
+    close_folder(&folder, dataset);
 }
 
 TEST(restart)
 {
     struct folder folder;
-    struct run *whole = malloc(sizeof *whole), *part = malloc(sizeof *part);
-    folder_make(&folder);
-    folder_add_good(&folder, N);
-    struct dt_dataset *dataset = open_folder(&folder);
-    read_run(whole, dataset, 1, 4, 4);
+    static struct run whole, part;
+    struct dt_dataset *dataset = open_good(&folder, N);
+    read_run(&whole, dataset, 1, 4, 4);
     for (int first = 0; first <= BATCHES; first++) {
         struct dt_loader_options options = make_options(true, 0, 1, 4, 2);
         struct dt_loader *loader = open_loader(dataset, &options);
         assert_null(next(loader)); /* no epoch was started */
         assert_int_equal(dt_loader_start(loader, 1, (uint64_t)first), DT_OK);
-        memcpy(part, whole, sizeof *part);
-        memset(part->rows[1][first < BATCHES ? first : 0], 0xee,
-               first < BATCHES ? sizeof part->rows[1][0] * (size_t)(BATCHES - first) : 0);
-        read_epoch(part, loader, 1, first, &options);
-        assert_memory_equal(part, whole, sizeof *part);
+        memcpy(&part, &whole, sizeof part);
+        memset(part.rows[1][first < BATCHES ? first : 0], 0xee,
+               first < BATCHES ? sizeof part.rows[1][0] * (size_t)(BATCHES - first) : 0);
+        read_epoch(&part, loader, 1, first, &options);
+        assert_memory_equal(&part, &whole, sizeof part);
         assert_int_equal(dt_loader_start(loader, 1, BATCHES + 1), DT_ERR_INTERNAL);
         dt_loader_destroy(loader);
     }
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
-    free(whole);
-    free(part);
+    close_folder(&folder, dataset);
 }
 
 /* Every id once over all ranks, rows past the end blank, and equal numbers of batches on all ranks.
@@ -195,15 +175,12 @@ TEST(evaluation)
     struct row *rows = calloc(N, sizeof *rows);
     for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
         struct folder folder;
-        folder_make(&folder);
-        folder_add_good(&folder, sizes[k]);
-        struct dt_dataset *dataset = open_folder(&folder);
+        struct dt_dataset *dataset = open_good(&folder, sizes[k]);
         for (int n_ranks = 1; n_ranks <= 4; n_ranks++)
             check_evaluation(dataset, rows, n_ranks, 4, 1 + 3 * (n_ranks % 2));
         for (int i = 0; i < sizes[k]; i++)
             check_pixels(dataset, &rows[i], DT_RESIZE_IMAGE);
-        dt_dataset_close(dataset);
-        folder_remove(&folder);
+        close_folder(&folder, dataset);
     }
     free(rows);
 }
@@ -219,8 +196,7 @@ static struct dt_dataset *open_generated(int n, int size, bool detects)
                                          .detects = detects,
                                          .seed = 4};
     struct dt_dataset *dataset;
-    if (dt_dataset_open(&dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, &options));
     return dataset;
 }
 
@@ -232,13 +208,12 @@ static struct dt_dataset *open_synthetic(int n, int size)
 TEST(synthetic)
 {
     struct dt_dataset *dataset = open_synthetic(N, SIZE);
-    struct run *run = malloc(sizeof *run);
-    read_run(run, dataset, 1, GLOBAL, 1);
-    const struct row *row = &run->rows[0][0][0];
+    static struct run run;
+    read_run(&run, dataset, 1, GLOBAL, 1);
+    const struct row *row = &run.rows[0][0][0];
     assert_true(row->crop.w == SIZE && row->crop.x == 0.0f && !row->crop.flip);
     assert_memory_not_equal(row->pixels, row[1].pixels, sizeof row->pixels);
-    check_same_for_all_splits(dataset, run);
-    free(run);
+    check_same_for_all_splits(dataset, &run);
     dt_dataset_close(dataset);
 }
 
@@ -320,8 +295,7 @@ TEST(worker_failure)
     struct dt_loader *loader = open_loader(dataset, &options);
     const struct dt_batch *batch;
     assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
-    assert_int_equal(dt_loader_next(loader, &batch), DT_ERR_CONFIG);
-    assert_non_null(strstr(dt_error_text(), "the data set holds images of"));
+    assert_error(dt_loader_next(loader, &batch), DT_ERR_CONFIG, "the data set holds images of");
     dt_loader_destroy(loader);
     dt_dataset_close(dataset);
 }
@@ -447,40 +421,35 @@ TEST(ahead)
 {
     const uint64_t per_epoch = BATCHES * GLOBAL;
     struct folder folder;
-    struct run *expected = malloc(sizeof *expected), *run = malloc(sizeof *run);
-    folder_make(&folder);
-    folder_add_good(&folder, N);
-    struct dt_dataset *dataset = open_folder(&folder);
-    read_run(expected, dataset, 1, 4, 1);
+    static struct run expected, run;
+    struct dt_dataset *dataset = open_good(&folder, N);
+    read_run(&expected, dataset, 1, 4, 1);
     for (int workers = 1; workers <= 4; workers += 3) {
         struct dt_loader_options options = make_options(true, 0, 1, 4, workers);
         options.epochs = EPOCHS;
         struct dt_loader *loader = open_loader(dataset, &options);
-        memset(run, 0xee, sizeof *run);
+        memset(&run, 0xee, sizeof run);
         for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
             double wait_s = dt_loader_wait_s(loader);
             assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);
             const struct dt_batch *first = next(loader);
             if (epoch > 0)
                 assert_true(dt_loader_wait_s(loader) == wait_s); /* it was ready */
-            copy_rows(run->rows[epoch][0], first);
+            copy_rows(run.rows[epoch][0], first);
             dt_loader_release(loader, first);
             for (const struct dt_batch *batch; (batch = next(loader));) {
-                copy_rows(run->rows[epoch][batch->index] + batch->pass * 4, batch);
+                copy_rows(run.rows[epoch][batch->index] + batch->pass * 4, batch);
                 dt_loader_release(loader, batch);
             }
             bool is_last = epoch + 1 == EPOCHS;
             wait_for_images(loader, per_epoch * (epoch + 1) + (is_last ? 0 : 3 * 4));
         }
-        assert_memory_equal(run, expected, sizeof *run);
+        assert_memory_equal(&run, &expected, sizeof run);
         assert_int_equal(dt_loader_start(loader, EPOCHS, 0), DT_OK); /* `dtrain bench` continues */
         assert_int_equal(next(loader)->epoch, EPOCHS);
         dt_loader_destroy(loader);
     }
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
-    free(expected);
-    free(run);
+    close_folder(&folder, dataset);
 }
 
 /* Evaluations of fewer batches than slots, one after the other. */
@@ -505,12 +474,10 @@ TEST(small_evaluations)
 TEST(any_moment)
 {
     struct folder folder;
-    struct run *run = malloc(sizeof *run);
+    static struct run run;
     struct row rows[4];
-    folder_make(&folder);
-    folder_add_good(&folder, N);
-    struct dt_dataset *dataset = open_folder(&folder);
-    read_run(run, dataset, 1, 4, 1);
+    struct dt_dataset *dataset = open_good(&folder, N);
+    read_run(&run, dataset, 1, 4, 1);
     for (int i = 0; i < 40; i++) {
         struct dt_loader_options options = make_options(true, 0, 1, 4, 1 + i % 4);
         struct dt_loader *loader = open_loader(dataset, &options);
@@ -523,7 +490,7 @@ TEST(any_moment)
                 if (!batch)
                     break;
                 copy_rows(rows, batch);
-                assert_memory_equal(rows, &run->rows[epoch][batch->index][batch->pass * 4],
+                assert_memory_equal(rows, &run.rows[epoch][batch->index][batch->pass * 4],
                                     sizeof rows);
                 if (b % 2 == 0)
                     dt_loader_release(loader, batch);
@@ -531,9 +498,7 @@ TEST(any_moment)
         }
         dt_loader_destroy(loader);
     }
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
-    free(run);
+    close_folder(&folder, dataset);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -11,8 +11,7 @@ static struct dt_input_stages measure(const struct dt_dataset *dataset,
 {
     struct dt_input_stages stages;
     double begin_s = dt_clock_s();
-    if (dt_input_measure(&stages, dataset, options, first, n) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_input_measure(&stages, dataset, options, first, n));
     double all_s = dt_clock_s() - begin_s;
     assert_true(stages.read_s >= 0 && stages.entropy_s >= 0 && stages.transform_s >= 0);
     assert_true(stages.read_s + stages.entropy_s + stages.transform_s + stages.resize_s <= all_s);
@@ -44,9 +43,7 @@ TEST(images_and_bytes)
         uint32_t first, n;
     } ranges[] = {{0, 20}, {0, 1}, {7, 5}, {19, 1}, {20, 0}};
     struct folder folder;
-    folder_make(&folder);
-    folder_add_good(&folder, 20);
-    struct dt_dataset *dataset = open_folder(&folder);
+    struct dt_dataset *dataset = open_good(&folder, 20);
     struct dt_loader_options options = make_options(true, 0, 1, 4, 1);
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++) {
         struct dt_input_stages s = measure(dataset, &options, ranges[i].first, ranges[i].n);
@@ -59,17 +56,14 @@ TEST(images_and_bytes)
     struct dt_input_stages s;
     assert_int_equal(dt_input_measure(&s, dataset, &options, 19, 2), DT_ERR_INTERNAL);
     assert_int_equal(dt_input_measure(&s, dataset, &options, 0, 21), DT_ERR_INTERNAL);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
+    close_folder(&folder, dataset);
 }
 
 TEST(bad_images_are_left_out)
 {
     struct folder folder;
     struct file broken = {.data = (uint8_t *)"no image", .bytes = 8};
-    folder_make(&folder);
-    folder_add_good(&folder, 6);
-    struct dt_dataset *dataset = open_folder(&folder);
+    struct dt_dataset *dataset = open_good(&folder, 6);
     struct dt_loader_options options = make_options(true, 0, 1, 4, 1);
     uint64_t good_bytes = measure(dataset, &options, 0, 6).bytes;
     dt_dataset_close(dataset);
@@ -79,8 +73,7 @@ TEST(bad_images_are_left_out)
     struct dt_input_stages s = measure(dataset, &options, 0, 8);
     assert_int_equal(s.images, 6);
     assert_int_equal(s.bytes, good_bytes);
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
+    close_folder(&folder, dataset);
 }
 
 /* Finished pixels are read and copied only. */
@@ -105,9 +98,7 @@ TEST(synthetic)
 TEST(loader_times)
 {
     struct folder folder;
-    folder_make(&folder);
-    folder_add_good(&folder, 24);
-    struct dt_dataset *dataset = open_folder(&folder);
+    struct dt_dataset *dataset = open_good(&folder, 24);
     for (int mixed = 0; mixed <= 1; mixed++) {
         struct dt_loader_options options = make_options(true, 0, 1, 4, 2);
         options.epochs = 1;
@@ -128,8 +119,7 @@ TEST(loader_times)
         assert_true(times.read_s + times.decode_s <= 2 * all_s);
         dt_loader_destroy(loader);
     }
-    dt_dataset_close(dataset);
-    folder_remove(&folder);
+    close_folder(&folder, dataset);
 }
 
 TEST_MAIN(NULL, NULL)

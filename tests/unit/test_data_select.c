@@ -110,8 +110,7 @@ static struct dt_dataset *open_part(enum dt_part part, uint64_t seed,
     const struct dt_dataset_options options = {
         .data = &data, .path = at("set"), .part = part, .seed = seed, .rest_of = other};
     struct dt_dataset *dataset;
-    if (dt_dataset_open(&dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, &options));
     return dataset;
 }
 
@@ -217,18 +216,15 @@ TEST(nothing_left)
     const struct dt_dataset_options options = {
         .data = &data, .path = at("single"), .part = DT_PART_VAL};
     struct dt_dataset *dataset;
-    make_folder("single");
     make_folder("single/a");
     write_text("single/a/1.jpg", "1");
-    assert_int_equal(dt_dataset_open(&dataset, &options), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "no class of "));
+    assert_error(dt_dataset_open(&dataset, &options), DT_ERR_DATA, "no class of ");
 }
 
 static int make_set(void **state)
 {
     if (make_test_dir(state))
         return -1;
-    make_folder("set");
     make_folder("set/a");
     make_folder("set/b");
     add_files("a", 0, 200);

@@ -19,18 +19,14 @@ static dt_status open_path(struct dt_dataset **dataset, const char *path, const 
 static struct dt_dataset *open_good(const char *path, const char *cache)
 {
     struct dt_dataset *dataset;
-    if (open_path(&dataset, path, cache) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(open_path(&dataset, path, cache));
     return dataset;
 }
 
 static void expect_error(dt_status expected, const char *text, const char *path)
 {
     struct dt_dataset *dataset;
-    const dt_status status = open_path(&dataset, path, NULL);
-    if (status != expected || !strstr(dt_error_text(), text))
-        fail_msg("wanted %d with '%s', got %d: %s", (int)expected, text, (int)status,
-                 dt_error_text());
+    assert_error(open_path(&dataset, path, NULL), expected, text);
 }
 
 /* --- Patterns --- */
@@ -160,28 +156,11 @@ TEST(label_offset)
     assert_int_equal(dt_dataset_label(dataset, 4), 4);
     dt_dataset_close(dataset);
     data.label_offset = 4;
-    assert_int_equal(dt_dataset_open(&dataset, &options), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "label 9 of 000009.jpg"));
+    assert_error(dt_dataset_open(&dataset, &options), DT_ERR_DATA, "label 9 of 000009.jpg");
     assert_non_null(strstr(dt_error_text(), "labels must be 4 to 8"));
 }
 
 /* --- The cached index --- */
-
-/* Path of the only file in cache/index. */
-static void find_cache(char *out, size_t bytes)
-{
-    struct dt_names names = {0};
-    assert_int_equal(dt_names_list(&names, at("cache/index")), DT_OK);
-    assert_int_equal(names.n, 1);
-    snprintf(out, bytes, "cache/index/%s", dt_names_get(&names, 0));
-    dt_names_reset(&names);
-}
-
-static void set_time(const char *name, time_t seconds)
-{
-    const struct timespec times[2] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
-    assert_int_equal(utimensat(AT_FDCWD, at(name), times, 0), 0);
-}
 
 TEST(cache)
 {
@@ -193,7 +172,7 @@ TEST(cache)
     struct dt_dataset *dataset = open_good(at("cached.tar"), at("cache"));
     const uint64_t fingerprint = dt_dataset_fingerprint(dataset);
     dt_dataset_close(dataset);
-    find_cache(cache, sizeof cache);
+    find_only_file(cache, sizeof cache, "cache/index");
 
     /* Used: the archive's content is ruined while its size and time stay the same. */
     char *tar = read_bytes("cached.tar", &bytes), *ruined = calloc(1, bytes);

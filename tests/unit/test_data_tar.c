@@ -44,8 +44,7 @@ TEST(golden)
         snprintf(path, sizeof path, "%s/golden/%s", shared ? shared : "", cases[i].file);
         if (access(path, R_OK))
             skip();
-        if (dt_tar_walk(path, note_hello, &found, &n_skipped) != DT_OK)
-            fail_msg("%s", dt_error_text());
+        assert_ok(dt_tar_walk(path, note_hello, &found, &n_skipped));
         assert_int_equal(found.n, 4);
         for (int k = 0; k < 4; k++)
             assert_memory_equal(found.names[k], cases[i].names[k], strlen(cases[i].names[k]));
@@ -70,8 +69,7 @@ TEST(long_names)
     tar_text(&tar, "\xff\xfe.jpg", "hello"); /* no UTF-8 */
     tar_end(&tar);
     tar_save(&tar, "long.tar");
-    if (dt_tar_walk(at("long.tar"), note_hello, &found, &n_skipped) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_tar_walk(at("long.tar"), note_hello, &found, &n_skipped));
     assert_int_equal(found.n, 4);
     assert_int_equal(n_skipped, 0);
     assert_string_equal(found.names[0], "d/" NAME_100 NAME_100 ".jpg");
@@ -110,8 +108,7 @@ TEST(pairing)
     tar_end(&tar);
     tar_save(&tar, "pairs.tar");
 
-    if (dt_tar_index_build(&index, at("pairs.tar"), false) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_tar_index_build(&index, at("pairs.tar"), false));
     static const struct {
         int32_t label;
         uint32_t bytes;
@@ -148,8 +145,7 @@ TEST(skipped)
     tar_text(&tar, "0.jpg", "x");
     tar_end(&tar);
     tar_save(&tar, "special.tar");
-    if (dt_tar_walk(at("special.tar"), ignore, NULL, &n_skipped) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_tar_walk(at("special.tar"), ignore, NULL, &n_skipped));
     assert_int_equal(n_skipped, 7);
 }
 
@@ -165,8 +161,7 @@ TEST(large_member)
     tar_sum(tar.data);
     tar_save(&tar, "large.tar");
     assert_int_equal(truncate(at("large.tar"), (10LL << 30) - 4096), 0);
-    assert_int_equal(dt_tar_walk(at("large.tar"), ignore, NULL, &n_skipped), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "truncated"));
+    assert_error(dt_tar_walk(at("large.tar"), ignore, NULL, &n_skipped), DT_ERR_DATA, "truncated");
     assert_int_equal(truncate(at("large.tar"), (10LL << 30) + 3 * 512), 0);
     assert_int_equal(dt_tar_walk(at("large.tar"), ignore, NULL, &n_skipped), DT_ERR_DATA);
     assert_non_null(strstr(dt_error_text(), "has 10737418240 bytes; at most"));

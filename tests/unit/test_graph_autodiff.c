@@ -4,15 +4,6 @@
 static const double mean[3] = {0, 0, 0}, std[3] = {1, 1, 1};
 static const struct dt_init init = {DT_INIT_NORMAL, 0.01};
 
-static struct dt_graph *begin(int *src)
-{
-    struct dt_graph *g;
-    assert_int_equal(dt_graph_create(&g), DT_OK);
-    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 2, 8, 8), DT_OK);
-    *src = dt_graph_ingest(g, mean, std);
-    return g;
-}
-
 static int conv(struct dt_graph *g, int src, const char *name, bool bias)
 {
     struct dt_conv_options options = {
@@ -41,10 +32,8 @@ static void finish(struct dt_graph *g, int x, bool fuse, const char *expected)
     "linear_bwd_weights fc: avg diff_fc -> diff_fc.weight diff_fc.bias\n" \
     "linear_bwd_data fc: diff_fc fc.weight -> diff_avg\n"
 
-TEST(chain)
+GRAPH_TEST(chain, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "c1", false), "b1", 1), "r1");
     x = dt_graph_max_pool(g, x, "max", 3, 2, 1);
     x = dt_graph_relu(g, conv(g, x, "c2", true), "r2");
@@ -62,10 +51,8 @@ TEST(chain)
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
 }
 
-TEST(chain_fused)
+GRAPH_TEST(chain_fused, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "c1", false), "b1", 1), "r1");
     x = dt_graph_relu(g, conv(g, x, "c2", true), "r2");
     x = dt_graph_avg_pool(g, x, "avg", 1);
@@ -87,17 +74,15 @@ static int two_readers(struct dt_graph *g, int src)
     return dt_graph_avg_pool(g, y, "avg", 1);
 }
 
-TEST(sum_into_relu)
+GRAPH_TEST(sum_into_relu, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     finish(g, two_readers(g, src), false,
            FC "avg_pool_bwd avg: diff_avg -> diff_add\n"
               "conv_bwd_weights c2: r1 diff_add -> diff_c2.weight\n"
               "conv_bwd_data c2: diff_add c2.weight -> diff_r1\n"
               "relu_bwd r1: diff_add r1 diff_r1 -> diff_c1\n"
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
-    g = begin(&src);
+    g = begin_small(DT_TRAIN, &src);
     finish(g, two_readers(g, src), true,
            FC "avg_pool_bwd avg: diff_avg -> diff_add\n"
               "conv_bwd_weights c2: r1 diff_add -> diff_c2.weight\n"
@@ -107,10 +92,8 @@ TEST(sum_into_relu)
 }
 
 /* The same after bn+relu. */
-TEST(sum_folded_into_bn)
+GRAPH_TEST(sum_folded_into_bn, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "c1", false), "b1", 1), "r1");
     x = dt_graph_add(g, conv(g, x, "c2", false), x, "add");
     finish(g, dt_graph_avg_pool(g, x, "avg", 1), true,
@@ -134,10 +117,8 @@ static int residual_blocks(struct dt_graph *g, int src)
     return dt_graph_avg_pool(g, x, "avg", 1);
 }
 
-TEST(residual_fused)
+GRAPH_TEST(residual_fused, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     finish(g, residual_blocks(g, src), true,
            FC "avg_pool_bwd avg: diff_avg -> diff_r2\n"
               "relu_bwd a2: diff_r2 r2 -> diff_r2#2\n"
@@ -152,10 +133,8 @@ TEST(residual_fused)
               "conv_bwd_weights c0: ingest diff_c0 -> diff_c0.weight\n");
 }
 
-TEST(three_readers)
+GRAPH_TEST(three_readers, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, conv(g, src, "c1", false), "r1");
     int a = conv(g, x, "c2", false), b = conv(g, x, "c3", false);
     x = dt_graph_add(g, dt_graph_add(g, a, b, "a1"), x, "a2");
@@ -171,10 +150,8 @@ TEST(three_readers)
 }
 
 /* Four readers, one of them twice, of a value without ReLU. */
-TEST(many_readers)
+GRAPH_TEST(many_readers, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = conv(g, src, "c1", false);
     int y = dt_graph_add(g, x, x, "a1");
     y = dt_graph_add(g, y, x, "a2");
@@ -192,10 +169,8 @@ TEST(many_readers)
 
 /* Tensors that depend only on the image get no gradient: no data gradient, no backward of its
  * ops. */
-TEST(no_gradient_of_the_image)
+GRAPH_TEST(no_gradient_of_the_image, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = dt_graph_avg_pool(g, dt_graph_relu(g, src, "r"), "half", 4);
     int y = conv(g, x, "c1", false);
     struct dt_conv_options three = {.out_channels = 3, .kernel = 1, .stride = 1, .init = init};
@@ -209,10 +184,8 @@ TEST(no_gradient_of_the_image)
 }
 
 /* Below the lowest trained parameter nothing is differentiated. */
-TEST(frozen_below)
+GRAPH_TEST(frozen_below, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_bn(g, conv(g, src, "stem.c1", false), "stem.b1", 1), "r1");
     x = dt_graph_max_pool(g, x, "max", 3, 2, 1);
     x = conv(g, conv(g, x, "c2", true), "c3", true);
@@ -228,10 +201,8 @@ TEST(frozen_below)
 }
 
 /* A norm of constants has no parameters, passes gradients on, and is the same in both phases. */
-TEST(constant_norm)
+GRAPH_TEST(constant_norm, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = dt_graph_relu(g, dt_graph_frozen_bn(g, conv(g, src, "c1", false), "b1", 0), "r1");
     x = dt_graph_avg_pool(g, x, "avg", 1);
     assert_int_equal(dt_graph_freeze(g, "b1"), 0);
@@ -246,10 +217,8 @@ TEST(constant_norm)
 }
 
 /* A frozen batch norm passes gradients on, to its source and to what was added to it. */
-TEST(frozen_between)
+GRAPH_TEST(frozen_between, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     int x = residual_blocks(g, src);
     assert_int_equal(dt_graph_freeze(g, "b1"), 2);
     finish(g, x, true,
@@ -266,10 +235,8 @@ TEST(frozen_between)
               "conv_bwd_weights c0: ingest diff_c0 -> diff_c0.weight\n");
 }
 
-TEST(attributes)
+GRAPH_TEST(attributes, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     struct dt_conv_options options = {
         .out_channels = 4, .kernel = 5, .stride = 2, .pad = 2, .init = init};
     int x = dt_graph_max_pool(g, dt_graph_conv(g, src, "c", options), "max", 3, 2, 1);
@@ -296,10 +263,8 @@ TEST(attributes)
 }
 
 /* Evaluation nodes stay as they are, and the graph can be at the evaluation phase. */
-TEST(evaluation_is_left_alone)
+GRAPH_TEST(evaluation_is_left_alone, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     dt_graph_softmax_xent(g, dt_graph_linear(g, two_readers(g, src), "fc", 5, init, init), 0);
     assert_int_equal(dt_graph_begin(g, DT_EVAL, 1, 8, 8), DT_OK);
     int x = two_readers(g, dt_graph_ingest(g, mean, std));
@@ -310,29 +275,22 @@ TEST(evaluation_is_left_alone)
     assert_int_equal(dt_graph_program(g)->phase, DT_EVAL);
     for (int i = first; i < g->n_nodes; i++)
         assert_int_equal(g->node[i].phase, DT_TRAIN);
-    assert_int_equal(dt_graph_differentiate(g), DT_ERR_INTERNAL);
-    assert_non_null(strstr(dt_error_text(), "already been differentiated"));
+    assert_error(dt_graph_differentiate(g), DT_ERR_INTERNAL, "already been differentiated");
     dt_graph_destroy(g);
 }
 
-TEST(errors)
+GRAPH_TEST(errors, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     conv(g, src, "c1", false);
-    assert_int_equal(dt_graph_differentiate(g), DT_ERR_INTERNAL);
-    assert_non_null(strstr(dt_error_text(), "no loss"));
+    assert_error(dt_graph_differentiate(g), DT_ERR_INTERNAL, "no loss");
     dt_graph_softmax_xent(g, dt_graph_linear(g, src, "fc", 5, init, init), 0);
-    assert_int_equal(dt_graph_differentiate(g), DT_ERR_INTERNAL);
-    assert_non_null(strstr(dt_error_text(), "c1.weight has no influence"));
+    assert_error(dt_graph_differentiate(g), DT_ERR_INTERNAL, "c1.weight has no influence");
     dt_graph_destroy(g);
 }
 
 /* Names at the limit: gradients are cut, and stay different. */
-TEST(long_names)
+GRAPH_TEST(long_names, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     char name[DT_NAME_MAX];
     int x = src;
     for (int i = 0; i < 12; i++) { /* 54 letters + 2 digits + ".weight" = 63 */
@@ -353,10 +311,8 @@ TEST(long_names)
 }
 
 /* Two nodes read the parameters of c1: their gradients are added after the second. */
-TEST(shared)
+GRAPH_TEST(shared, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     struct dt_conv_options again = {.out_channels = 4,
                                     .kernel = 3,
                                     .stride = 1,
@@ -378,31 +334,29 @@ TEST(shared)
 }
 
 /* Not without being asked, not with another shape, not by too many. */
-TEST(shared_errors)
+GRAPH_TEST(shared_errors, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(&src);
     struct dt_conv_options c = {
         .out_channels = 3, .kernel = 1, .stride = 1, .init = init, .module = "c"};
     char name[16];
     conv(g, conv(g, src, "same", false), "same", false);
     assert_int_equal(dt_graph_check(g), DT_ERR_CONFIG); /* 3 and 4 input channels */
     dt_graph_destroy(g);
-    g = begin(&src);
+    g = begin_small(DT_TRAIN, &src);
     conv(g, src, "same", false);
     conv(g, src, "same", false);
-    assert_int_equal(dt_graph_check(g), DT_ERR_INTERNAL);
-    assert_non_null(strstr(dt_error_text(), "same.weight is used by two nodes of one program"));
+    assert_error(dt_graph_check(g), DT_ERR_INTERNAL,
+                 "same.weight is used by two nodes of one program");
     dt_graph_destroy(g);
-    g = begin(&src);
+    g = begin_small(DT_TRAIN, &src);
     int x = src;
     for (int i = 0; i <= DT_MAX_SRC; i++) {
         snprintf(name, sizeof name, "c%d", i);
         x = dt_graph_conv(g, x, name, c);
     }
     dt_graph_softmax_xent(g, dt_graph_linear(g, x, "fc", 5, init, init), 0);
-    assert_int_equal(dt_graph_differentiate(g), DT_ERR_INTERNAL);
-    assert_non_null(strstr(dt_error_text(), "c.weight is shared by 9 nodes, more than 8"));
+    assert_error(dt_graph_differentiate(g), DT_ERR_INTERNAL,
+                 "c.weight is shared by 9 nodes, more than 8");
     dt_graph_destroy(g);
 }
 

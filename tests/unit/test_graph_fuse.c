@@ -1,17 +1,7 @@
 /* Fusion: what folds, what must not, and asking the backend. */
 #include "graph_check.h"
 
-static const double mean[3] = {0, 0, 0}, std[3] = {1, 1, 1};
 static const struct dt_init init = {DT_INIT_NORMAL, 0.01};
-
-static struct dt_graph *begin(enum dt_phase phase, int *src)
-{
-    struct dt_graph *g;
-    assert_int_equal(dt_graph_create(&g), DT_OK);
-    assert_int_equal(dt_graph_begin(g, phase, 2, 8, 8), DT_OK);
-    *src = dt_graph_ingest(g, mean, std);
-    return g;
-}
 
 static int conv(struct dt_graph *g, int src, const char *name)
 {
@@ -55,10 +45,8 @@ static bool refuses(void *context, const struct dt_graph *g, const struct dt_nod
     return !(node->op == r->op && (node->residual || !r->residual_only));
 }
 
-TEST(relu)
+GRAPH_TEST(relu, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(DT_TRAIN, &src);
     int x = dt_graph_relu(g, conv(g, src, "c1"), "r1");
     x = dt_graph_relu(g, bn(g, x, "c2", "b2"), "r2");
     x = dt_graph_relu(g, dt_graph_add(g, x, src, "a"), "r3");
@@ -73,10 +61,8 @@ TEST(relu)
          "relu r4: max -> r4\n");
 }
 
-TEST(evaluation)
+GRAPH_TEST(evaluation, DT_EVAL)
 {
-    int src;
-    struct dt_graph *g = begin(DT_EVAL, &src);
     int x = dt_graph_relu(g, bn(g, src, "c1", "b1"), "r1");
     dt_graph_relu(g, dt_graph_add(g, bn(g, x, "c2", "b2"), x, "a"), "r2");
     fuse(g, NULL, NULL,
@@ -86,10 +72,8 @@ TEST(evaluation)
          "bn+relu+residual b2: c2 b2.weight b2.bias b2.running_mean b2.running_var r1 -> r2\n");
 }
 
-TEST(workspace)
+GRAPH_TEST(workspace, DT_TRAIN)
 {
-    int src;
-    struct dt_graph *g = begin(DT_TRAIN, &src);
     dt_graph_relu(g, bn(g, src, "c1", "b1"), "r1");
     assert_int_equal(dt_graph_fuse(g, NULL, NULL), DT_OK);
     const struct dt_tensor *t = &g->tensor[g->node[2].dst[3]];
@@ -105,7 +89,7 @@ TEST(two_bn)
 {
     for (int swap = 0; swap < 2; swap++) {
         int src;
-        struct dt_graph *g = begin(DT_EVAL, &src);
+        struct dt_graph *g = begin_small(DT_EVAL, &src);
         int first = bn(g, src, "c1", "b1"), second = bn(g, src, "c2", "b2");
         dt_graph_relu(g, dt_graph_add(g, swap ? second : first, swap ? first : second, "a"), "r");
         fuse(g, NULL, NULL,
@@ -117,10 +101,8 @@ TEST(two_bn)
 }
 
 /* The other summand is a ReLU that stands after the bn, but is folded into a node before it. */
-TEST(residual_moves_forward)
+GRAPH_TEST(residual_moves_forward, DT_EVAL)
 {
-    int src;
-    struct dt_graph *g = begin(DT_EVAL, &src);
     int first = conv(g, src, "c1"), second = bn(g, src, "c2", "b2");
     first = dt_graph_relu(g, first, "r1");
     dt_graph_relu(g, dt_graph_add(g, first, second, "a"), "r");
@@ -131,10 +113,8 @@ TEST(residual_moves_forward)
 }
 
 /* The other summand comes later than the bn: the bn cannot wait for it. */
-TEST(residual_too_late)
+GRAPH_TEST(residual_too_late, DT_EVAL)
 {
-    int src;
-    struct dt_graph *g = begin(DT_EVAL, &src);
     int first = bn(g, src, "c1", "b1"), second = conv(g, src, "c2");
     dt_graph_relu(g, dt_graph_add(g, first, second, "a"), "r");
     fuse(g, NULL, NULL,
@@ -144,10 +124,8 @@ TEST(residual_too_late)
          "add+relu a: b1 c2 -> r\n");
 }
 
-TEST(second_reader_forbids)
+GRAPH_TEST(second_reader_forbids, DT_EVAL)
 {
-    int src;
-    struct dt_graph *g = begin(DT_EVAL, &src);
     int x = conv(g, src, "c1");
     int y = dt_graph_relu(g, x, "r1");
     x = dt_graph_bn(g, dt_graph_add(g, x, y, "a1"), "b1", 1);
@@ -163,10 +141,8 @@ TEST(second_reader_forbids)
 }
 
 /* add(bn, bn) reads one value twice. */
-TEST(bn_added_to_itself)
+GRAPH_TEST(bn_added_to_itself, DT_EVAL)
 {
-    int src;
-    struct dt_graph *g = begin(DT_EVAL, &src);
     int x = bn(g, src, "c1", "b1");
     dt_graph_relu(g, dt_graph_add(g, x, x, "a"), "r");
     fuse(g, NULL, NULL,
@@ -175,10 +151,8 @@ TEST(bn_added_to_itself)
          "add+relu a: b1 b1 -> r\n");
 }
 
-TEST(only_one_relu)
+GRAPH_TEST(only_one_relu, DT_EVAL)
 {
-    int src;
-    struct dt_graph *g = begin(DT_EVAL, &src);
     int x = dt_graph_relu(g, dt_graph_relu(g, conv(g, src, "c1"), "r1"), "r2");
     x = dt_graph_relu(g, bn(g, x, "c2", "b2"), "r3");
     dt_graph_relu(g, dt_graph_add(g, x, src, "a"), "r4"); /* bn has its ReLU before the add */
@@ -192,7 +166,7 @@ TEST(only_one_relu)
 
 static struct dt_graph *all_kinds(int *src)
 {
-    struct dt_graph *g = begin(DT_TRAIN, src);
+    struct dt_graph *g = begin_small(DT_TRAIN, src);
     int x = dt_graph_relu(g, conv(g, *src, "c1"), "r1");
     int y = dt_graph_relu(g, bn(g, x, "c2", "b2"), "r2");
     dt_graph_relu(g, dt_graph_add(g, bn(g, y, "c3", "b3"), x, "a"), "r3");

@@ -1,11 +1,8 @@
 /* The cost of a large data set: heap per sample, with a cached index. The figures of 1.3 million
  * samples are measured by tests/perf/index_1300k.py. */
 #include <malloc.h>
-#include <stdio.h>
-#include <unistd.h>
 
 #include "data_files.h"
-
 #include "dtrain/data.h"
 
 static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
@@ -34,8 +31,7 @@ static void open_set(struct dt_dataset **dataset)
 {
     const struct dt_dataset_options options = {
         .data = &shards_data, .path = at("shards"), .cache_dir = at("run"), .num_classes = 10};
-    if (dt_dataset_open(dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(dataset, &options));
     assert_int_equal(dt_dataset_size(*dataset), SHARDS * SAMPLES);
 }
 

@@ -20,8 +20,7 @@ static void add_phase(struct dt_graph *g, enum dt_phase phase, const struct dt_m
     int logits = model->build(g, dt_graph_ingest(g, mean, std), model, &options);
     if (!model->detects)
         dt_graph_softmax_xent(g, logits, 0);
-    if (dt_graph_check(g) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_graph_check(g));
     assert_int_equal(g->tensor[logits].dim[0], batch);
     assert_int_equal(g->tensor[logits].dim[1],
                      options.num_classes * (model->detects ? DT_CELL_ANCHORS : 1));
@@ -438,8 +437,7 @@ TEST(wrong_options)
         int size = model->min_image_size - (small ? 1 : 0);
         assert_int_equal(dt_graph_begin(g, DT_TRAIN, 1, size, size), DT_OK);
         assert_int_equal(model->build(g, dt_graph_ingest(g, mean, std), model, &options), -1);
-        assert_int_equal(dt_graph_check(g), DT_ERR_CONFIG);
-        assert_non_null(strstr(dt_error_text(), model->name));
+        assert_error(dt_graph_check(g), DT_ERR_CONFIG, model->name);
         assert_non_null(strstr(dt_error_text(), small ? "model.image_size" : "model.num_classes"));
         dt_graph_destroy(g);
     }

@@ -34,8 +34,7 @@ static struct dt_dataset *open_one(const char *path, const struct places *places
                                                .detects = true,
                                                .seed = 5,
                                                .part = part};
-    if (dt_dataset_open(&dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, &options));
     return dataset;
 }
 
@@ -61,8 +60,7 @@ static void pack(const char *src, const char *dst, int per_shard)
                                              .quality = 95,
                                              .threads = 2,
                                              .seed = 3};
-    if (dt_shard_write(&options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_shard_write(&options));
 }
 
 /* --- Samples --- */
@@ -140,8 +138,7 @@ static struct dt_loader *open_loader(struct dt_dataset *dataset, const struct dt
                                               .n_ranks = 1,
                                               .workers = workers,
                                               .seed = 7};
-    if (dt_loader_create(&loader, dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_loader_create(&loader, dataset, &options));
     return loader;
 }
 

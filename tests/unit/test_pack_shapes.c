@@ -27,22 +27,18 @@ static struct dt_dataset *open_good(enum dt_source source, const char *path)
     struct dt_dataset *dataset;
     const struct dt_dataset_options options = {
         .data = &(const struct dt_config_data){.source = source}, .path = path, .num_classes = 10};
-    if (dt_dataset_open(&dataset, &options) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_dataset_open(&dataset, &options));
     return dataset;
 }
 
 static void write_shapes(const char *name, int size, uint64_t seed)
 {
-    if (dt_shapes_write(at(name), PER_CLASS, size, seed) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(dt_shapes_write(at(name), PER_CLASS, size, seed));
 }
 
 static void expect_failure(dt_status expected, const char *text, dt_status status)
 {
-    if (status != expected || !strstr(dt_error_text(), text))
-        fail_msg("wanted %d with '%s', got %d: %s", (int)expected, text, (int)status,
-                 dt_error_text());
+    assert_error(status, expected, text);
 }
 
 /* Number of samples with other bytes. */
@@ -108,8 +104,7 @@ TEST(encode_error)
 
 static void pack(const char *from, const char *to, const char *prefix, int per_shard, uint64_t seed)
 {
-    if (write_shards(at(from), at(to), prefix, per_shard, seed) != DT_OK)
-        fail_msg("%s", dt_error_text());
+    assert_ok(write_shards(at(from), at(to), prefix, per_shard, seed));
 }
 
 /* The shards hold the folder's bytes and labels, in the order of the sampler. */
@@ -199,7 +194,6 @@ TEST(pack_splits)
     expect_failure(DT_ERR_CREATE, "already holds shards",
                    write_shards(at("src"), at("packed"), "train", 4, 1));
 
-    make_folder("two");
     make_folder("two/a");
     write_text("two/a/1.jpg", "x");
     expect_failure(DT_ERR_DATA, "classes differ",

@@ -160,11 +160,10 @@ TEST(mat)
     check_synsets(&array);
     dt_mat_reset(&array);
     free(small);
-    assert_int_equal(dt_mat_load(&array, mat.data, mat.n, "other"), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "not a struct"));
+    assert_error(dt_mat_load(&array, mat.data, mat.n, "other"), DT_ERR_DATA, "not a struct");
     dt_mat_reset(&array);
-    assert_int_equal(dt_mat_load(&array, mat.data, mat.n, "none"), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), "no variable named none"));
+    assert_error(dt_mat_load(&array, mat.data, mat.n, "none"), DT_ERR_DATA,
+                 "no variable named none");
     dt_mat_reset(&array);
 }
 

@@ -2,18 +2,11 @@
  * files. */
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "page/curves.h"
 #include "page/run.h"
 #include "page/table.h"
-#include "test.h"
-
-static char folder[] = "/tmp/dtrain-page-XXXXXX";
-static char path[64];
+#include "test_dir.h"
 
 #define AT(second) "{\"ts\":\"2026-01-31T12:00:" second ".500Z\",\"event\":"
 #define START(second, step)                                                          \
@@ -30,11 +23,8 @@ static char path[64];
 
 static dt_status load(struct dt_run *run, const char *text)
 {
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs(text, file);
-    fclose(file);
-    return dt_run_load(run, folder);
+    write_text("metrics.jsonl", text);
+    return dt_run_load(run, test_dir);
 }
 
 static size_t points(struct dt_point out[DT_CURVE_POINTS], const struct dt_run *run,
@@ -181,8 +171,8 @@ TEST(broken)
     assert_int_equal(dt_facts_config(&table, &run, 1), DT_OK);
     free(table.cells);
     dt_run_reset(&run);
-    unlink(path);
-    assert_int_equal(dt_run_load(&run, folder), DT_ERR_NO_INPUT);
+    unlink(at("metrics.jsonl"));
+    assert_int_equal(dt_run_load(&run, test_dir), DT_ERR_NO_INPUT);
     dt_run_reset(&run);
 }
 
@@ -192,7 +182,7 @@ TEST(long)
     struct dt_run run;
     static struct dt_point p[DT_CURVE_POINTS];
     double low = INFINITY, high = -INFINITY;
-    FILE *file = fopen(path, "w");
+    FILE *file = fopen(at("metrics.jsonl"), "w");
     assert_non_null(file);
     fputs(START("00", "0"), file);
     for (int i = 1; i <= 200000; i++) {
@@ -201,7 +191,7 @@ TEST(long)
                 loss, i);
     }
     fclose(file);
-    assert_int_equal(dt_run_load(&run, path), DT_OK);
+    assert_int_equal(dt_run_load(&run, at("metrics.jsonl")), DT_OK);
     size_t n = points(p, &run, "step.loss");
     assert_in_range(n, DT_CURVE_POINTS / 2, DT_CURVE_POINTS);
     for (size_t i = 0; i < n; i++) {
@@ -215,13 +205,4 @@ TEST(long)
     dt_run_reset(&run);
 }
 
-int main(void)
-{
-    if (!mkdtemp(folder))
-        return 1;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
-    int failed = run_all_tests(NULL, NULL);
-    unlink(path);
-    rmdir(folder);
-    return failed;
-}
+TEST_MAIN(make_test_dir, remove_test_dir)

@@ -3,13 +3,8 @@
 
 #include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <termios.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -17,11 +12,9 @@
 #include "dtrain/config.h"
 #include "dtrain/report.h"
 #include "report/append.h"
-#include "test.h"
+#include "test_dir.h"
 
-static char folder[] = "/tmp/dtrain-report-XXXXXX";
 static struct dt_config settings;
-static char metrics[64];
 static int saved_stderr = -1;
 
 /* stderr goes to `fd` until restore_stderr. */
@@ -79,10 +72,9 @@ static void send_run(struct dt_report *report)
 static char *run(const struct dt_report_options *options)
 {
     struct dt_report *report = NULL;
-    char *text = NULL, path[96];
+    char *text = NULL;
     size_t bytes = 0;
-    snprintf(path, sizeof(path), "%s/stderr", folder);
-    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    int fd = open(at("stderr"), O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(fd >= 0);
     redirect_stderr(fd);
     dt_status status = dt_report_open(&report, options);
@@ -94,7 +86,7 @@ static char *run(const struct dt_report_options *options)
     restore_stderr();
     close(fd);
     assert_int_equal(status, DT_OK);
-    assert_int_equal(dt_file_load(&text, &bytes, path, 1 << 20), DT_OK);
+    assert_int_equal(dt_file_load(&text, &bytes, at("stderr"), 1 << 20), DT_OK);
     return text;
 }
 
@@ -107,17 +99,17 @@ TEST(plain_console)
         "dtrain: checkpoint of step 500 in runs/?[2J\"x\" (1.2 s)\n",
         "dtrain: warning: one bad image\n",
     };
-    char *text = run(&(struct dt_report_options){0}), *at = text;
+    char *text = run(&(struct dt_report_options){0}), *rest = text;
     for (size_t i = 0; i < DT_COUNT(lines); i++) {
-        if (strncmp(at, lines[i], strlen(lines[i])) != 0)
+        if (strncmp(rest, lines[i], strlen(lines[i])) != 0)
             fail_msg("line %zu of\n%sis not\n%s", i, text, lines[i]);
-        at += strlen(lines[i]);
+        rest += strlen(lines[i]);
     }
-    assert_int_equal(strncmp(at, "dtrain: end: OK after 500 steps, 12 s", 37), 0);
+    assert_int_equal(strncmp(rest, "dtrain: end: OK after 500 steps, 12 s", 37), 0);
     assert_null(strchr(text, '\r')); /* nothing is redrawn in a log */
     assert_null(strstr(text, "evaluation"));
     free(text);
-    assert_false(dt_file_exists(metrics));
+    assert_false(dt_file_exists(at("metrics.jsonl")));
 }
 
 /* Parses line `index` of metrics.jsonl; NULL after the last one. */
@@ -126,7 +118,7 @@ static struct dt_json_doc *read_line(int index)
     char *text = NULL, *line;
     size_t bytes = 0;
     struct dt_json_doc *doc = NULL;
-    assert_int_equal(dt_file_load(&text, &bytes, metrics, 1 << 20), DT_OK);
+    assert_int_equal(dt_file_load(&text, &bytes, at("metrics.jsonl"), 1 << 20), DT_OK);
     assert_true(bytes > 0 && text[bytes - 1] == '\n');
     for (line = text; index > 0 && *line; index--)
         line = strchr(line, '\n') + 1;
@@ -157,7 +149,7 @@ static const char *const events[] = {"run_start", "step",          "eval",   "ch
 
 TEST(metrics_file)
 {
-    free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = test_dir}));
     for (size_t i = 0; i < DT_COUNT(events); i++)
         check_event((int)i, events[i]);
     assert_null(read_line(DT_COUNT(events)));
@@ -178,7 +170,7 @@ TEST(metrics_file)
 
 static void append_text(const char *text, size_t bytes)
 {
-    int fd = open(metrics, O_WRONLY | O_APPEND);
+    int fd = open(at("metrics.jsonl"), O_WRONLY | O_APPEND);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, bytes), bytes);
     close(fd);
@@ -188,20 +180,20 @@ TEST(append_and_new_run)
 {
     static char torn[9000];
     const int n = DT_COUNT(events);
-    free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = test_dir}));
     memset(torn, 'x', sizeof(torn)); /* longer than one block of the search */
     torn[0] = '{';
     append_text(torn, sizeof(torn));
-    free(run(&(struct dt_report_options){.config = &settings, .dir = folder, .append = true}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = test_dir, .append = true}));
     for (int i = 0; i < 2 * n; i++)
         check_event(i, events[i % n]);
     assert_null(read_line(2 * n));
     free(run(&(struct dt_report_options){
-        .config = &settings, .dir = folder, .append = true})); /* nothing to cut */
+        .config = &settings, .dir = test_dir, .append = true})); /* nothing to cut */
     check_event(3 * n - 1, events[n - 1]);
     assert_null(read_line(3 * n));
     free(run(&(struct dt_report_options){.config = &settings,
-                                         .dir = folder})); /* a new run starts the file anew */
+                                         .dir = test_dir})); /* a new run starts the file anew */
     assert_null(read_line(n));
 }
 
@@ -217,9 +209,9 @@ TEST(cannot_read)
 
 TEST(only_torn_line)
 {
-    free(run(&(struct dt_report_options){.config = &settings, .dir = folder}));
-    assert_int_equal(truncate(metrics, 20), 0);
-    free(run(&(struct dt_report_options){.config = &settings, .dir = folder, .append = true}));
+    free(run(&(struct dt_report_options){.config = &settings, .dir = test_dir}));
+    assert_int_equal(truncate(at("metrics.jsonl"), 20), 0);
+    free(run(&(struct dt_report_options){.config = &settings, .dir = test_dir, .append = true}));
     check_event(0, events[0]);
     assert_null(read_line(DT_COUNT(events)));
 }
@@ -227,12 +219,11 @@ TEST(only_torn_line)
 /* Neither the run nor an error that is being reported depends on a sink. */
 TEST(cannot_open)
 {
-    char path[96];
-    snprintf(path, sizeof(path), "%s/stderr/x", folder); /* below a file */
     (void)DT_ERROR(DT_ERR_DATA, "the error of the run");
-    char *text = run(&(struct dt_report_options){.config = &settings, .dir = path});
+    char *text = run(
+        &(struct dt_report_options){.config = &settings, .dir = at("stderr/x")}); /* below a file */
     const char *first = strstr(text, "warning: no events are written to metrics.jsonl: cannot ");
-    assert_true(first && strstr(first, folder) && strstr(first, "end: OK"));
+    assert_true(first && strstr(first, test_dir) && strstr(first, "end: OK"));
     assert_string_equal(dt_error_text(), "the error of the run");
     free(text);
     dt_report_close(NULL);
@@ -245,10 +236,10 @@ TEST(choice_of_sinks)
 {
     struct dt_config none = settings;
     none.output.sinks[0] = '\0';
-    unlink(metrics);
-    char *text = run(&(struct dt_report_options){.config = &none, .dir = folder});
+    unlink(at("metrics.jsonl"));
+    char *text = run(&(struct dt_report_options){.config = &none, .dir = test_dir});
     assert_string_equal(text, "");
-    assert_false(dt_file_exists(metrics));
+    assert_false(dt_file_exists(at("metrics.jsonl")));
     free(text);
 }
 
@@ -263,7 +254,7 @@ TEST(prometheus)
     char parent[256], dir[640], path[672], keys[N_FIELDS][8], *text;
     size_t bytes;
     snprintf(config.output.sinks, sizeof config.output.sinks, "prometheus\n");
-    int n = snprintf(parent, sizeof parent, "%s/%0200d", folder, 0);
+    int n = snprintf(parent, sizeof parent, "%s/%0200d", test_dir, 0);
     snprintf(dir, sizeof dir, "%s/%0*d\"", parent, LABEL - n - 2, 0);
     struct dt_report_options options = {.config = &config, .dir = dir};
     assert_true(mkdir(parent, 0700) == 0 && mkdir(dir, 0700) == 0);
@@ -296,11 +287,11 @@ TEST(sink_that_cannot_write)
     assert_int_equal(pipe(ends), 0);
     redirect_stderr(ends[1]);
     dt_status status =
-        dt_report_open(&report, &(struct dt_report_options){.config = &settings, .dir = folder});
+        dt_report_open(&report, &(struct dt_report_options){.config = &settings, .dir = test_dir});
     int replaced = -1, full = open("/dev/full", O_WRONLY);
     for (int fd = 0; fd < 256; fd++) {
         struct stat a, b;
-        if (fstat(fd, &a) == 0 && stat(metrics, &b) == 0 && a.st_ino == b.st_ino &&
+        if (fstat(fd, &a) == 0 && stat(at("metrics.jsonl"), &b) == 0 && a.st_ino == b.st_ino &&
             a.st_dev == b.st_dev)
             replaced = dup2(full, fd);
     }
@@ -372,25 +363,19 @@ TEST(terminal)
     assert_non_null(strstr(text, "\r\033[Kevaluation: 30/120 (25 %)\r\033[K"));
 }
 
-static int make_folder(void **state)
+static int set_up(void **state)
 {
-    (void)state;
     dt_config_init(&settings);
     snprintf(settings.output.sinks, sizeof settings.output.sinks, "console\njsonl\n");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(metrics, sizeof(metrics), "%s/metrics.jsonl", folder);
-    return 0;
+    return make_test_dir(state);
 }
 
-static int remove_folder(void **state)
+static int tear_down(void **state)
 {
-    char path[96];
     (void)state;
-    snprintf(path, sizeof(path), "%s/stderr", folder);
-    unlink(path);
-    unlink(metrics);
-    return rmdir(folder);
+    unlink(at("stderr"));
+    unlink(at("metrics.jsonl"));
+    return rmdir(test_dir); /* there is nothing else in it */
 }
 
-TEST_MAIN(make_folder, remove_folder)
+TEST_MAIN(set_up, tear_down)

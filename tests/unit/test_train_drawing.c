@@ -1,28 +1,16 @@
 /* Pictures of images with boxes: their sizes, where boxes are drawn in them, and the sheet of an
  * evaluation. */
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/names.h"
 #include "image/decode.h"
 #include "image/png.h"
-#include "test.h"
+#include "test_dir.h"
 #include "train/drawing.h"
 
 enum { WIDTH = 300, HEIGHT = 200, GREY = 90, SIZE = 96 };
 
-static char folder[] = "/tmp/dtrain-drawing-XXXXXX";
 static struct dt_config config;
-
-static const char *at(const char *name)
-{
-    static char path[DT_PATH_MAX];
-    assert_int_equal(dt_file_path(path, "%s/%s", folder, name), DT_OK);
-    return path;
-}
 
 static void add(struct dt_names *names, const char *name)
 {
@@ -172,15 +160,8 @@ TEST(bad_images)
 
 static int begin(void **state)
 {
-    (void)state;
     dt_config_init(&config);
-    return mkdtemp(folder) ? 0 : -1;
+    return make_test_dir(state);
 }
 
-static int end(void **state)
-{
-    (void)state;
-    return dt_file_remove_folder(folder) == DT_OK ? 0 : -1;
-}
-
-TEST_MAIN(begin, end)
+TEST_MAIN(begin, remove_test_dir)

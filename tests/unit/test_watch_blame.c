@@ -1,14 +1,8 @@
 /* The rules of the watchdog on made-up views of the ranks. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "test.h"
+#include "test_dir.h"
 #include "watch/blame.h"
 #include "watch/siblings.h"
 
@@ -228,19 +222,18 @@ TEST(lists_of_nodes)
 /* The file of the beats belongs to this user alone, and a link to another one is not followed. */
 TEST(path_of_beats)
 {
-    char dir[] = "/tmp/dtrain-beats-XXXXXX", path[DT_PATH_MAX], other[DT_PATH_MAX];
+    char path[DT_PATH_MAX];
     struct stat info;
-    assert_non_null(mkdtemp(dir));
-    setenv("PMIX_SERVER_TMPDIR", dir, 1);
+    assert_int_equal(make_test_dir(NULL), 0);
+    setenv("PMIX_SERVER_TMPDIR", test_dir, 1);
     setenv("PMIX_NAMESPACE", "job", 1);
     assert_int_equal(dt_siblings_path(path, 0), DT_OK);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 077, 0);
-    assert_int_equal(dt_file_path(other, "%s/other", dir), DT_OK);
-    assert_int_equal(rename(path, other), 0);
-    assert_int_equal(symlink(other, path), 0);
+    assert_int_equal(rename(path, at("other")), 0);
+    assert_int_equal(symlink(at("other"), path), 0);
     assert_int_equal(dt_siblings_path(path, 0), DT_ERR_PERMISSION);
-    assert_int_equal(dt_file_remove_folder(dir), DT_OK);
+    assert_int_equal(remove_test_dir(NULL), 0);
     assert_int_equal(dt_siblings_path(path, 0), DT_ERR_PERMISSION);
 }
 

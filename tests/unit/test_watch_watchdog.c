@@ -1,27 +1,22 @@
 /* The watchdog with real processes that play ranks: what they publish is made up, and so is the
  * time, the rest is real. All scenarios run side by side; the tests collect how each has ended. */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "test.h"
+#include "test_dir.h"
 #include "virtual_time.h"
 #include "watch/heartbeat.h"
 #include "watch/watchdog.h"
 
 enum { TEXT_BYTES = 16384 };
 
-static char top[64];                           /* folder of all scenarios */
-static struct dt_watchdog_options own_options; /* of this process */
+/* Of this process. */
+static struct dt_watchdog_options own_options;
+static enum dt_section own_section;
 
 static void hang(void)
 {
@@ -36,7 +31,6 @@ ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
         hang();
     return syscall(SYS_pwrite64, fd, data, bytes, offset);
 }
-
 FILE *fdopen(int fd, const char *mode)
 {
     FILE *(*open_it)(int, const char *);
@@ -77,41 +71,11 @@ static void stop_moving(enum dt_section section)
     hang();
 }
 
-static void stuck_in(enum dt_section section, int rank)
+static void second_stuck(int rank)
 {
     if (rank == 1)
-        stop_moving(section);
-    wait_for_others(section);
-}
-
-static void init(int rank)
-{
-    stuck_in(DT_SECTION_INIT, rank);
-}
-
-static void data(int rank)
-{
-    stuck_in(DT_SECTION_DATA, rank);
-}
-
-static void compute(int rank)
-{
-    stuck_in(DT_SECTION_COMPUTE, rank);
-}
-
-static void reduce(int rank)
-{
-    stuck_in(DT_SECTION_REDUCE, rank);
-}
-
-static void eval(int rank)
-{
-    stuck_in(DT_SECTION_EVAL, rank);
-}
-
-static void save(int rank)
-{
-    stuck_in(DT_SECTION_SAVE, rank);
+        stop_moving(own_section);
+    wait_for_others(own_section);
 }
 
 static void first_stuck(int rank)
@@ -283,11 +247,9 @@ static void alarm_only(int rank)
         train(60, 0.1);
     vt_sleep(1);
     dt_watchdog_stop();
-    char path[256];
-    struct dt_heartbeat beat = {.start_id = 7, .rank = 1, .beat = 1000};
-    beat.flags = DT_HEARTBEAT_EXPIRED;
-    snprintf(path, sizeof path, "%s/alarm/heartbeat.bin", top);
-    _exit(dt_heartbeat_write(path, &beat) == DT_OK ? 0 : 3);
+    struct dt_heartbeat beat = {
+        .start_id = 7, .rank = 1, .beat = 1000, .flags = DT_HEARTBEAT_EXPIRED};
+    _exit(dt_heartbeat_write(at("alarm/heartbeat.bin"), &beat) == DT_OK ? 0 : 3);
 }
 
 /* --- The watchdog's own end is in danger --- */
@@ -348,17 +310,18 @@ static struct scenario {
     const char *name;
     void (*run)(int rank);
     int n_ranks;
+    enum dt_section section; /* in which second_stuck is stuck */
     pid_t pids[VT_RANKS];
     int out; /* stderr of all */
     char dir[128];
     char text[TEXT_BYTES];
 } scenarios[N_SCENARIOS] = {
-    [STUCK_INIT] = {"init", init, 3},
-    [STUCK_DATA] = {"data", data, 3},
-    [STUCK_COMPUTE] = {"compute", compute, 3},
-    [STUCK_REDUCE] = {"reduce", reduce, 3},
-    [STUCK_EVAL] = {"eval", eval, 3},
-    [STUCK_SAVE] = {"save", save, 3},
+    [STUCK_INIT] = {"init", second_stuck, 3, DT_SECTION_INIT},
+    [STUCK_DATA] = {"data", second_stuck, 3, DT_SECTION_DATA},
+    [STUCK_COMPUTE] = {"compute", second_stuck, 3, DT_SECTION_COMPUTE},
+    [STUCK_REDUCE] = {"reduce", second_stuck, 3, DT_SECTION_REDUCE},
+    [STUCK_EVAL] = {"eval", second_stuck, 3, DT_SECTION_EVAL},
+    [STUCK_SAVE] = {"save", second_stuck, 3, DT_SECTION_SAVE},
     [FIRST_STUCK] = {"first", first_stuck, 2},
     [TWO_STUCK] = {"two", two_stuck, 3},
     [STOPPED] = {"stopped", stop_process, 3},
@@ -394,6 +357,7 @@ static void run_rank(const struct scenario *s, int rank, int out)
     setenv("OMPI_COMM_WORLD_LOCAL_SIZE", s->n_ranks == 2 ? "2" : "3", 1);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out, STDERR_FILENO);
+    own_section = s->section;
     if (dt_watchdog_start(&own_options) != DT_OK)
         _exit(2);
     s->run(rank);
@@ -428,7 +392,7 @@ static int save_checkpoint(const struct scenario *s)
 static int start_scenario(struct scenario *s, struct vt_world *world)
 {
     int ends[2];
-    snprintf(s->dir, sizeof s->dir, "%s/%s", top, s->name);
+    snprintf(s->dir, sizeof s->dir, "%s/%s", test_dir, s->name);
     if (mkdir(s->dir, 0777) != 0 || pipe(ends) != 0)
         return -1;
     if (leave_earlier_start(s) != 0 || (s->run != all_wait && save_checkpoint(s) != 0))
@@ -451,9 +415,7 @@ static int start_scenario(struct scenario *s, struct vt_world *world)
 
 static int start_all(void **state)
 {
-    (void)state;
-    snprintf(top, sizeof top, "/tmp/dtrain-watchdog-XXXXXX");
-    if (!mkdtemp(top))
+    if (make_test_dir(state) != 0)
         return -1;
     vt_news = vt_share(sizeof *vt_news);
     struct vt_world *worlds = vt_share(N_SCENARIOS * sizeof *worlds);
@@ -463,29 +425,6 @@ static int start_all(void **state)
         if (start_scenario(&scenarios[i], &worlds[i]) != 0)
             return -1;
     return vt_run(worlds, N_SCENARIOS);
-}
-
-static void remove_folder(const char *dir)
-{
-    char path[600];
-    DIR *folder = opendir(dir);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-        if (entry->d_name[0] != '.' && unlink(path) != 0)
-            remove_folder(path);
-    }
-    if (folder)
-        closedir(folder);
-    rmdir(dir);
-}
-
-static int end_all(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_SCENARIOS; i++)
-        remove_folder(scenarios[i].dir);
-    rmdir(top);
-    return 0;
 }
 
 /* The exit code of a rank, or minus the signal. */
@@ -533,6 +472,30 @@ static void expect_one_line(const struct scenario *s)
     assert_non_null(strchr(first, '\n'));
 }
 
+/* All ranks have ended with one message. */
+static struct scenario *expect_hang(int i)
+{
+    struct scenario *s = &scenarios[i];
+    expect_ends(s, DT_ERR_HANG);
+    expect_one_line(s);
+    return s;
+}
+
+/* The same, but for a rank that is stopped. */
+static struct scenario *expect_hang_but_for(int i, int stopped)
+{
+    struct scenario *s = &scenarios[i];
+    for (int r = 0; r < s->n_ranks; r++)
+        if (r != stopped)
+            assert_int_equal(end_of(s->pids[r]), DT_ERR_HANG);
+    assert_int_equal(waitpid(s->pids[stopped], NULL, WNOHANG), 0);
+    kill(s->pids[stopped], SIGKILL);
+    assert_int_equal(end_of(s->pids[stopped]), -SIGKILL);
+    read_text(s);
+    expect_one_line(s);
+    return s;
+}
+
 static void expect_report(const struct scenario *s, int rank, const char *text)
 {
     char path[256], *report;
@@ -547,10 +510,8 @@ static void expect_report(const struct scenario *s, int rank, const char *text)
 TEST(stuck_in_each_section)
 {
     for (int i = STUCK_INIT; i <= STUCK_SAVE; i++) {
-        struct scenario *s = &scenarios[i];
+        const struct scenario *s = expect_hang(i);
         char who[64], where[64];
-        expect_ends(s, DT_ERR_HANG);
-        expect_one_line(s);
         snprintf(who, sizeof who, " pid %d) has not moved", (int)s->pids[1]);
         snprintf(where, sizeof where, "since step 57, section %s, for ", s->name);
         expect_text(s, "error[HANG] rank 1 (");
@@ -568,14 +529,10 @@ TEST(stuck_in_each_section)
 
 TEST(any_rank_can_be_stuck)
 {
-    struct scenario *s = &scenarios[FIRST_STUCK];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang(FIRST_STUCK);
     expect_text(s, "error[HANG] rank 0 (");
     expect_text(s, "; rank 1 waits for it");
-    s = &scenarios[TWO_STUCK];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    s = expect_hang(TWO_STUCK);
     expect_text(s, "error[HANG] rank 1 (");
     expect_text(s, "; rank 2 (");
     expect_text(s, "; rank 0 waits for them");
@@ -583,14 +540,7 @@ TEST(any_rank_can_be_stuck)
 
 TEST(a_stopped_process_is_named)
 {
-    struct scenario *s = &scenarios[STOPPED];
-    assert_int_equal(end_of(s->pids[1]), DT_ERR_HANG);
-    assert_int_equal(end_of(s->pids[2]), DT_ERR_HANG);
-    assert_int_equal(waitpid(s->pids[0], NULL, WNOHANG), 0);
-    kill(s->pids[0], SIGKILL);
-    assert_int_equal(end_of(s->pids[0]), -SIGKILL);
-    read_text(s);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang_but_for(STOPPED, 0);
     expect_text(s, "error[HANG] rank 0 (");
     expect_text(
         s, "does not answer (stopped, killed or its node is gone) since step 57, section data");
@@ -599,18 +549,14 @@ TEST(a_stopped_process_is_named)
 
 TEST(all_wait)
 {
-    struct scenario *s = &scenarios[ALL_WAIT];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang(ALL_WAIT);
     expect_text(s, "error[HANG] all ranks wait in sum at step 57, section eval, for ");
     expect_text(s, " s: the network?; there is no checkpoint yet; submit the job again to start");
 }
 
 TEST(writer_stuck)
 {
-    struct scenario *s = &scenarios[WRITER_STUCK];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang(WRITER_STUCK);
     expect_text(s, "error[HANG] rank 0 (");
     expect_text(s, "has not moved while it writes a checkpoint since step 40, section save");
 }
@@ -625,39 +571,22 @@ TEST(no_false_alarm)
 
 TEST(the_end_is_sure)
 {
-    struct scenario *s = &scenarios[BLOCKED_REPORT];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang(BLOCKED_REPORT);
     expect_text(s, "has not moved since step 57, section data");
-    s = &scenarios[BLIND_STUCK];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    s = expect_hang(BLIND_STUCK);
     expect_text(s, "has not moved since step 57, section data");
-    s = &scenarios[BLIND_WAITING];
-    assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
-    kill(s->pids[1], SIGKILL);
-    assert_int_equal(end_of(s->pids[1]), -SIGKILL);
-    read_text(s);
-    expect_one_line(s);
+    s = expect_hang_but_for(BLIND_WAITING, 1);
     expect_text(s, "waits in sum at step 57, section reduce");
     expect_text(s, "the file system of the run folder does not answer");
 }
 
 TEST(no_folder)
 {
-    struct scenario *s = &scenarios[NO_FOLDER];
-    assert_int_equal(end_of(s->pids[0]), DT_ERR_HANG);
-    assert_int_equal(end_of(s->pids[2]), DT_ERR_HANG);
-    kill(s->pids[1], SIGKILL);
-    assert_int_equal(end_of(s->pids[1]), -SIGKILL);
-    read_text(s);
-    expect_one_line(s);
+    const struct scenario *s = expect_hang_but_for(NO_FOLDER, 1);
     expect_text(s, "error[HANG] rank 1 (");
     expect_text(s, "(stopped, killed or its node is gone) since step 0, section init, for ");
     expect_text(s, "; ranks 0, 2 wait for it\n");
-    s = &scenarios[ELSEWHERE];
-    expect_ends(s, DT_ERR_HANG);
-    expect_one_line(s);
+    s = expect_hang(ELSEWHERE);
     expect_text(s, "error[HANG] all ranks of ");
     expect_text(s, " wait in MPI_Init at step 0, section init, for ");
     expect_text(s, ": the network? Or a rank hangs on another node; ");
@@ -678,11 +607,9 @@ TEST(an_alarm_is_passed_on)
 
 TEST(slots)
 {
-    char dir[128], path[160];
+    const char *dir = at("slots"), *path = at("slots/heartbeat.bin");
     struct dt_heartbeat beats[4];
     bool valid[4];
-    snprintf(dir, sizeof dir, "%s/slots", top);
-    snprintf(path, sizeof path, "%s/heartbeat.bin", dir);
     assert_int_equal(dt_heartbeat_last_step(dir), -1);
     assert_int_equal(mkdir(dir, 0777), 0);
     assert_int_equal(dt_heartbeat_last_step(dir), -1);
@@ -706,7 +633,6 @@ TEST(slots)
     assert_int_equal(dt_heartbeat_last_step(dir), 100);
     assert_int_equal(truncate(path, 100), 0);
     assert_int_equal(dt_heartbeat_last_step(dir), -1);
-    remove_folder(dir);
 }
 
 /* --- Crashes, and the test of the watchdog by itself --- */
@@ -733,7 +659,7 @@ TEST(crashes_are_told)
     static const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     static const char *const names[] = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"};
     struct scenario s = {.n_ranks = 0};
-    snprintf(s.dir, sizeof s.dir, "%s/crash.txt", top);
+    snprintf(s.dir, sizeof s.dir, "%s/crash.txt", test_dir);
     for (size_t i = 0; i < DT_COUNT(numbers); i++) {
         char *text, who[128];
         size_t bytes;
@@ -744,7 +670,6 @@ TEST(crashes_are_told)
         assert_non_null(strstr(text, who));
         free(text);
     }
-    unlink(s.dir);
 }
 
-TEST_MAIN(start_all, end_all)
+TEST_MAIN(start_all, remove_test_dir)
