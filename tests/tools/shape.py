@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""The shape of the source in figures: tests/tools/shape.py [-v]
+
+Lines, lengths of functions, literal operands, files that tell kinds of run apart, members of the structs that are
+passed around and functions that take them, and the circles of calls between the files of a room; -v names the files
+and the calls of every circle. It reads the text: a call is the name of a function in the body of another one.
+"""
+import collections
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PRODUCT = ("src", "include", "kernels")
+STRUCTS = ("dt_session", "dt_session_needs", "dt_ranks", "dt_engine", "dt_sets", "dt_evaluator", "run")
+# What tells kinds of run apart, and what only some files may know.
+NAMED = {
+    "detects or n_canvases": r"\b(\w*detects|n_canvases)\b",
+    "a parallel mode": r"\bDT_(MODE|PARALLEL)_[A-Z]+\b|\bdt_async_\w+",
+}
+OPERANDS = {  # tests/ops and tests/emulator speak of operands too
+    "literal operands above 1": r"\b(?:src|dst)\[(?:[2-9]|\d\d+)\]",
+    "numbers of operands": r"\bn_(?:src|dst)\s*[=!<>]=\s*\d",
+}
+
+
+def tracked(*folders):
+    names = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in names.splitlines() if re.search(r"\.(c|h|cu|cuh|cpp)$", name)]
+
+
+def without_comments(text):
+    return re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", lambda m: re.sub(r"[^\n]", " ", m[0]), text, flags=re.S)
+
+
+def functions(text):
+    """(name, head, body) of every function: clang-format puts its braces into the first column."""
+    lines = text.splitlines()
+    for end, line in enumerate(lines):
+        if line.rstrip() != "}":
+            continue
+        begin = next((i for i in range(end, -1, -1) if lines[i].rstrip() == "{"), None)
+        if begin is None:
+            continue
+        first = begin
+        while first > 0 and lines[first - 1].strip() and not re.search(r"[;}]\s*$|^#", lines[first - 1]):
+            first -= 1
+        head = "\n".join(lines[first:begin])
+        name = re.search(r"(\w+)\s*\(", head)
+        if name:
+            yield name[1], head, lines[begin : end + 1]
+
+
+def components(edges):
+    """The strongly connected components of two or more members (Tarjan)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in edges[node]:
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            member = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(member) > 1:
+                found.append(sorted(member))
+
+    for node in sorted(edges):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def print_circles(bodies, verbose):
+    rooms = collections.defaultdict(list)
+    for path, found in bodies.items():
+        rooms[path.relative_to(ROOT).parts[1] if path.is_relative_to(ROOT / "src") else path.parts[-2]].append((path, found))
+    n_circles = 0
+    for room, files in sorted(rooms.items()):
+        defined = {}  # name -> file without its ending
+        for path, found in files:
+            for name, head, _ in found:
+                if not head.startswith("static") or path.suffix == ".h":
+                    defined[name] = path.stem
+        edges, calls = collections.defaultdict(set), collections.defaultdict(set)
+        for path, found in files:
+            own = {name for name, _, _ in found}
+            edges[path.stem]
+            for name, _, body in found:
+                for word in set(re.findall(r"\w+", "\n".join(body))) & defined.keys() - own:
+                    if defined[word] != path.stem:
+                        edges[path.stem].add(defined[word])
+                        calls[path.stem, defined[word]].add(f"{name} -> {word}")
+        for circle in components(edges):
+            n_circles += 1
+            print(f"circle in {room}: {', '.join(circle)}")
+            for one in circle if verbose else ():
+                for other in sorted(edges[one] & set(circle)):
+                    print(f"    {one} -> {other}: {'; '.join(sorted(calls[one, other]))}")
+    print(f"circles of calls inside rooms: {n_circles}")
+
+
+def main():
+    verbose = "-v" in sys.argv[1:]
+    text = {path: without_comments(path.read_text()) for path in tracked(*PRODUCT, "tests/ops", "tests/emulator")}
+    product = {path: t for path, t in text.items() if path.relative_to(ROOT).parts[0] in PRODUCT}
+    bodies = {path: list(functions(t)) for path, t in product.items()}
+    lengths = sorted(len(body) for found in bodies.values() for _, _, body in found)
+    print(f"product: {sum(len(p.read_text().splitlines()) for p in product)} lines, {len(product)} files")
+    print(
+        f"functions: {len(lengths)}, lines: median {statistics.median(lengths):g}, "
+        f"90 % at most {lengths[len(lengths) * 9 // 10]}, longest {lengths[-1]}"
+    )
+    for struct in STRUCTS:
+        taken = [h for f in bodies.values() for _, h, _ in f if re.search(rf"struct {struct} \*", h)]
+        defined = [m for t in product.values() for m in re.findall(rf"^struct {struct} {{\n(.*?)\n}};", t, re.M | re.S)]
+        members = sum(d.count(";") + d.count(",") for d in defined)
+        if defined:
+            print(f"struct {struct}: {members} members, a parameter of {len(taken)} functions")
+    for what, pattern in NAMED.items():
+        files = [str(p.relative_to(ROOT)) for p, t in product.items() if re.search(pattern, t)]
+        print(f"files that name {what}: {len(files)}", *(files if verbose else ()), sep="\n    " if verbose else "")
+    for what, pattern in OPERANDS.items():
+        hits = collections.Counter({str(p.relative_to(ROOT)): len(re.findall(pattern, t)) for p, t in text.items()})
+        print(f"{what}: {sum(hits.values())} in {sum(n > 0 for n in hits.values())} files")
+        for name, n in hits.most_common() if verbose else ():
+            if n > 0:
+                print(f"    {n:4} {name}")
+    print_circles(bodies, verbose)
+
+
+main()
