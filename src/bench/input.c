@@ -19,7 +19,7 @@
 #include "base/sort.h"
 #include "bench/bench.h"
 #include "dtrain/train.h"
-#include "train/engine.h"
+#include "train/task.h"
 
 enum {
     BATCH_MOST = 32,  /* rows per batch: the clock is read after each batch */
@@ -322,8 +322,9 @@ static dt_status begin_result(struct bench *b)
         .path = config->data.train,
         .is_raw = dt_config_is_synthetic(config),
         .n_images = dt_dataset_size(b->sets.train_set),
-        .image_size = b->sets.n_canvases > 0 ? 0 : b->options.image_size,
-        .resize = b->sets.n_canvases > 0 ? 0 : dt_crop_resize(&config->data, b->options.image_size),
+        .image_size = b->sets.task->has_boxes ? 0 : b->options.image_size,
+        .resize =
+            b->sets.task->has_boxes ? 0 : dt_crop_resize(&config->data, b->options.image_size),
         .n_ranks = b->engine.ranks.n_ranks,
         .n_rounds = config->bench.rounds,
         .round_s = round_s,

@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/sort.h"
 #include "bench/bench.h"
+#include "train/task.h"
 
 const char *dt_bench_format_rate(char *out, size_t bytes, double value)
 {
@@ -253,7 +254,7 @@ void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
     dt_jsonw_string(w, "mode", modes[mode(b)].key);
     dt_jsonw_string(w, "data", b->options->real_data ? "real" : "synthetic");
     dt_jsonw_string(w, "model", b->engine.model->name);
-    if (b->sets.n_canvases == 0)
+    if (!b->sets.task->has_boxes)
         dt_jsonw_integer(w, "image_size", b->engine.config->model.image_size);
     else
         dt_jsonw_string(w, "canvases", dt_sets_sizes(&b->sets, 0, sizes));

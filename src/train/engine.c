@@ -11,6 +11,7 @@
 #include "data/mix.h"
 #include "dtrain/train.h"
 #include "train/placement.h"
+#include "train/task.h"
 
 void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct dt_config *config)
 {
@@ -18,6 +19,7 @@ void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct
     *engine = (struct dt_engine){
         .config = config,
         .ranks = dt_ranks_of(comm, has_server, dt_config_sync_every(config)),
+        .task = dt_task_of(config),
         .backend = &dt_backend_cpu,
     };
     dt_engine_enter(engine, 0);
@@ -64,30 +66,13 @@ static dt_status choose_device(struct dt_engine *engine)
 
 static void warn_small(const struct dt_engine *engine)
 {
-    enum { LEAST_PER_GPU = 32 };
-    if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu && !engine->model->detects &&
-        engine->stage.micro_batch_size < LEAST_PER_GPU)
+    const int least = engine->task->least_per_gpu;
+    if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu &&
+        engine->stage.micro_batch_size < least)
         dt_log(DT_LOG_WARNING,
                "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
                "%d per rank or more, or use fewer GPUs",
-               engine->stage.micro_batch_size, dt_config_batch_key(engine->config), LEAST_PER_GPU);
-}
-
-/* Detectors have large images, and few of them at a time. */
-static void warn_norm(const struct dt_engine *engine)
-{
-    enum { LEAST_FOR_NORM = 4 };
-    const struct dt_config_model *model = &engine->config->model;
-    if (engine->ranks.rank == 0 && model->frozen_norm && !model->initial_checkpoint[0])
-        dt_log(DT_LOG_WARNING, "model.frozen_norm without model.initial_checkpoint: the backbone "
-                               "has random weights and nothing that normalises");
-    if (engine->ranks.rank == 0 && engine->model->detects && !model->frozen_norm &&
-        model->sync_bn == 0 && engine->stage.micro_batch_size < LEAST_FOR_NORM)
-        dt_log(DT_LOG_WARNING,
-               "batch norm takes its statistics from %d image(s), which are few; set "
-               "model.sync_bn=true on several ranks, or model.frozen_norm=true with pretrained "
-               "weights",
-               engine->stage.micro_batch_size);
+               engine->stage.micro_batch_size, dt_config_batch_key(engine->config), least);
 }
 
 static dt_status check_pairs(const struct dt_engine *engine)
@@ -146,7 +131,7 @@ static dt_status check_model(struct dt_engine *engine)
     engine->model = dt_model_find(config->model.name);
     if (!engine->model)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
-    if (!engine->model->detects && config->model.image_size < engine->model->min_image_size)
+    if (!engine->task->has_boxes && config->model.image_size < engine->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
                 config->model.image_size, engine->model->name, engine->model->min_image_size);
     if (!engine->options.train)
@@ -156,7 +141,8 @@ static dt_status check_model(struct dt_engine *engine)
     DT_TRY(check_group(engine));
     DT_TRY(dt_engine_split_batch(engine));
     warn_small(engine);
-    warn_norm(engine);
+    if (engine->task->warn && engine->ranks.rank == 0)
+        engine->task->warn(engine);
     return DT_OK;
 }
 

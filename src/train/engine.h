@@ -21,6 +21,8 @@ struct dt_stage {
     int64_t steps_per_epoch; /* 0 = unknown: a layout without data */
 };
 
+struct dt_task;
+
 /* What a command does with the network. */
 struct dt_engine_options {
     bool train, eval;  /* phases: of the graph, and loaders */
@@ -36,6 +38,7 @@ struct dt_engine {
     struct dt_ranks ranks;
     struct dt_report *report; /* gets events and progress; NULL = nobody. The caller sets it */
     struct dt_engine_options options;
+    const struct dt_task *task;
     const struct dt_model *model;
     int saved_parts; /* micro-batches per global batch of the resumed run, 0 = none: reused if the
                         ranks can share them */

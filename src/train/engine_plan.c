@@ -1,17 +1,10 @@
 /* Graph and plan of an engine. */
 #include "base/memory.h"
-#include "data/mix.h"
 #include "train/engine.h"
 #include "train/freeze.h"
+#include "train/task.h"
 
 /* --- Graph --- */
-
-static int max_boxes(const struct dt_sets *sets, enum dt_phase phase)
-{
-    enum { UNKNOWN = 100 }; /* a layout without data; images of COCO have up to 93 */
-    const struct dt_dataset *set = phase == DT_TRAIN ? sets->train_set : sets->val_set;
-    return set ? dt_dataset_max_boxes(set) : UNKNOWN;
-}
 
 static dt_status build_program(struct dt_engine *engine, const struct dt_sets *sets,
                                enum dt_phase phase, int canvas)
@@ -25,19 +18,11 @@ static dt_status build_program(struct dt_engine *engine, const struct dt_sets *s
     const struct dt_canvas size = sets->n_canvases > 0 ? sets->canvases[canvas] : square;
     DT_TRY(dt_graph_begin(engine->graph, phase, batch, size.height, size.width));
     engine->program[phase][canvas] = engine->graph->current;
-    if (phase == DT_TRAIN && dt_mix_is_on(&config->data))
-        DT_TRY(dt_graph_mix_labels(engine->graph));
-    if (phase == DT_TRAIN && config->train.n_class_weights != 0)
-        DT_TRY(dt_graph_weigh_classes(engine->graph, sets->num_classes));
-    if (engine->model->detects)
-        DT_TRY(dt_graph_boxes(engine->graph, max_boxes(sets, phase)));
+    DT_TRY(engine->task->add_inputs(engine, sets, phase));
     int src = dt_graph_ingest(engine->graph, config->data.mean, config->data.std);
     int logits = engine->model->build(engine->graph, src, engine->model, &options);
-    if (engine->model->detects)
-        return dt_graph_check(engine->graph);
-    /* Validation loss is plain cross entropy, comparable between recipes. */
-    dt_graph_softmax_xent(engine->graph, logits,
-                          phase == DT_TRAIN ? config->train.label_smoothing : 0);
+    if (engine->task->add_loss)
+        engine->task->add_loss(engine, phase, logits);
     return dt_graph_check(engine->graph);
 }
 

@@ -15,11 +15,10 @@
 #include "data/classes.h"
 #include "dtrain/models.h"
 #include "dtrain/train.h"
-#include "train/box_judging.h"
-#include "train/judging.h"
 #include "train/predictions.h"
 #include "train/preflight.h"
 #include "train/stop.h"
+#include "train/task.h"
 
 static dt_status run_batch(struct dt_evaluator *evaluator)
 {
@@ -28,11 +27,8 @@ static dt_status run_batch(struct dt_evaluator *evaluator)
     if (!batch)
         DT_FAIL(DT_ERR_INTERNAL, "the validation set ended too early");
     dt_status status = dt_engine_eval(evaluator->engine, evaluator->sets, batch);
-    if (status == DT_OK && evaluator->judging)
-        status = dt_judging_add(evaluator, batch);
-    if (status == DT_OK && evaluator->box_judging)
-        status = dt_detections_add(&evaluator->box_judging->detections, evaluator->engine,
-                                   evaluator->sets, batch);
+    if (status == DT_OK)
+        status = evaluator->engine->task->add(evaluator, batch);
     dt_loader_release(evaluator->sets->val, batch);
     return status;
 }
@@ -67,16 +63,6 @@ static dt_status run_batches(struct dt_evaluator *evaluator, struct dt_stop *sto
     return dt_comm_agree(evaluator->sets->ranks.comm, status);
 }
 
-/* With eval.tta the device has counted each image and its mirror. */
-static void replace_counters(struct dt_counters *counters, const struct dt_judge *judge)
-{
-    counters->loss = judge->loss;
-    counters->n = judge->n;
-    counters->n_finite = judge->n_finite;
-    counters->top1 = judge->top1;
-    counters->top5 = judge->top5;
-}
-
 static bool is_expected(const struct dt_evaluator *evaluator, enum dt_metric m)
 {
     return dt_config_has_metric(evaluator->sets->config, m) && m != DT_METRIC_TRAIN_LOSS &&
@@ -88,10 +74,7 @@ static void warn_undefined(const struct dt_evaluator *evaluator,
 {
     char text[160];
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    const char *const why =
-        evaluator->engine->model->detects
-            ? "no validation image has a box"
-            : "a class it needs has no validation images, or logits are not finite";
+    const char *const why = evaluator->engine->task->why_undefined;
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++) {
         if (!isnan(result->value[m]) || !is_expected(evaluator, m))
             continue;
@@ -100,50 +83,29 @@ static void warn_undefined(const struct dt_evaluator *evaluator,
     }
 }
 
-enum { SUM_LOSS, SUM_IMAGES, SUM_TOP1, SUM_TOP5, SUM_BAD, SUM_FINITE, N_SUMS };
-
-static dt_status set_values(struct dt_evaluator *evaluator, struct dt_eval_result *result,
-                            const double *sums)
-{
-    for (int m = 0; m < DT_N_METRICS; m++)
-        result->value[m] = result->raw[m] = NAN;
-    if (evaluator->box_judging)
-        return dt_box_judging_sum(evaluator, result);
-    result->n_images = (int64_t)sums[SUM_IMAGES];
-    result->value[DT_METRIC_LOSS] = sums[SUM_LOSS] / sums[SUM_FINITE];
-    result->value[DT_METRIC_TOP1] = 100 * sums[SUM_TOP1] / sums[SUM_IMAGES];
-    if (dt_sets_has_top5(evaluator->sets))
-        result->value[DT_METRIC_TOP5] = 100 * sums[SUM_TOP5] / sums[SUM_IMAGES];
-    return evaluator->judging ? dt_judging_sum(evaluator, result->value) : DT_OK;
-}
-
 static dt_status evaluate(struct dt_evaluator *evaluator, struct dt_eval_result *result,
                           const struct dt_stop *stop)
 {
+    struct dt_engine *engine = evaluator->engine;
+    struct dt_loader *loader = evaluator->sets->val;
     struct dt_counters counters;
     struct dt_stop batches;
     uint64_t n_bad, unused;
     if (stop)
         dt_stop_begin_batches(&batches, stop);
-    if (evaluator->judging)
-        dt_judge_clear(evaluator->judging->judge);
-    if (evaluator->box_judging)
-        evaluator->box_judging->detections.n = 0;
-    DT_TRY(dt_plan_broadcast_stats(evaluator->engine->plan));
+    engine->task->clear(evaluator);
+    DT_TRY(dt_plan_broadcast_stats(engine->plan));
     DT_TRY(run_batches(evaluator, stop ? &batches : NULL, &result->stop));
-    DT_TRY(evaluator->engine->backend->download(evaluator->engine->device, &counters));
+    DT_TRY(engine->backend->download(engine->device, &counters));
     if (result->stop)
         return DT_OK;
-    if (evaluator->sets->config->eval.tta != DT_TTA_NONE)
-        replace_counters(&counters, evaluator->judging->judge);
-    dt_loader_bad_positions(evaluator->sets->val, &n_bad, &unused);
-    double sums[N_SUMS] = {
-        [SUM_LOSS] = counters.loss,         [SUM_IMAGES] = (double)counters.n,
-        [SUM_TOP1] = (double)counters.top1, [SUM_TOP5] = (double)counters.top5,
-        [SUM_BAD] = (double)n_bad,          [SUM_FINITE] = (double)counters.n_finite};
-    DT_TRY(dt_comm_sum_f64(evaluator->sets->ranks.comm, sums, N_SUMS));
-    DT_TRY(dt_sets_check_bad(evaluator->sets->val, sums[SUM_BAD]));
-    DT_TRY(set_values(evaluator, result, sums));
+    dt_loader_bad_positions(loader, &n_bad, &unused);
+    double n_bad_of_all = (double)n_bad;
+    DT_TRY(dt_comm_sum_f64(engine->ranks.comm, &n_bad_of_all, 1));
+    DT_TRY(dt_sets_check_bad(loader, n_bad_of_all));
+    for (int m = 0; m < DT_N_METRICS; m++)
+        result->value[m] = result->raw[m] = NAN;
+    DT_TRY(engine->task->sum(evaluator, result, &counters));
     warn_undefined(evaluator, result);
     return DT_OK;
 }
@@ -190,19 +152,13 @@ dt_status dt_evaluator_open(struct dt_evaluator *evaluator, struct dt_engine *en
                             struct dt_sets *sets, bool all)
 {
     *evaluator = (struct dt_evaluator){.engine = engine, .sets = sets};
-    dt_status status = DT_OK;
-    if (!engine->model->detects && (all || dt_judging_is_needed(engine->config)))
-        status = dt_judging_create(&evaluator->judging, sets);
-    if (engine->model->detects && !sets->images)
-        status = dt_box_judging_create(&evaluator->box_judging, sets);
-    return dt_comm_agree(engine->ranks.comm, status);
+    return dt_comm_agree(engine->ranks.comm, engine->task->open(evaluator, all));
 }
 
 void dt_evaluator_close(struct dt_evaluator *evaluator)
 {
-    dt_predictions_destroy(evaluator->predictions);
-    dt_judging_destroy(evaluator->judging);
-    dt_box_judging_destroy(evaluator->box_judging);
+    if (evaluator->engine)
+        evaluator->engine->task->close(evaluator);
 }
 
 /* The model's classes are those of the weights; all ranks get them from rank 0. Collective. */
@@ -251,26 +207,13 @@ dt_status dt_engine_open_weights(struct dt_engine *engine, struct dt_sets *sets,
     return dt_plan_broadcast(engine->plan);
 }
 
-/* Six digits: the digits after them depend on the order of summation over ranks. The numbers of a
- * detector have all their digits, which do not. */
-static double rounded(double value)
-{
-    return round(value * 1e6) / 1e6;
-}
-
-static dt_status print_result(const struct dt_eval_result *result, bool detects)
+static dt_status print_result(const struct dt_task *task, const struct dt_eval_result *result)
 {
     struct dt_jsonw w;
     dt_jsonw_init(&w, false);
     dt_jsonw_begin(&w, NULL, '{');
     dt_jsonw_integer(&w, "images", result->n_images);
-    if (detects)
-        dt_jsonw_integer(&w, "detections", result->n_found);
-    for (int i = 0; i < DT_N_COCO && detects; i++)
-        dt_jsonw_number(&w, dt_coco_names[i], result->coco[i]);
-    for (enum dt_metric m = 0; m < DT_N_METRICS && !detects; m++)
-        if (!isnan(result->value[m]))
-            dt_jsonw_number(&w, dt_metric_name(m), rounded(result->value[m]));
+    task->put_result(&w, result);
     dt_jsonw_close(&w, '}');
     dt_status status = dt_jsonw_end(&w);
     if (status == DT_OK && (printf("%s\n", w.text) < 0 || fflush(stdout) != 0))
@@ -279,75 +222,37 @@ static dt_status print_result(const struct dt_eval_result *result, bool detects)
     return status;
 }
 
-/* --- Tables, on rank 0 --- */
+/* --- Files, on rank 0 --- */
 
-/* What --confusion and --predictions write. */
-struct tables {
-    struct dt_new_file confusion, predictions;
-    bool as_picture;
-};
-
-/* The tables of a detector are other ones. */
-static dt_status check_tables(const struct dt_eval_options *options, bool detects)
+static dt_status begin_files(struct dt_eval_files *files, const struct dt_eval_options *options)
 {
-    const char *suffix = options->predictions ? strrchr(options->predictions, '.') : ".json";
-    if (detects && options->confusion)
-        DT_FAIL(DT_ERR_USAGE, "--confusion: a detector has none; --per-class has its categories");
-    if (detects && (!suffix || strcmp(suffix, ".json") != 0))
-        DT_FAIL(DT_ERR_USAGE,
-                "--predictions: the name of %s must end in .json, as detections are written in "
-                "COCO's format",
-                options->predictions);
-    return DT_OK;
-}
-
-static dt_status begin_tables(struct tables *tables, const struct dt_eval_options *options,
-                              bool detects)
-{
-    DT_TRY(check_tables(options, detects));
     const char *suffix = options->confusion ? strrchr(options->confusion, '.') : ".csv";
-    tables->as_picture = suffix && strcmp(suffix, ".svg") == 0;
-    if (!tables->as_picture && (!suffix || strcmp(suffix, ".csv") != 0))
+    files->as_picture = suffix && strcmp(suffix, ".svg") == 0;
+    if (!files->as_picture && (!suffix || strcmp(suffix, ".csv") != 0))
         DT_FAIL(DT_ERR_USAGE, "--confusion: the name of %s must end in .csv or .svg",
                 options->confusion);
     if (options->confusion)
-        DT_TRY(dt_file_begin(&tables->confusion, options->confusion));
+        DT_TRY(dt_file_begin(&files->confusion, options->confusion));
     if (options->predictions)
-        DT_TRY(dt_file_begin(&tables->predictions, options->predictions));
+        DT_TRY(dt_file_begin(&files->predictions, options->predictions));
     return DT_OK;
 }
 
-static dt_status write_confusion(const struct tables *tables, const struct dt_judging *j)
+static dt_status end_files(struct dt_eval_files *files, dt_status status)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (out)
-        (tables->as_picture ? dt_judge_print_svg : dt_judge_print_csv)(out, j->judge, j->names);
-    return dt_file_write_stream(tables->confusion.fd, out, &text, &bytes, tables->confusion.path);
+    status = dt_file_end(&files->predictions, status);
+    return dt_file_end(&files->confusion, status);
 }
 
-static dt_status end_tables(struct tables *tables, dt_status status)
+static dt_status publish(struct dt_eval_files *files, const struct dt_evaluator *evaluator,
+                         const struct dt_eval_result *result, bool per_class)
 {
-    status = dt_file_end(&tables->predictions, status);
-    return dt_file_end(&tables->confusion, status);
-}
-
-static dt_status publish(struct tables *tables, const struct dt_evaluator *evaluator,
-                         const struct dt_eval_result *result, const struct dt_eval_options *options)
-{
-    const struct dt_judging *j = evaluator->judging;
-    const struct dt_new_file *file = &tables->predictions;
-    if (options->confusion)
-        DT_TRY(write_confusion(tables, j));
-    if (options->predictions && evaluator->box_judging)
-        DT_TRY(dt_box_judging_write(evaluator, file->fd, file->path));
-    DT_TRY(end_tables(tables, DT_OK));
-    if (options->per_class && evaluator->box_judging)
-        dt_box_judging_print(stdout, evaluator);
-    else if (options->per_class)
-        dt_judge_print(stdout, j->judge, &j->ranking, j->names);
-    return print_result(result, evaluator->engine->model->detects);
+    const struct dt_task *task = evaluator->engine->task;
+    DT_TRY(task->write(evaluator, files));
+    DT_TRY(end_files(files, DT_OK));
+    if (per_class)
+        task->print_classes(stdout, evaluator);
+    return print_result(task, result);
 }
 
 /* --- The sub-command --- */
@@ -356,39 +261,48 @@ struct evaluation {
     struct dt_sets sets;
     struct dt_engine engine;
     struct dt_evaluator evaluator;
-    struct tables tables;
+    struct dt_eval_files files;
 };
+
+static dt_status prepare(struct evaluation *e, const struct dt_eval_options *options)
+{
+    const struct dt_report_options report = {.config = NULL};
+    if (e->engine.ranks.rank != 0)
+        return DT_OK;
+    DT_TRY(dt_report_open(&e->engine.report, &report));
+    if (e->engine.task->check_options)
+        DT_TRY(e->engine.task->check_options(options));
+    return begin_files(&e->files, options);
+}
 
 static dt_status load_and_evaluate(struct evaluation *e, const struct dt_eval_options *options)
 {
-    const struct dt_report_options report = {.config = NULL};
-    const struct dt_ranks *ranks = &e->engine.ranks;
-    const bool first = ranks->rank == 0, detects = dt_config_detects(e->engine.config);
+    const struct dt_engine_options evaluates = {.eval = true};
+    const struct dt_task *task = e->engine.task;
     const bool all = options->per_class || options->confusion || options->predictions;
+    struct dt_comm *comm = e->engine.ranks.comm;
     struct dt_eval_result result;
-    DT_TRY(dt_comm_agree(ranks->comm, first ? dt_report_open(&e->engine.report, &report) : DT_OK));
-    DT_TRY(dt_comm_agree(ranks->comm, first ? begin_tables(&e->tables, options, detects) : DT_OK));
-    const struct dt_predictions_options table = {e->tables.predictions.fd, options->predictions, 0};
-    const struct dt_engine_options engine = {.eval = true};
-    DT_TRY(dt_engine_open_weights(&e->engine, &e->sets, &engine, options->weights));
+    dt_status status = DT_OK;
+    DT_TRY(dt_comm_agree(comm, prepare(e, options)));
+    DT_TRY(dt_engine_open_weights(&e->engine, &e->sets, &evaluates, options->weights));
     DT_TRY(dt_evaluator_open(&e->evaluator, &e->engine, &e->sets, all));
-    if (options->predictions && !detects)
-        DT_TRY(dt_comm_agree(
-            ranks->comm, dt_predictions_create(&e->evaluator.predictions, &e->evaluator, &table)));
+    if (task->begin_table)
+        DT_TRY(dt_comm_agree(comm, task->begin_table(&e->evaluator, &e->files, options)));
     DT_TRY(dt_evaluator_run(&e->evaluator, &result, NULL));
-    return dt_comm_agree(ranks->comm,
-                         first ? publish(&e->tables, &e->evaluator, &result, options) : DT_OK);
+    if (e->engine.ranks.rank == 0)
+        status = publish(&e->files, &e->evaluator, &result, options->per_class);
+    return dt_comm_agree(comm, status);
 }
 
 dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
                       const struct dt_eval_options *options)
 {
-    struct evaluation e = {.tables = {.confusion.fd = -1, .predictions.fd = -1}};
+    struct evaluation e = {.files = {.confusion.fd = -1, .predictions.fd = -1}};
     dt_sets_init(&e.sets, comm, config);
     dt_engine_init(&e.engine, comm, config);
     dt_status status = load_and_evaluate(&e, options);
     if (status != DT_OK)
-        end_tables(&e.tables, status);
+        end_files(&e.files, status);
     if (!dt_ranks_may_close(&e.engine.ranks, status))
         return status;
     dt_evaluator_close(&e.evaluator);
@@ -396,4 +310,9 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
     dt_sets_close(&e.sets);
     dt_report_close(e.engine.report);
     return status;
+}
+
+const struct dt_task *dt_task_of(const struct dt_config *config)
+{
+    return dt_config_detects(config) ? &dt_detector : &dt_classifier;
 }

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/memory.h"
 #include "train/input_advice.h"
+#include "train/task.h"
 
 /* A loss scale below this means that gradients overflow at any scale: 2^-14, the smallest normal
  * number of fp16. */
@@ -151,11 +152,10 @@ enum {
     N_SUMS = SUM_LAPS + DT_N_LAPS
 };
 
-/* What losses are divided by: of a detector perhaps foreground anchors, of which there may be none.
- */
+/* What losses are divided by. */
 static double weight_of(const struct dt_engine *engine, const double *sums)
 {
-    return engine->model->detects ? fmax(sums[SUM_WEIGHT], 1) : sums[SUM_WEIGHT];
+    return fmax(sums[SUM_WEIGHT], engine->task->least_weight);
 }
 
 /* Rank 0 prints the mean of all ranks. */
@@ -228,18 +228,15 @@ enum { MOST_DETAILS = DT_N_LAPS + 4 };
 
 /* What follows the fields that every step event has; returns how many. */
 static int add_details(struct dt_field *fields, const struct dt_engine *engine,
-                       const struct dt_sets *sets, const double *sums, double rank_steps,
+                       const struct dt_sets *sets, const double *sums,
+                       const struct dt_counters *counted, double rank_steps,
                        const struct dt_loss_scale *scale, int64_t n_skipped)
 {
     int n = 0;
     for (int i = 0; i < DT_N_LAPS; i++)
         if (i != DT_LAP_COMM || dt_engine_has_times(engine))
             fields[n++] = (struct dt_field)DT_NUM(lap_fields[i], sums[SUM_LAPS + i] / rank_steps);
-    if (engine->model->detects)
-        fields[n++] =
-            (struct dt_field)DT_NUM("box_loss", sums[SUM_BOX_LOSS] / weight_of(engine, sums));
-    if (dt_sets_has_top5(sets))
-        fields[n++] = (struct dt_field)DT_NUM("top5", 100 * sums[SUM_TOP5] / sums[SUM_IMAGES]);
+    n += engine->task->add_details(fields + n, sets, counted);
     if (dt_engine_scales_loss(engine)) {
         fields[n++] = (struct dt_field)DT_NUM("loss_scale", (double)scale->scale);
         fields[n++] = (struct dt_field)DT_INT("skipped_steps", n_skipped);
@@ -274,14 +271,20 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
     const double weight = weight_of(engine, sums);
-    const struct dt_field of_detector = DT_NUM("class_loss", sums[SUM_LOSS] / weight);
-    const struct dt_field of_classifier = DT_NUM("top1", 100 * sums[SUM_TOP1] / n);
+    const struct dt_counters counted = {
+        .loss = sums[SUM_LOSS],
+        .box_loss = sums[SUM_BOX_LOSS],
+        .weight = sums[SUM_WEIGHT],
+        .n = (int64_t)sums[SUM_IMAGES],
+        .top1 = (int64_t)sums[SUM_TOP1],
+        .top5 = (int64_t)sums[SUM_TOP5],
+    };
     const struct dt_field all[] = {
         DT_INT("step", step),
         DT_INT("total_steps", engine->last_step),
         DT_INT("epoch", epoch),
         DT_NUM("loss", (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight),
-        engine->model->detects ? of_detector : of_classifier,
+        engine->task->headline(&counted),
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
         DT_NUM("step_s", step_s),
@@ -291,8 +294,8 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
     struct dt_field fields[DT_COUNT(all) + MOST_DETAILS];
     int n_fields = DT_COUNT(all);
     memcpy(fields, all, sizeof all);
-    n_fields +=
-        add_details(fields + n_fields, engine, sets, sums, rank_steps, &scale, counters.n_skipped);
+    n_fields += add_details(fields + n_fields, engine, sets, sums, &counted, rank_steps, &scale,
+                            counters.n_skipped);
     begin_interval(metrics, &engine->ranks, step); /* the report itself is part of the next one */
     dt_report_event(engine->report, "step", fields, n_fields);
     return DT_OK;
@@ -367,7 +370,7 @@ static struct dt_input_case input_case(const struct dt_engine *engine, const str
         .is_raw = dt_config_is_synthetic(engine->config),
         .mean_bytes = mean_bytes,
         .resize =
-            sets->n_canvases > 0 ? 0 : dt_crop_resize(&engine->config->data, options.image_size),
+            sets->task->has_boxes ? 0 : dt_crop_resize(&engine->config->data, options.image_size),
         .set_bytes = mean_bytes * dt_dataset_size(sets->train_set),
         .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(engine->ranks.comm),
         .cache_bytes = engine->config->data.cache_mb * 1e6,

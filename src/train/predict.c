@@ -5,13 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "data/files.h"
 #include "dtrain/train.h"
 #include "train/predict_boxes.h"
-#include "train/predictions.h"
+#include "train/task.h"
 
 /* --- The list --- */
 
@@ -74,22 +73,6 @@ static dt_status list_images(struct dt_names *images, const struct dt_predict_op
     return DT_OK;
 }
 
-/* --- The answers --- */
-
-static dt_status name_classes(struct dt_evaluator *evaluator,
-                              const struct dt_predict_options *options)
-{
-    enum { TOP = 5 };
-    const int top = options->top > 0 ? options->top : TOP;
-    const struct dt_predictions_options table = {STDOUT_FILENO, "standard output", top};
-    struct dt_eval_result result;
-    if (options->output)
-        DT_FAIL(DT_ERR_USAGE, "--output: %s finds no boxes that could be drawn",
-                evaluator->engine->model->name);
-    DT_TRY(dt_predictions_create(&evaluator->predictions, evaluator, &table));
-    return dt_evaluator_run(evaluator, &result, NULL);
-}
-
 struct prediction {
     struct dt_sets sets;
     struct dt_engine engine;
@@ -103,8 +86,7 @@ static dt_status predict(struct prediction *p, const struct dt_predict_options *
     DT_TRY(dt_predict_boxes_check(p->sets.images, options));
     DT_TRY(dt_engine_open_weights(&p->engine, &p->sets, &engine, options->weights));
     DT_TRY(dt_evaluator_open(&p->evaluator, &p->engine, &p->sets, true));
-    DT_TRY(p->engine.model->detects ? dt_predict_boxes(&p->engine, &p->sets, options)
-                                    : name_classes(&p->evaluator, options));
+    DT_TRY(p->engine.task->predict(&p->evaluator, options));
     dt_loader_bad_positions(p->sets.val, &n_bad, &unused);
     if (n_bad > 0)
         DT_FAIL(DT_ERR_DATA, "%u of %u images cannot be read", (unsigned)n_bad,

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "data/mix.h"
 #include "image/draw.h"
+#include "train/task.h"
 
 enum { MARGIN = 14, LEAST_WIDTH = 168, SCALE = 2, LINE = 10 * SCALE, PAPER = 244, INK = 30 };
 
@@ -105,7 +106,7 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
                           const struct dt_engine *engine, const struct dt_sets *sets)
 {
     struct dt_loader_options options = dt_engine_loader_options(engine, sets, true);
-    const int n = sets->n_canvases > 0 ? 1 : sheet->n;
+    const int n = sets->task->has_boxes ? 1 : sheet->n;
     options.global_batch_size = options.micro_batch_size = n;
     options.rank = 0;
     options.n_ranks = 1;
@@ -124,7 +125,7 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
 static struct dt_canvas largest(const struct dt_engine *engine, const struct dt_sets *sets)
 {
     struct dt_canvas size = {0, 0};
-    if (sets->n_canvases == 0)
+    if (!sets->task->has_boxes)
         size = (struct dt_canvas){engine->stage.image_size, engine->stage.image_size};
     for (int i = 0; i < sets->n_canvases; i++) {
         size.width = sets->canvases[i].width > size.width ? sets->canvases[i].width : size.width;
@@ -157,7 +158,7 @@ dt_status dt_samples_draw(int *n, const struct dt_engine *engine, const struct d
                           .height = zoom * (1 + (size.height - 1) / step),
                           .zoom = zoom,
                           .step = step,
-                          .n_lines = sets->n_canvases > 0 ? 0 : n_lines};
+                          .n_lines = sets->task->has_boxes ? 0 : n_lines};
     sheet.n = count < n_images ? (int)count : n_images;
     if (mixes && sheet.n % 2 != 0) /* pairs */
         sheet.n += sheet.n < n_images ? 1 : -1;

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "data/classes.h"
+#include "train/task.h"
 
 void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_config *config)
 {
@@ -13,8 +14,9 @@ void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_co
     *sets = (struct dt_sets){
         .config = config,
         .ranks = dt_ranks_of(comm, has_server, dt_config_sync_every(config)),
+        .task = dt_task_of(config),
     };
-    if (dt_config_detects(config))
+    if (sets->task->has_boxes)
         sets->n_canvases = dt_config_canvases(config, sets->canvases);
 }
 
@@ -48,7 +50,7 @@ dt_status dt_sets_check_bad(const struct dt_loader *loader, double n_bad)
 
 bool dt_sets_has_top5(const struct dt_sets *sets)
 {
-    return !dt_config_detects(sets->config) && sets->num_classes > 5;
+    return !sets->task->has_boxes && sets->num_classes > 5;
 }
 
 /* --- Opening --- */
@@ -82,7 +84,7 @@ static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool tr
         .subset = config->data.class_map[0] != '\0',
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = train ? largest_size(config) : config->model.image_size,
-        .detects = dt_config_detects(config),
+        .detects = sets->task->has_boxes,
         .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
         .part = train ? DT_PART_TRAIN : DT_PART_VAL,
         .rest_of = !train && is_split ? sets->train_set : NULL,
@@ -104,7 +106,7 @@ static dt_status open_images(struct dt_sets *sets)
         .images = sets->images,
         .num_classes = sets->num_classes > 0 ? sets->num_classes : sets->weights_classes,
         .classes = &sets->classes,
-        .detects = dt_config_detects(sets->config)};
+        .detects = sets->task->has_boxes};
     DT_TRY(dt_dataset_open(&sets->val_set, &options));
     sets->num_classes = dt_dataset_n_classes(sets->val_set);
     return DT_OK;
@@ -136,7 +138,7 @@ static dt_status open_sets(struct dt_sets *sets, const struct dt_sets_options *o
 
 static dt_status check_classes(const struct dt_sets *sets)
 {
-    if (sets->num_classes < 2 && !dt_config_detects(sets->config))
+    if (sets->num_classes < sets->task->least_classes)
         DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
                 sets->train_set || !sets->config->data.val[0] ? sets->config->data.train
                                                               : sets->config->data.val);

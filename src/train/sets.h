@@ -8,9 +8,12 @@
 #include "dtrain/data.h"
 #include "dtrain/report.h"
 
+struct dt_task;
+
 struct dt_sets {
     const struct dt_config *config;
     struct dt_ranks ranks;
+    const struct dt_task *task;
     struct dt_canvas canvases[DT_MAX_CANVASES];
     int n_canvases;          /* 0 = a classifier */
     struct dt_names classes; /* names in the order of labels; none if the data have none */

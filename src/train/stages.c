@@ -4,10 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/log.h"
 #include "checkpoint/snapshot.h"
-#include "data/placement.h"
-#include "train/engine.h"
+#include "train/task.h"
 
 static bool freezes(const struct dt_config *config, int64_t epoch)
 {
@@ -77,45 +75,15 @@ static dt_status check_batch(const struct dt_engine *engine, const struct dt_set
     return DT_OK;
 }
 
-static void tell_reduced(const struct dt_sets *sets)
-{
-    const struct dt_layout layout = {&sets->config->data, sets->canvases, sets->n_canvases};
-    const uint32_t n = sets->n_canvases > 0 ? dt_dataset_size(sets->train_set) : 0;
-    uint32_t n_reduced = 0;
-    for (uint32_t id = 0; id < n; id++) {
-        struct dt_image_info image;
-        dt_dataset_image(sets->train_set, id, &image);
-        n_reduced += !dt_placement_fits(&layout, image.width, image.height);
-    }
-    if (n_reduced > 0 && sets->ranks.rank == 0)
-        dt_log(DT_LOG_NOTICE,
-               "%" PRIu32 " of %" PRIu32 " training images are larger than every canvas at "
-               "data.min_side %d and data.max_side %d; they are reduced until they fit",
-               n_reduced, n, sets->config->data.min_side, sets->config->data.max_side);
-}
-
-/* A global batch has one canvas. */
-static void warn_rare(const struct dt_engine *engine, const struct dt_sets *sets)
-{
-    for (int i = 0; i < sets->n_canvases && engine->ranks.rank == 0; i++)
-        if (engine->n_images[i] > 0 &&
-            engine->n_images[i] < (uint32_t)engine->stage.global_batch_size)
-            dt_log(DT_LOG_WARNING,
-                   "only %" PRIu32 " training images are for the canvas %dx%d, less than a global "
-                   "batch of %d: they are never trained on; use fewer canvases or a smaller batch",
-                   engine->n_images[i], sets->canvases[i].width, sets->canvases[i].height,
-                   engine->stage.global_batch_size);
-}
-
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets)
 {
     const struct dt_config *config = engine->config;
     if (!sets->train_set)
         return DT_OK;
     dt_sets_count(engine->n_images, sets, sets->train_set);
-    tell_reduced(sets);
     dt_engine_enter(engine, engine->stage.epoch);
-    warn_rare(engine, sets);
+    if (engine->task->warn_of_data && engine->ranks.rank == 0)
+        engine->task->warn_of_data(engine, sets);
     DT_TRY(check_batch(engine, sets, engine->stage.epoch));
     for (int i = 0; i < config->train.n_stages; i++)
         DT_TRY(check_batch(engine, sets, config->train.stages[i].epoch));
@@ -136,7 +104,7 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 static dt_status check_stage(struct dt_engine *engine)
 {
-    if (!engine->model->detects && engine->stage.image_size < engine->model->min_image_size)
+    if (!engine->task->has_boxes && engine->stage.image_size < engine->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.stages[%d].image_size: %d is too small for %s, which needs at least %d",
                 engine->stage.index, engine->stage.image_size, engine->model->name,

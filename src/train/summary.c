@@ -344,7 +344,7 @@ void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *
     const int size = engine->config->model.image_size;
     fprintf(out, "%s, images of %s, ", engine->model->name,
             dt_sets_sizes(sets, engine->stage.image_size, sizes));
-    if (sets->n_canvases == 0 && engine->stage.image_size != size)
+    if (engine->stage.image_size != size)
         fprintf(out, "evaluated at %d x %d, ", size, size);
     fprintf(out, "%s\n", classes);
     fprintf(out, "global batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",

@@ -12,12 +12,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "train/box_judging.h"
-#include "train/drawing.h"
 #include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
 #include "train/summary.h"
+#include "train/task.h"
 
 /* --- What is due after a step --- */
 
@@ -79,27 +78,14 @@ static void report_evaluation(const struct run *r, const struct dt_eval_result *
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
         if (!isnan(result->value[m]) && dt_config_has_metric(r->engine.config, m))
             fields[n++] = (struct dt_field)DT_NUM(dt_metric_name(m), result->value[m]);
-    for (int i = DT_COCO_AP75 + 1; i < DT_N_COCO && r->engine.model->detects; i++)
-        if (result->coco[i] >= 0)
-            fields[n++] = (struct dt_field)DT_NUM(dt_coco_names[i], result->coco[i]);
-    if (r->engine.model->detects)
-        fields[n++] = (struct dt_field)DT_INT("detections", result->n_found);
+    if (r->engine.task->add_results)
+        n += r->engine.task->add_results(fields + n, result);
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
         if (!isnan(result->raw[m]) && dt_config_has_metric(r->engine.config, m))
             fields[n++] = (struct dt_field)DT_NUM(raw_names[m], result->raw[m]);
     if (dt_engine_uses_ema(&r->engine))
         fields[n++] = (struct dt_field)DT_TEXT("weights", "ema");
     dt_report_event(r->engine.report, "eval", fields, n);
-}
-
-static void draw_found(struct run *r)
-{
-    const struct dt_box_judging *j = r->evaluator.box_judging;
-    if (!j)
-        return;
-    begin_pause(r);
-    dt_drawing_report(&r->sets, r->engine.report, j->found, j->n_found);
-    end_pause(r);
 }
 
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */
@@ -126,7 +112,11 @@ static dt_status evaluate(struct run *r, bool *is_best)
     }
     r->top1 = result.value[DT_METRIC_TOP1];
     report_evaluation(r, &result);
-    draw_found(r);
+    if (r->engine.task->draw) {
+        begin_pause(r);
+        r->engine.task->draw(&r->evaluator);
+        end_pause(r);
+    }
     return DT_OK;
 }
 
