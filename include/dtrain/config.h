@@ -52,7 +52,8 @@ enum dt_lr_scaling { DT_LR_SCALING_LINEAR, DT_LR_SCALING_SQRT, DT_LR_SCALING_NON
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
-enum dt_comm_mode { DT_MODE_ALLREDUCE, DT_MODE_CENTRAL, DT_MODE_ASYNC };
+/* LOCAL is no value of comm.mode, but ALLREDUCE with train.sync_every above 1: dt_config_mode. */
+enum dt_comm_mode { DT_MODE_ALLREDUCE, DT_MODE_CENTRAL, DT_MODE_ASYNC, DT_MODE_LOCAL };
 enum dt_tta { DT_TTA_NONE, DT_TTA_FLIP };
 enum dt_weights { DT_WEIGHTS_BOTH, DT_WEIGHTS_RAW, DT_WEIGHTS_EMA };
 enum dt_check { DT_CHECK_QUICK, DT_CHECK_FULL };
@@ -321,6 +322,9 @@ struct dt_optim_options dt_config_optim(const struct dt_config *config);
 int dt_config_batch_size(const struct dt_config *config, int n_ranks);
 /* After how many steps ranks synchronise: 1 = in every step. */
 int dt_config_sync_every(const struct dt_config *config);
+enum dt_comm_mode dt_config_mode(const struct dt_config *config);
+/* Whether all ranks sum their gradients in every step. */
+bool dt_config_sums(const struct dt_config *config);
 const char *dt_config_batch_key(const struct dt_config *config);
 
 /* The stage of an epoch, without zeros; with `plain_batch` where no stage gives a batch. *index:

@@ -17,11 +17,11 @@
  * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
  * or, with accumulation, in accum: REDUCE comes directly after its last writer, WAIT and UPDATE
  * after the backward pass. If a program has a divisor, COUNT adds it up in every pass, and DIVIDE
- * shares the counts of the ranks before the first CHECK. All buckets are checked (CHECK) before the first UPDATE, CLIP limits the
- * norm of all gradients, and SETTLE follows the last UPDATE: a step whose summed gradients are not
- * finite changes no parameter on any rank. Nothing is allocated after dt_plan_build. Training is
- * the list: forward, loss, backward, reduce and update are entries in it. If the device supports
- * it, the list is recorded once and replayed.
+ * shares the counts of the ranks before the first CHECK. All buckets are checked (CHECK) before the
+ * first UPDATE, CLIP limits the norm of all gradients, and SETTLE follows the last UPDATE: a step
+ * whose summed gradients are not finite changes no parameter on any rank. Nothing is allocated
+ * after dt_plan_build. Training is the list: forward, loss, backward, reduce and update are entries
+ * in it. If the device supports it, the list is recorded once and replayed.
  */
 #ifndef DTRAIN_PLAN_H
 #define DTRAIN_PLAN_H
@@ -61,7 +61,7 @@ struct dt_bucket {
     size_t first, count; /* elements */
     struct dt_segment *segments;
     int n_segments;
-    int first_tile;  /* in the norms arena, when its gradients are measured for clipping */
+    int first_tile; /* in the norms arena, when its gradients are measured for clipping */
     int last_writer[DT_MAX_PROGRAMS]; /* node ids, -1 = not in this program */
 };
 
@@ -91,12 +91,13 @@ struct dt_place {
     int first_use[DT_MAX_PROGRAMS], last_use[DT_MAX_PROGRAMS]; /* node ids, -1 = not used there */
 };
 
-/* How ranks train together, see src/plan/modes.c. */
-enum dt_parallel {
-    DT_PARALLEL_SUM,     /* gradients are summed over the ranks in every step */
-    DT_PARALLEL_CENTRAL, /* they are summed on rank 0, which updates the weights of all */
-    DT_PARALLEL_LOCAL,   /* every rank updates its own weights, which are averaged now and then */
-    DT_PARALLEL_ASYNC    /* rank 0 updates with the gradients of one rank at a time */
+/* How ranks train together, see src/plan/modes.c. Without any of these they sum their gradients in
+ * every step. */
+struct dt_plan_parallel {
+    bool is_apart;       /* nothing is summed: each rank works on its own for some steps */
+    bool is_central;     /* sums arise on rank 0, which sends its weights to all */
+    bool is_served;      /* only rank 0 updates */
+    bool has_own_states; /* the optimizer's states are different on each rank */
 };
 
 struct dt_plan_options {
@@ -104,13 +105,12 @@ struct dt_plan_options {
     int n_ranks; /* 1: no REDUCE or WAIT */
     struct dt_comm_options
         comm; /* plane, ring, wire, timeout_s and share; the plan sets the rest */
-    enum dt_parallel parallel;
-    bool is_server;      /* rank 0 */
-    bool average_states; /* LOCAL: of the optimizer, as the weights */
-    bool outer;          /* LOCAL: momentum of the averaged weights */
-    bool accumulate;     /* several passes per update, or 16-bit gradients summed in fp32 */
-    bool record;         /* record the training list and replay it, if the device can */
-    bool profile;        /* time every action (dt_plan_times); disables recording */
+    struct dt_plan_parallel parallel;
+    bool is_server;  /* rank 0 */
+    bool outer;      /* momentum of weights that are averaged */
+    bool accumulate; /* several passes per update, or 16-bit gradients summed in fp32 */
+    bool record;     /* record the training list and replay it, if the device can */
+    bool profile;    /* time every action (dt_plan_times); disables recording */
     enum dt_optim optim;
     bool clip;            /* limit the norm of all gradients: optim.clip_norm */
     bool decay_norm_bias; /* weight decay on batch norm and bias too */
@@ -153,7 +153,7 @@ struct dt_plan {
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */
     struct dt_recording *recording[DT_MAX_PROGRAMS][DT_N_PASS_KINDS];
     int n_warm[DT_MAX_PROGRAMS][DT_N_PASS_KINDS]; /* passes walked before the recording */
-    bool record;                 /* cleared when recording fails */
+    bool record;                                  /* cleared when recording fails */
     struct dt_plan_times times;
     double *node_s; /* with options.profile: seconds by node, else NULL */
 };
@@ -186,8 +186,8 @@ struct dt_feed {
  * is called after the walk has started. */
 dt_status dt_plan_feed(struct dt_plan *plan, int program, const struct dt_feed *batch);
 dt_status dt_plan_end_feed(struct dt_plan *plan);
-/* Walks the list of a training program. `pass` is 0 .. n_passes-1; all passes but the last only accumulate. On a
- * device with queues the work is only started. */
+/* Walks the list of a training program. `pass` is 0 .. n_passes-1; all passes but the last only
+ * accumulate. On a device with queues the work is only started. */
 dt_status dt_plan_train(struct dt_plan *plan, int program, const struct dt_scalars *scalars,
                         int pass, int n_passes);
 dt_status dt_plan_eval(struct dt_plan *plan, int program);
@@ -220,9 +220,9 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
  * bit-identically. Collective. */
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
 /* Logical fp32 values of a tensor. For a PARAM, `arena` is PARAMS, GRADS (the gradients of the last
- * update, not yet divided; fp16: times the loss scale), MOMENTUM, SQUARE or EMA; for a STAT it is STATS or
- * EMA_STATS. Setting PARAMS refreshes the shadow. The states of a frozen parameter are 0; setting
- * them does nothing. For the logits it is WORK, until the next pass. */
+ * update, not yet divided; fp16: times the loss scale), MOMENTUM, SQUARE or EMA; for a STAT it is
+ * STATS or EMA_STATS. Setting PARAMS refreshes the shadow. The states of a frozen parameter are 0;
+ * setting them does nothing. For the logits it is WORK, until the next pass. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
 

@@ -13,8 +13,6 @@
 struct dt_train_options {
     const char *resume;       /* "auto", "must", "never" or a checkpoint folder */
     double max_time_s;        /* 0 = no limit */
-    bool dry_run;             /* print the schedule and the memory, then stop */
-    bool print_plan;          /* and the list of actions */
     bool allow_config_change; /* resume even if the configuration makes it a different run */
     const char *trace;        /* "100-120": write a timeline of these steps; NULL = none */
 };
@@ -29,6 +27,9 @@ void dt_train_catch_signals(void);
  * nothing. */
 dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_train_options *options);
+/* --dry-run: prints the schedule and the memory; with print_plan also the list of actions. */
+dt_status dt_dry_run(struct dt_comm *comm, const struct dt_config *config, bool print_plan);
+
 struct dt_eval_options {
     const char *weights;     /* a safetensors file, a checkpoint folder or a run folder */
     bool per_class;          /* a table on stdout */

@@ -178,10 +178,10 @@ dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
     if (args->dry_run && args->dry_run[0] && !print_plan)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--dry-run=%s: write --dry-run or --dry-run=plan",
                       args->dry_run);
+    if (args->dry_run)
+        return dt_dry_run(comm, config, print_plan);
     struct dt_train_options options = {.resume = args->resume,
                                        .max_time_s = args->max_time_s,
-                                       .dry_run = args->dry_run,
-                                       .print_plan = print_plan,
                                        .allow_config_change = args->allow_config_change,
                                        .trace = args->trace};
     return dt_train(comm, config, &options);

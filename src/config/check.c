@@ -11,7 +11,7 @@
 
 static bool is_local_sgd(const struct dt_config *c)
 {
-    return c->comm.mode == DT_MODE_ALLREDUCE && c->train.sync_every > 1;
+    return dt_config_mode(c) == DT_MODE_LOCAL;
 }
 
 static bool is_given(const struct dt_config *c, const struct dt_key *key)

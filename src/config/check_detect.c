@@ -102,7 +102,7 @@ static bool loss_normalizer(const struct dt_config *c, char *what)
 {
     if (c->train.loss_normalizer == DT_NORMALIZER_IMAGE)
         return false;
-    if (c->comm.mode != DT_MODE_ALLREDUCE || c->train.sync_every > 1)
+    if (!dt_config_sums(c))
         WRONG(
             "\"global\" needs gradients that all ranks sum in every step: comm.mode \"allreduce\" "
             "without train.sync_every");

@@ -141,6 +141,17 @@ int dt_config_sync_every(const struct dt_config *config)
     return every > 0 ? every : config->comm.mode == DT_MODE_ASYNC ? ASYNC : 1;
 }
 
+enum dt_comm_mode dt_config_mode(const struct dt_config *config)
+{
+    const bool is_local = config->comm.mode == DT_MODE_ALLREDUCE && config->train.sync_every > 1;
+    return is_local ? DT_MODE_LOCAL : config->comm.mode;
+}
+
+bool dt_config_sums(const struct dt_config *config)
+{
+    return dt_config_mode(config) == DT_MODE_ALLREDUCE;
+}
+
 const char *dt_config_batch_key(const struct dt_config *config)
 {
     return config->train.batch_size_per_rank > 0 ? "train.batch_size_per_rank"

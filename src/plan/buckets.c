@@ -295,7 +295,7 @@ static void add_node(struct dt_plan *plan, int n)
  * it known whether the step counts. */
 static void add_update(struct dt_plan *plan, int program, bool sums, bool updates)
 {
-    const bool central = plan->options.parallel == DT_PARALLEL_CENTRAL;
+    const bool central = plan->options.parallel.is_central;
     if (plan->graph->program[program].divisor >= 0)
         add_action(plan, program, DT_ACTION_DIVIDE, -1, -1);
     for (int b = 0; b < plan->n_buckets; b++) {
@@ -321,10 +321,9 @@ static void add_update(struct dt_plan *plan, int program, bool sums, bool update
 dt_status dt_plan_make_actions(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    const enum dt_parallel parallel = plan->options.parallel;
-    const bool central = parallel == DT_PARALLEL_CENTRAL;
-    const bool sums = plan->options.n_ranks > 1 && (parallel == DT_PARALLEL_SUM || central);
-    const bool updates = plan->options.is_server || !(central || parallel == DT_PARALLEL_ASYNC);
+    const struct dt_plan_parallel *parallel = &plan->options.parallel;
+    const bool sums = plan->options.n_ranks > 1 && !parallel->is_apart;
+    const bool updates = plan->options.is_server || !parallel->is_served;
     size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 6;
     for (int p = 0; p < DT_MAX_PROGRAMS; p++)
         if (g->program[p].batch > 0)

@@ -79,6 +79,7 @@ struct dt_walk {
     struct dt_plan *plan;
     int program;
     bool first, last; /* pass of the update */
+    bool update_only; /* only what is last_only */
     int sum_stamps;   /* two stamps per bucket from here on time its sum; 0 = none */
 };
 /* actions.c: what an action of each kind does. */

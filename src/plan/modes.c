@@ -10,7 +10,7 @@
  *             al. 2018). The states of the optimizer stay local, as in PyTorch's
  *             PostLocalSGDOptimizer, or are averaged as well.
  *   async     per update M from a worker to rank 0 and M back, when the worker is ready
- *             (src/train/async.h) */
+ *             (src/train/async.c) */
 #include <math.h>
 #include <string.h>
 
@@ -20,12 +20,10 @@
 
 bool dt_plan_is_replicated(const struct dt_plan *plan, enum dt_arena arena)
 {
-    const struct dt_plan_options *o = &plan->options;
     if (arena == DT_ARENA_PARAMS)
         return true;
     return dt_plan_has_state(plan, arena) &&
-           (o->parallel == DT_PARALLEL_SUM || arena == DT_ARENA_OUTER ||
-            (o->parallel == DT_PARALLEL_LOCAL && o->average_states));
+           (!plan->options.parallel.has_own_states || arena == DT_ARENA_OUTER);
 }
 
 size_t dt_plan_trained_bytes(const struct dt_plan *plan)

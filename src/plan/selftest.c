@@ -107,7 +107,7 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)
     for (int i = 0; i < n; i++)
         DT_TRY_OUT(finish_reduction(plan, tested[i]));
     const bool has_sum =
-        plan->options.parallel != DT_PARALLEL_CENTRAL || dt_comm_rank(plan->comm) == 0;
+        !plan->options.parallel.is_central || dt_comm_rank(plan->comm) == 0;
     for (int i = 0; i < n && *verdict == DT_OK && has_sum; i++)
         *verdict = verify(plan, &plan->buckets[tested[i]], host);
     for (int i = 0; i < n && *verdict == DT_OK; i++)

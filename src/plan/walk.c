@@ -22,7 +22,10 @@ static const double least_poll_s = 1e-5; /* shorter ones are not traced */
 static const struct {
     size_t tensor, data; /* offsets in dt_program and dt_feed */
 } inputs[] = {
-#define INPUT(tensor, data) {offsetof(struct dt_program, tensor), offsetof(struct dt_feed, data)}
+#define INPUT(tensor, data)                                                 \
+    {                                                                       \
+        offsetof(struct dt_program, tensor), offsetof(struct dt_feed, data) \
+    }
     INPUT(pixels, pixels),
     INPUT(labels, labels),
     INPUT(labels2, labels2),
@@ -66,21 +69,24 @@ dt_status dt_plan_end_feed(struct dt_plan *plan)
 
 /* --- The walk --- */
 
-static dt_status run_named(const struct dt_walk *w, const struct dt_action *action)
+/* A range for profilers, and in it that of the node. */
+static void push_ranges(const struct dt_plan *plan, const struct dt_action *action)
 {
-    const struct dt_plan *plan = w->plan;
-    const struct dt_backend *backend = plan->backend;
-    if (!backend->push_range)
-        return dt_action_works[action->kind].run(w, action);
     const struct dt_node *node = action->node < 0 ? NULL : &plan->graph->node[action->node];
-    backend->push_range(node ? dt_op_name(node->op) : dt_action_kind_name(action->kind));
+    if (!plan->backend->push_range)
+        return;
+    plan->backend->push_range(node ? dt_op_name(node->op) : dt_action_kind_name(action->kind));
     if (node)
-        backend->push_range(node->name);
-    dt_status status = dt_action_works[action->kind].run(w, action);
-    if (node)
-        backend->pop_range();
-    backend->pop_range();
-    return status;
+        plan->backend->push_range(node->name);
+}
+
+static void pop_ranges(const struct dt_plan *plan, const struct dt_action *action)
+{
+    if (!plan->backend->pop_range)
+        return;
+    if (action->node >= 0)
+        plan->backend->pop_range();
+    plan->backend->pop_range();
 }
 
 static void count_time(struct dt_plan *plan, const struct dt_action *action, double seconds)
@@ -93,25 +99,21 @@ static void count_time(struct dt_plan *plan, const struct dt_action *action, dou
         plan->node_s[action->node] += seconds;
 }
 
-static dt_status run_action(const struct dt_walk *w, const struct dt_action *action)
+/* Counts the time of an action that has begun at that time; moves the sums forward after an op. */
+static dt_status end_action(struct dt_plan *plan, const struct dt_action *action, double begin_s)
 {
-    struct dt_plan *plan = w->plan;
-    if (dt_action_works[action->kind].last_only && !w->last)
-        return DT_OK;
-    double start = dt_clock_s();
-    DT_TRY(run_named(w, action));
-    double end = dt_clock_s();
+    const double end_s = dt_clock_s();
     dt_pulse_beat(&dt_pulse_main);
-    count_time(plan, action, end - start);
+    count_time(plan, action, end_s - begin_s);
     if (!plan->backend->stamp)
-        dt_plan_trace_action(plan, action, start, end);
-    if (action->kind == DT_ACTION_OP && plan->comm) {
-        DT_TRY(dt_comm_poll(plan->comm));
-        double poll_s = dt_clock_s() - end;
-        plan->times.comm_s += poll_s;
-        if (poll_s > least_poll_s)
-            dt_trace_add(DT_TRACE_COMPUTE, 0, "poll", NULL, NULL, end, end + poll_s);
-    }
+        dt_plan_trace_action(plan, action, begin_s, end_s);
+    if (action->kind != DT_ACTION_OP || !plan->comm)
+        return DT_OK;
+    DT_TRY(dt_comm_poll(plan->comm));
+    const double poll_s = dt_clock_s() - end_s;
+    plan->times.comm_s += poll_s;
+    if (poll_s > least_poll_s)
+        dt_trace_add(DT_TRACE_COMPUTE, 0, "poll", NULL, NULL, end_s, end_s + poll_s);
     return DT_OK;
 }
 
@@ -141,9 +143,18 @@ static dt_status run_action(const struct dt_walk *w, const struct dt_action *act
  * pass, while the actions that are last_only (actions.c) run in the last pass only. */
 static dt_status walk_list(const struct dt_walk *w)
 {
-    const struct dt_plan *plan = w->plan;
-    for (int i = 0; i < plan->n_actions[w->program]; i++)
-        DT_TRY(run_action(w, &plan->actions[w->program][i]));
+    struct dt_plan *plan = w->plan;
+    const struct dt_action *first = plan->actions[w->program];
+    for (const struct dt_action *a = first; a < first + plan->n_actions[w->program]; a++) {
+        const bool is_last_only = dt_action_works[a->kind].last_only;
+        if ((is_last_only && !w->last) || (w->update_only && !is_last_only))
+            continue;
+        const double begin_s = dt_clock_s();
+        push_ranges(plan, a);
+        DT_TRY(dt_action_works[a->kind].run(w, a));
+        pop_ranges(plan, a);
+        DT_TRY(end_action(plan, a, begin_s));
+    }
     return DT_OK;
 }
 
@@ -158,15 +169,19 @@ static dt_status walk_stamped(struct dt_walk w)
     const struct dt_action *actions = plan->actions[w.program];
     const int n = plan->n_actions[w.program];
     double at_s, before_s = 0;
-    if (dt_trace_is_on() && plan->comm && plan->graph->program[w.program].phase == DT_TRAIN && w.last)
+    if (dt_trace_is_on() && plan->comm && plan->graph->program[w.program].phase == DT_TRAIN &&
+        w.last)
         w.sum_stamps = n + 1;
     DT_TRY(backend->stamp(plan->device, 0, false));
     if (dt_trace_is_on())
         DT_TRY(backend->elapsed(plan->device, 0, 0, &at_s));
     double origin_s = dt_clock_s();
     for (int i = 0; i < n; i++) {
-        if (!dt_action_works[actions[i].kind].last_only || w.last)
-            DT_TRY(run_named(&w, &actions[i]));
+        if (!dt_action_works[actions[i].kind].last_only || w.last) {
+            push_ranges(plan, &actions[i]);
+            DT_TRY(dt_action_works[actions[i].kind].run(&w, &actions[i]));
+            pop_ranges(plan, &actions[i]);
+        }
         DT_TRY(backend->stamp(plan->device, i + 1, false));
     }
     DT_TRY(backend->elapsed(plan->device, 0, n, &at_s));
@@ -249,12 +264,10 @@ dt_status dt_plan_train(struct dt_plan *plan, int program, const struct dt_scala
 
 dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
 {
-    const struct dt_walk w = {.plan = plan, .program = DT_TRAIN, .first = true, .last = true};
+    const struct dt_walk w = {
+        .plan = plan, .program = DT_TRAIN, .first = true, .last = true, .update_only = true};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
-    for (int i = 0; i < plan->n_actions[DT_TRAIN]; i++)
-        if (dt_action_works[plan->actions[DT_TRAIN][i].kind].last_only)
-            DT_TRY(run_action(&w, &plan->actions[DT_TRAIN][i]));
-    return DT_OK;
+    return walk_list(&w);
 }
 
 dt_status dt_plan_eval(struct dt_plan *plan, int program)

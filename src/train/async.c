@@ -1,5 +1,16 @@
-#include "train/async.h"
-
+/* Asynchronous training: rank 0 keeps the weights and serves, the other ranks work. A worker
+ * computes gradients of its own images, pushes them with the version of the weights they belong to,
+ * and pulls the new weights; it waits for rank 0, but not for other workers. A version is the
+ * number of updates before it, and the staleness of an update is the number of versions that came
+ * between: stale synchronous parallel (Ho et al. 2013) bounds it. Rank 0 takes no push after
+ * which the others, pushing in the order of age, would exceed comm.max_staleness; the one that is
+ * ahead waits. With W workers staleness is about W - 1, and with a bound of at least that the
+ * oldest gradient is always acceptable, so nobody waits for ever.
+ *
+ * An update has 1 / W of the images of a synchronous step, and 1 / W of its learning rate.
+ *
+ * Ranks meet every train.sync_every steps: only there do they agree on anything, evaluate and save.
+ * Not deterministic. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -7,21 +18,46 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "train/parallel.h"
+#include "train/run.h"
 
 enum { NOTHING_MORE = -1, NOT_COMPUTING = -1 };
 
-dt_status dt_async_init(struct dt_async *async, const struct dt_ranks *ranks)
+enum { STALENESS_ROWS = 64 };
+
+struct dt_async {
+    int64_t version;                   /* of this rank's weights */
+    int64_t n_updates[STALENESS_ROWS]; /* rank 0: by staleness; the last row: or more */
+    int64_t *based_on;                 /* rank 0: version with which a rank computes */
+    bool *waits;                       /* rank 0: to push */
+};
+
+static dt_status check(const struct dt_config *config, int n_ranks)
 {
-    *async = (struct dt_async){0};
-    DT_TRY(DT_NEW(async->based_on, (size_t)ranks->n_ranks));
-    return DT_NEW(async->waits, (size_t)ranks->n_ranks);
+    const int n_workers = n_ranks - 1, most = config->comm.max_staleness;
+    if (most > 0 && most < n_workers - 1)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.max_staleness: with %d ranks that compute, a gradient becomes %d updates old "
+                "if they take turns; set it to that or more, or to 0",
+                n_workers, n_workers - 1);
+    return DT_OK;
 }
 
-void dt_async_reset(struct dt_async *async)
+static dt_status begin(struct run *r)
 {
-    free(async->based_on);
-    free(async->waits);
-    *async = (struct dt_async){0};
+    const size_t n = (size_t)r->engine.ranks.n_ranks;
+    DT_TRY(DT_NEW(r->async, 1));
+    DT_TRY(DT_NEW(r->async->based_on, n));
+    return DT_NEW(r->async->waits, n);
+}
+
+static void end(struct run *r)
+{
+    if (!r->async)
+        return;
+    free(r->async->based_on);
+    free(r->async->waits);
+    free(r->async);
 }
 
 static int64_t most_stale(const struct dt_engine *engine)
@@ -78,7 +114,7 @@ static dt_status move_gradients(struct dt_engine *engine, int from)
 
 static dt_status take_push(struct dt_async *async, struct dt_engine *engine, int from, int64_t step)
 {
-    const int64_t staleness = async->version - async->based_on[from], last = DT_STALENESS_ROWS - 1;
+    const int64_t staleness = async->version - async->based_on[from], last = STALENESS_ROWS - 1;
     struct dt_scalars scalars = dt_engine_scalars(engine, step);
     scalars.lr /= (float)engine->ranks.n_workers;
     DT_TRY(move_gradients(engine, from));
@@ -90,7 +126,7 @@ static dt_status take_push(struct dt_async *async, struct dt_engine *engine, int
     return move_weights(async, engine, from);
 }
 
-dt_status dt_async_serve(struct dt_async *async, struct dt_engine *engine, int64_t step)
+static dt_status serve(struct dt_async *async, struct dt_engine *engine, int64_t step)
 {
     const int64_t first = async->version;
     int n_left = engine->ranks.n_workers;
@@ -114,32 +150,54 @@ dt_status dt_async_serve(struct dt_async *async, struct dt_engine *engine, int64
 
 /* --- Workers --- */
 
-dt_status dt_async_push(struct dt_async *async, struct dt_engine *engine)
+static dt_status push(struct dt_async *async, struct dt_engine *engine)
 {
     DT_TRY(dt_comm_send_note(engine->ranks.comm, async->version, 0));
     DT_TRY(move_gradients(engine, engine->ranks.rank));
     return move_weights(async, engine, engine->ranks.rank);
 }
 
-dt_status dt_async_leave(const struct dt_ranks *ranks)
+static dt_status work(struct run *r, int64_t step)
 {
-    return dt_comm_send_note(ranks->comm, NOTHING_MORE, 0);
+    struct dt_scalars scalars = dt_engine_scalars(&r->engine, step);
+    for (int pass = 0; pass < r->engine.stage.n_passes; pass++) {
+        const struct dt_batch *batch = NULL;
+        DT_TRY(dt_run_next_batch(r, &batch));
+        dt_run_enter_compute(r);
+        DT_TRY(dt_engine_train(&r->engine, &r->sets, batch, &scalars, pass));
+        dt_lap(&r->metrics.laps, &r->engine, DT_LAP_COMPUTE);
+    }
+    return push(r->async, &r->engine);
 }
 
 /* --- All --- */
 
-dt_status dt_async_meet(struct dt_async *async, struct dt_engine *engine)
+/* A worker that fails leaves early. At the end all ranks get the same weights and statistics. */
+static dt_status step(struct run *r, int64_t n_steps)
 {
-    DT_TRY(dt_comm_bcast(engine->ranks.comm, &async->version, sizeof async->version, 0));
+    struct dt_async *async = r->async;
+    struct dt_engine *engine = &r->engine;
+    struct dt_comm *comm = engine->ranks.comm;
+    dt_status own = dt_save_policy_poll(&r->save_policy);
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+    if (engine->ranks.rank == 0)
+        DT_TRY(serve(async, engine, r->at.step));
+    for (int64_t i = 0; i < n_steps && engine->ranks.rank > 0 && own == DT_OK; i++)
+        own = work(r, r->at.step + i);
+    if (engine->ranks.rank > 0)
+        DT_TRY(dt_comm_send_note(comm, NOTHING_MORE, 0));
+    DT_TRY(dt_run_agree(r, own));
+    DT_TRY(dt_comm_bcast(comm, &async->version, sizeof async->version, 0));
     return dt_plan_meet(engine->plan);
 }
 
-void dt_async_report(const struct dt_async *async, const struct dt_ranks *ranks,
-                     struct dt_report *report, int64_t step, bool is_last)
+/* The last time it is logged too. */
+static void report(struct run *r, bool is_last)
 {
+    const struct dt_async *async = r->async;
     struct dt_jsonw w;
     int64_t n = 0, sum = 0, most = 0;
-    for (int64_t i = 0; i < DT_STALENESS_ROWS; i++) {
+    for (int64_t i = 0; i < STALENESS_ROWS; i++) {
         n += async->n_updates[i];
         sum += i * async->n_updates[i];
         most = async->n_updates[i] > 0 ? i : most;
@@ -149,12 +207,12 @@ void dt_async_report(const struct dt_async *async, const struct dt_ranks *ranks,
     for (int64_t i = 0; i <= most; i++)
         dt_jsonw_integer(&w, NULL, async->n_updates[i]);
     dt_jsonw_close(&w, ']');
-    if (ranks->rank == 0 && n > 0 && dt_jsonw_end(&w) == DT_OK) {
+    if (r->engine.ranks.rank == 0 && n > 0 && dt_jsonw_end(&w) == DT_OK) {
         const double mean = (double)sum / (double)n;
-        const struct dt_field fields[] = {DT_INT("step", step), DT_INT("updates", n),
+        const struct dt_field fields[] = {DT_INT("step", r->at.step), DT_INT("updates", n),
                                           DT_NUM("mean", mean), DT_INT("max", most),
                                           DT_JSONV("histogram", w.text)};
-        dt_report_event(report, "staleness", fields, DT_COUNT(fields));
+        dt_report_event(r->engine.report, "staleness", fields, DT_COUNT(fields));
         if (is_last)
             dt_log(DT_LOG_INFO,
                    "staleness of %" PRId64 " updates: mean %.2f, at most %" PRId64
@@ -163,3 +221,14 @@ void dt_async_report(const struct dt_async *async, const struct dt_ranks *ranks,
     }
     dt_jsonw_reset(&w);
 }
+
+const struct dt_parallel dt_parallel_async = {
+    .lists = {.is_apart = true, .is_served = true, .has_own_states = true},
+    .has_server = true,
+    .why_inexact = "comm.mode async is never the same twice",
+    .check = check,
+    .begin = begin,
+    .step = step,
+    .report = report,
+    .end = end,
+};

@@ -69,8 +69,7 @@ static dt_status check_plane(const struct dt_device_choice *choice, const struct
 dt_status dt_devices_check_training(const struct dt_backend *backend,
                                     const struct dt_config *config, int n_ranks)
 {
-    const bool is_own_way =
-        config->comm.mode != DT_MODE_ALLREDUCE || dt_config_sync_every(config) > 1;
+    const bool is_own_way = !dt_config_sums(config);
     if (is_own_way && backend == cuda)
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.mode other than allreduce and train.sync_every above 1 are for CPUs, but the "
@@ -79,12 +78,6 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.mode other than allreduce and train.sync_every above 1 need at least 2 ranks "
                 "(mpirun -np 2)");
-    const int n_workers = n_ranks - 1, most = config->comm.max_staleness;
-    if (config->comm.mode == DT_MODE_ASYNC && most > 0 && most < n_workers - 1)
-        DT_FAIL(DT_ERR_CONFIG,
-                "comm.max_staleness: with %d ranks that compute, a gradient becomes %d updates old "
-                "if they take turns; set it to that or more, or to 0",
-                n_workers, n_workers - 1);
     const enum dt_grad_dtype type = config->comm.grad_dtype;
     const bool computes_wide = config->train.precision == DT_PRECISION_FP32 ||
                                config->train.precision == DT_PRECISION_TF32;

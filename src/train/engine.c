@@ -10,16 +10,17 @@
 #include "base/text.h"
 #include "data/mix.h"
 #include "dtrain/train.h"
+#include "train/parallel.h"
 #include "train/placement.h"
 #include "train/task.h"
 
 void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct dt_config *config)
 {
-    const bool has_server = config->comm.mode == DT_MODE_ASYNC;
     *engine = (struct dt_engine){
         .config = config,
-        .ranks = dt_ranks_of(comm, has_server, dt_config_sync_every(config)),
+        .ranks = dt_parallel_ranks(comm, config),
         .task = dt_task_of(config),
+        .parallel = dt_parallel_of(config),
         .backend = &dt_backend_cpu,
     };
     dt_engine_enter(engine, 0);
@@ -138,6 +139,8 @@ static dt_status check_model(struct dt_engine *engine)
         return DT_OK;
     if (!engine->options.forward_only)
         DT_TRY(dt_devices_check_training(engine->backend, config, engine->ranks.n_ranks));
+    if (!engine->options.forward_only && engine->parallel->check)
+        DT_TRY(engine->parallel->check(config, engine->ranks.n_ranks));
     DT_TRY(check_group(engine));
     DT_TRY(dt_engine_split_batch(engine));
     warn_small(engine);

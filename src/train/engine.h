@@ -22,6 +22,7 @@ struct dt_stage {
 };
 
 struct dt_task;
+struct dt_parallel;
 
 /* What a command does with the network. */
 struct dt_engine_options {
@@ -39,6 +40,7 @@ struct dt_engine {
     struct dt_report *report; /* gets events and progress; NULL = nobody. The caller sets it */
     struct dt_engine_options options;
     const struct dt_task *task;
+    const struct dt_parallel *parallel;
     const struct dt_model *model;
     int saved_parts; /* micro-batches per global batch of the resumed run, 0 = none: reused if the
                         ranks can share them */

@@ -2,6 +2,7 @@
 #include "base/memory.h"
 #include "train/engine.h"
 #include "train/freeze.h"
+#include "train/parallel.h"
 #include "train/task.h"
 
 /* --- Graph --- */
@@ -110,25 +111,12 @@ struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
                                           [DT_GRAD_FP32] = DT_F32,
                                           [DT_GRAD_FP16] = DT_F16,
                                           [DT_GRAD_BF16] = DT_BF16};
-    const bool central = engine->config->comm.mode == DT_MODE_CENTRAL;
+    const bool central = engine->parallel->lists.is_central;
     return (struct dt_comm_options){.plane = central ? DT_PLANE_CENTRAL : engine->plane,
                                     .ring = engine->config->comm.algorithm == DT_ALGORITHM_RING,
                                     .wire = wires[engine->config->comm.grad_dtype],
                                     .timeout_s = engine->config->device.timeout_s,
                                     .share = engine->config->device.allow_shared_gpu};
-}
-
-static enum dt_parallel parallel_of(const struct dt_engine *engine)
-{
-    switch (engine->config->comm.mode) {
-    case DT_MODE_CENTRAL:
-        return DT_PARALLEL_CENTRAL;
-    case DT_MODE_ASYNC:
-        return DT_PARALLEL_ASYNC;
-    case DT_MODE_ALLREDUCE:
-        break;
-    }
-    return engine->ranks.sync_every > 1 ? DT_PARALLEL_LOCAL : DT_PARALLEL_SUM;
 }
 
 static struct dt_plan_options plan_options(const struct dt_engine *engine, size_t max_bytes)
@@ -141,9 +129,8 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),
         .n_ranks = engine->options.no_comm ? 1 : engine->ranks.n_ranks,
         .comm = dt_engine_comm_options(engine),
-        .parallel = parallel_of(engine),
+        .parallel = engine->parallel->lists,
         .is_server = engine->ranks.rank == 0,
-        .average_states = config->train.average_states,
         .outer = config->train.outer_momentum > 0,
         .accumulate =
             engine->stage.n_passes > 1 || (is_narrow && config->comm.grad_dtype == DT_GRAD_FP32),
@@ -156,6 +143,8 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .max_bytes = max_bytes,
     };
     options.comm.group = engine->graph->bn_group;
+    if (config->train.average_states)
+        options.parallel.has_own_states = false;
     return options;
 }
 

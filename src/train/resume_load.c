@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "checkpoint/weights.h"
 #include "train/best.h"
+#include "train/parallel.h"
 #include "train/resume.h"
 
 enum { CLASSES_BYTES = 320 };
@@ -76,8 +77,8 @@ static const char *find_loss(const struct dt_engine *engine)
 {
     const struct dt_config *config = engine->config;
     const bool has_state = config->optim.name != DT_OPTIM_SGD || config->optim.momentum > 0;
-    if (config->comm.mode == DT_MODE_ASYNC)
-        return "comm.mode async is never the same twice";
+    if (engine->parallel->why_inexact)
+        return engine->parallel->why_inexact;
     if (engine->ranks.sync_every > 1 && has_state && !config->train.average_states)
         return "all ranks go on with the optimizer's states of rank 0, see train.average_states";
     if (config->comm.grad_dtype == DT_GRAD_FP16 && engine->ranks.n_ranks > 1 &&

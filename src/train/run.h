@@ -5,7 +5,6 @@
 
 #include "checkpoint/run_folder.h"
 #include "dtrain/train.h"
-#include "train/async.h"
 #include "train/best.h"
 #include "train/evaluator.h"
 #include "train/metrics.h"
@@ -31,10 +30,11 @@ struct run {
     struct dt_timeline timeline;
     struct dt_run_folder folder; /* rank 0 */
     struct dt_due due;           /* after the step under way, or the next at which ranks meet */
-    struct dt_async async;       /* with comm.mode async */
+    struct dt_async *async;      /* of async.c, else NULL */
     int64_t met_step;            /* the last one after which all ranks had the same weights */
     const char *stop_reason;     /* NULL = continue */
     bool was_complete;           /* nothing to do */
+    bool has_begun;              /* the end must be reported */
     double top1;                 /* of the last evaluation, -1 = none */
     double begin_s;
     int64_t begin_step;
@@ -51,14 +51,13 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options);
 dt_status dt_run_end(struct run *r, dt_status status);
 bool dt_run_is_complete(const struct run *r);
 
-/* --- step.c --- */
+/* --- trainer.c: for modes that have steps of their own (parallel.h) --- */
 
-/* Trains one step, or with comm.mode async all steps until the ranks meet. Collective. */
-dt_status dt_step_run(struct run *r);
+dt_status dt_run_next_batch(struct run *r, const struct dt_batch **batch);
+/* From here on the time belongs to computing, until the next batch. */
+void dt_run_enter_compute(struct run *r);
 /* Ranks tell each other what failed (`status`, of this rank) and what is due, which goes to r->due.
- * dt_step_run does it during the last pass of a step. Collective. */
-dt_status dt_step_meet(struct run *r, dt_status status);
-/* Whether all ranks have the same weights after the step at `at`. */
-bool dt_step_is_meeting(const struct dt_engine *engine, const struct dt_checkpoint *at);
+ * Collective. */
+dt_status dt_run_agree(struct run *r, dt_status status);
 
 #endif

@@ -6,14 +6,14 @@
 
 #include "base/text.h"
 #include "data/classes.h"
+#include "train/parallel.h"
 #include "train/task.h"
 
 void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_config *config)
 {
-    const bool has_server = config->comm.mode == DT_MODE_ASYNC;
     *sets = (struct dt_sets){
         .config = config,
-        .ranks = dt_ranks_of(comm, has_server, dt_config_sync_every(config)),
+        .ranks = dt_parallel_ranks(comm, config),
         .task = dt_task_of(config),
     };
     if (sets->task->has_boxes)

@@ -1,35 +1,158 @@
-/* Training: a step (step.c), log; now and then evaluate and save. The loop is `train`;
- * everything else here decides what is due after a step. Every decision that affects the loop
- * depends only on numbers that all ranks share. */
+/* Training. The loop is in dt_train: data, forward and backward pass with the sums between the
+ * ranks, update, and what is due after a step, which is decided here too. Every decision that
+ * affects the loop depends only on numbers that all ranks share. */
 #include "dtrain/train.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/sort.h"
+#include "train/parallel.h"
 #include "train/replicas.h"
 #include "train/resume.h"
 #include "train/run.h"
 #include "train/summary.h"
 #include "train/task.h"
 
+/* --- A step --- */
+
+static void lap(struct run *r, enum dt_lap kind)
+{
+    dt_lap(&r->metrics.laps, &r->engine, kind);
+}
+
+dt_status dt_run_next_batch(struct run *r, const struct dt_batch **batch)
+{
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_DATA);
+    dt_fault_at_section(DT_SECTION_DATA);
+    lap(r, DT_LAP_OTHER);
+    dt_status status = dt_loader_next(r->sets.train, batch);
+    lap(r, DT_LAP_DATA);
+    if (!*batch && status == DT_OK)
+        DT_FAIL(DT_ERR_INTERNAL, "the epoch ended before step %" PRId64, r->at.step + 1);
+    return status;
+}
+
+void dt_run_enter_compute(struct run *r)
+{
+    lap(r, DT_LAP_OTHER);
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+    dt_fault_at_section(DT_SECTION_COMPUTE);
+}
+
+/* Whether all ranks have the same weights after the step at `at`. */
+static bool is_meeting(const struct dt_engine *engine, const struct dt_checkpoint *at)
+{
+    return at->step % engine->ranks.sync_every == 0 || at->batch == 0 ||
+           at->step == engine->last_step;
+}
+
+static int64_t steps_to_meeting(const struct dt_engine *engine, const struct dt_checkpoint *at)
+{
+    int64_t n = engine->ranks.sync_every - at->step % engine->ranks.sync_every;
+    n = engine->stage.steps_per_epoch - at->batch < n ? engine->stage.steps_per_epoch - at->batch
+                                                      : n;
+    return engine->last_step - at->step < n ? engine->last_step - at->step : n;
+}
+
+static int64_t steps_between_meetings(const struct dt_engine *engine)
+{
+    return engine->ranks.sync_every < engine->stage.steps_per_epoch ? engine->ranks.sync_every
+                                                                    : engine->stage.steps_per_epoch;
+}
+
+static dt_status ask(struct run *r, dt_status status)
+{
+    r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
+    r->stop.save_s = r->save_policy.longest_s;
+    r->stop.log_at_s = dt_metrics_due_s(&r->metrics, r->engine.config);
+    r->stop.n_steps = steps_between_meetings(&r->engine);
+    return dt_stop_ask(&r->stop, r->engine.ranks.comm, r->at.step, status);
+}
+
+/* What is due between two meetings stays due until the next. */
+static dt_status hear(struct run *r, dt_status status)
+{
+    const struct dt_due before = r->due;
+    DT_TRY(dt_stop_hear(&r->stop, r->engine.ranks.comm, status, &r->due));
+    r->due.stop = r->due.stop ? r->due.stop : before.stop;
+    r->due.save |= before.save;
+    return DT_OK;
+}
+
+dt_status dt_run_agree(struct run *r, dt_status status)
+{
+    DT_TRY(ask(r, status));
+    return hear(r, status);
+}
+
+static void advance(struct dt_checkpoint *at, const struct dt_engine *engine, int64_t n_steps)
+{
+    at->step += n_steps;
+    at->n_passes += n_steps * engine->stage.n_passes;
+    at->batch += n_steps;
+    if (at->batch == engine->stage.steps_per_epoch) {
+        at->batch = 0;
+        at->epoch++;
+    }
+    dt_pulse_step(&dt_pulse_main, at->step);
+    dt_fault_at_step(at->step);
+}
+
+/* The watchdog's limit follows the median of the last steps. */
+static void count_step(struct run *r, double seconds)
+{
+    double sorted[DT_STEP_TIMES];
+    r->step_s[r->n_step_s++ % DT_STEP_TIMES] = seconds;
+    if (r->n_step_s == 1) /* until now it was the limit of the start */
+        dt_watchdog_set_step(seconds);
+    if (r->n_step_s % DT_STEP_TIMES != 0)
+        return;
+    memcpy(sorted, r->step_s, sizeof sorted);
+    dt_sort_f64(sorted, DT_STEP_TIMES);
+    dt_watchdog_set_step(sorted[DT_STEP_TIMES / 2]);
+}
+
+/* After the n_steps that began at begin_s, when the laps were `before`. */
+static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
+                          const struct dt_laps *before)
+{
+    const struct dt_parallel *parallel = r->engine.parallel;
+    const struct dt_laps *laps = &r->metrics.laps;
+    dt_timeline_add(r->at.step + 1, begin_s);
+    advance(&r->at, &r->engine, n_steps);
+    if (parallel->meet && is_meeting(&r->engine, &r->at))
+        DT_TRY(parallel->meet(r));
+    count_step(r, dt_clock_s() - begin_s);
+    if (r->n_step_s == 1)
+        dt_metrics_begin_input(&r->metrics, &r->engine, &r->sets, r->at.step);
+    if (parallel->has_server)
+        return DT_OK; /* rank 0 has no work to compare */
+    return dt_stragglers_step(&r->stragglers, r->at.step,
+                              laps->s[DT_LAP_DATA] - before->s[DT_LAP_DATA],
+                              laps->s[DT_LAP_COMPUTE] - before->s[DT_LAP_COMPUTE]);
+}
+
 /* --- What is due after a step --- */
 
 /* The time from `begin_pause` to `end_pause` is not spent on steps. */
 static void begin_pause(struct run *r)
 {
-    dt_lap(&r->metrics.laps, &r->engine, DT_LAP_OTHER);
+    lap(r, DT_LAP_OTHER);
 }
 
 static void end_pause(struct run *r)
 {
     const double begin_s = r->metrics.laps.at_s;
-    dt_lap(&r->metrics.laps, &r->engine, DT_LAP_PAUSE);
+    lap(r, DT_LAP_PAUSE);
     dt_stop_pause(&r->stop, r->metrics.laps.at_s - begin_s);
 }
 
@@ -161,7 +284,7 @@ static dt_status after_step(struct run *r)
     bool epoch_end = at->batch == 0, end = at->step == r->engine.last_step, is_best = false;
     const struct dt_due due = end ? (struct dt_due){0} : r->due;
     const bool log_due = due.log || is_step_due(r, r->metrics.first_step, config->output.log_every);
-    if (!dt_step_is_meeting(&r->engine, at))
+    if (!is_meeting(&r->engine, at))
         return log_due ? report_metrics(r) : DT_OK;
     r->due = (struct dt_due){0};
     r->stop_reason = due.stop;
@@ -182,8 +305,8 @@ static dt_status after_step(struct run *r)
         DT_TRY(report_metrics(r));
     if (epoch_end && r->engine.schedule.metric == DT_METRIC_TRAIN_LOSS)
         follow_plateau(r, dt_metrics_epoch_loss(&at->epoch_loss));
-    if (r->async.version > 0 && (epoch_end || end || due.stop))
-        dt_async_report(&r->async, &r->engine.ranks, r->engine.report, at->step, end || due.stop);
+    if (r->engine.parallel->report && (epoch_end || end || due.stop))
+        r->engine.parallel->report(r, end || due.stop);
     if (eval_due)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
@@ -193,19 +316,23 @@ static dt_status after_step(struct run *r)
     return must_save || save_due ? save_state(r, must_save) : DT_OK;
 }
 
-/* --- The loop --- */
+/* --- Around the steps --- */
 
 /* Does what an earlier run left to do, and obeys a stop requested while this run started. */
 static dt_status before_steps(struct run *r)
 {
     bool is_best;
-    DT_TRY(dt_step_meet(r, DT_OK));
+    DT_TRY(dt_run_agree(r, DT_OK));
     r->stop_reason = r->due.stop;
     if (r->at.eval_due && !r->stop_reason)
         DT_TRY(evaluate(r, &is_best));
     if (is_finished(r) && (r->save_policy.begun_step != r->at.step || !r->stop_reason))
-        return save_state(r, true);
-    return DT_OK;
+        DT_TRY(save_state(r, true));
+    r->met_step = r->at.step;
+    dt_plan_anchor(r->engine.plan);
+    if (!r->engine.parallel->begin)
+        return DT_OK;
+    return dt_comm_agree(r->engine.ranks.comm, r->engine.parallel->begin(r));
 }
 
 /* At the end of an epoch, or of a run that ends within one. */
@@ -235,14 +362,12 @@ static void log_change(const struct run *r, bool was_frozen, int old_batch, int 
                r->engine.stage.steps_per_epoch);
 }
 
-/* At the beginning of an epoch: is it another stage, or no longer frozen? Steps then take another
- * time than before. */
-static dt_status begin_epoch(struct run *r)
+/* At the beginning of an epoch of another stage, or in which nothing is frozen any more. Steps then
+ * take another time than before. */
+static dt_status change_stage(struct run *r)
 {
     const bool was_frozen = r->engine.stage.is_frozen;
     const int old_batch = r->engine.stage.global_batch_size, old_size = r->engine.stage.image_size;
-    if (!dt_engine_differs(&r->engine, r->at.epoch))
-        return DT_OK;
     begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     DT_TRY(dt_engine_rebuild(&r->engine, &r->sets, r->at.epoch));
@@ -260,6 +385,16 @@ static dt_status begin_epoch(struct run *r)
     return DT_OK;
 }
 
+static dt_status begin_epoch(struct run *r)
+{
+    const struct dt_ranks *ranks = &r->engine.ranks;
+    if (dt_engine_differs(&r->engine, r->at.epoch))
+        DT_TRY(change_stage(r));
+    if (ranks->n_workers < ranks->n_ranks && ranks->rank == 0)
+        return DT_OK;
+    return dt_loader_start(r->sets.train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch);
+}
+
 /* Begins or ends the timeline if that is due before `step`. */
 static void trace(struct run *r, int64_t step)
 {
@@ -268,31 +403,107 @@ static void trace(struct run *r, int64_t step)
     end_pause(r);
 }
 
-static dt_status train(struct run *r)
+/* --- The whole run --- */
+
+static dt_status create_run(struct run **run, struct dt_comm *comm, const struct dt_config *config)
 {
-    DT_TRY(before_steps(r));
-    r->met_step = r->at.step;
-    dt_plan_anchor(r->engine.plan);
-    if (r->engine.plan->options.parallel == DT_PARALLEL_ASYNC)
-        DT_TRY(dt_comm_agree(r->engine.ranks.comm, dt_async_init(&r->async, &r->engine.ranks)));
-    while (!is_finished(r)) {
-        DT_TRY(begin_epoch(r));
-        if (r->engine.ranks.n_workers == r->engine.ranks.n_ranks || r->engine.ranks.rank > 0)
-            DT_TRY(dt_loader_start(r->sets.train, (uint32_t)r->at.epoch, (uint64_t)r->at.batch));
-        do {
-            trace(r, r->at.step + 1);
-            DT_TRY(dt_step_run(r));
-            DT_TRY(after_step(r));
-            dt_telemetry_step(&r->telemetry, &r->engine, r->at.step);
-        } while (r->at.batch != 0 && !is_finished(r));
-        DT_TRY(report_input(r));
-    }
-    DT_TRY(dt_save_policy_finish(&r->save_policy, &r->at));
-    trace(r, INT64_MAX);
-    return r->stop_reason ? DT_STOPPED : DT_OK;
+    struct run *r;
+    DT_TRY(DT_NEW(r, 1));
+    r->begin_s = dt_clock_s();
+    r->top1 = -1;
+    r->folder.lock_fd = -1;
+    dt_sets_init(&r->sets, comm, config);
+    dt_engine_init(&r->engine, comm, config);
+    dt_watchdog_catch_crashes(r->engine.ranks.rank);
+    *run = r;
+    return DT_OK;
 }
 
-/* --- The whole run --- */
+static void close_run(struct run *r, dt_status status)
+{
+    const int origin = dt_error_origin();
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
+    dt_save_policy_close(&r->save_policy);
+    dt_error_set_origin(origin); /* the writer's last failure is not that of the run */
+    if (r->engine.parallel->end)
+        r->engine.parallel->end(r);
+    if (dt_ranks_may_close(&r->engine.ranks, status)) {
+        dt_evaluator_close(&r->evaluator);
+        dt_engine_close(&r->engine, &r->sets);
+        dt_sets_close(&r->sets);
+        dt_report_close(r->engine.report);
+    }
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
+    dt_watchdog_stop();
+    dt_run_folder_close(&r->folder);
+    free(r->config_json);
+    free(r);
+}
+
+void dt_train_catch_signals(void)
+{
+    dt_stop_catch_signals();
+}
+
+dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
+                   const struct dt_train_options *options)
+{
+    struct run *r;
+    dt_status status = DT_OK;
+    DT_TRY(create_run(&r, comm, config));
+    DT_TRY_OUT(dt_run_begin(r, options));
+    if (r->was_complete)
+        goto out;
+    r->has_begun = true;
+    DT_TRY_OUT(before_steps(r));
+    while (!is_finished(r)) {
+        DT_TRY_OUT(begin_epoch(r));
+        do {
+            const struct dt_parallel *parallel = r->engine.parallel;
+            const struct dt_laps before = r->metrics.laps;
+            const int64_t n_steps = parallel->step ? steps_to_meeting(&r->engine, &r->at) : 1;
+            trace(r, r->at.step + 1);
+            const double begin_s = dt_clock_s();
+            if (parallel->step) {
+                DT_TRY_OUT(parallel->step(r, n_steps));
+            } else {
+                /* A read or a save may fail on one rank in the middle of a run: it ends the step
+                 * with the others, which learn of it meanwhile, and all leave with one message. */
+                struct dt_scalars scalars = dt_engine_scalars(&r->engine, r->at.step);
+                const int n_passes = r->engine.stage.n_passes;
+                dt_status own = dt_save_policy_poll(&r->save_policy);
+                for (int pass = 0; pass < n_passes; pass++) {
+                    const struct dt_batch *batch = NULL;
+                    dt_status read = dt_run_next_batch(r, &batch);
+                    own = own == DT_OK ? read : own;
+                    if (!batch)
+                        DT_TRY_OUT(own);
+                    if (pass == n_passes - 1)
+                        DT_TRY_OUT(ask(r, own));
+                    /* Forward, backward, sums over the ranks; in the last pass the update. */
+                    dt_run_enter_compute(r);
+                    DT_TRY_OUT(dt_engine_train(&r->engine, &r->sets, batch, &scalars, pass));
+                    lap(r, DT_LAP_COMPUTE);
+                }
+                DT_TRY_OUT(hear(r, own));
+            }
+            DT_TRY_OUT(end_step(r, n_steps, begin_s, &before));
+            DT_TRY_OUT(after_step(r)); /* metrics, evaluation, checkpoint */
+            dt_telemetry_step(&r->telemetry, &r->engine, r->at.step);
+        } while (r->at.batch != 0 && !is_finished(r));
+        DT_TRY_OUT(report_input(r));
+    }
+    DT_TRY_OUT(dt_save_policy_finish(&r->save_policy, &r->at));
+    trace(r, INT64_MAX);
+    status = r->stop_reason ? DT_STOPPED : DT_OK;
+out:
+    if (r->has_begun)
+        status = dt_run_end(r, status);
+    close_run(r, status);
+    return status;
+}
+
+/* --- --dry-run --- */
 
 /* Problems with weights and data are reported last, so that the rest is seen. */
 static dt_status dry_run(struct run *r, bool with_plan)
@@ -315,46 +526,11 @@ static dt_status dry_run(struct run *r, bool with_plan)
     return dt_comm_agree(r->engine.ranks.comm, status);
 }
 
-static void close_run(struct run *r, dt_status status)
+dt_status dt_dry_run(struct dt_comm *comm, const struct dt_config *config, bool print_plan)
 {
-    const int origin = dt_error_origin();
-    dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
-    dt_save_policy_close(&r->save_policy);
-    dt_error_set_origin(origin); /* the writer's last failure is not that of the run */
-    dt_async_reset(&r->async);
-    if (dt_ranks_may_close(&r->engine.ranks, status)) {
-        dt_evaluator_close(&r->evaluator);
-        dt_engine_close(&r->engine, &r->sets);
-        dt_sets_close(&r->sets);
-        dt_report_close(r->engine.report);
-    }
-    dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
-    dt_watchdog_stop();
-    dt_run_folder_close(&r->folder);
-    free(r->config_json);
-    free(r);
-}
-
-void dt_train_catch_signals(void)
-{
-    dt_stop_catch_signals();
-}
-
-dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
-                   const struct dt_train_options *options)
-{
-    struct run *r = NULL;
-    DT_TRY(DT_NEW(r, 1));
-    r->begin_s = dt_clock_s();
-    r->top1 = -1;
-    r->folder.lock_fd = -1;
-    dt_sets_init(&r->sets, comm, config);
-    dt_engine_init(&r->engine, comm, config);
-    dt_watchdog_catch_crashes(r->engine.ranks.rank);
-    dt_status status =
-        options->dry_run ? dry_run(r, options->print_plan) : dt_run_begin(r, options);
-    if (status == DT_OK && !options->dry_run && !r->was_complete)
-        status = dt_run_end(r, train(r));
+    struct run *r;
+    DT_TRY(create_run(&r, comm, config));
+    dt_status status = dry_run(r, print_plan);
     close_run(r, status);
     return status;
 }
