@@ -28,7 +28,7 @@
 
 static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
 
-enum { SEED = 1, BATCH = 16, CLASSES = 1000 };
+enum { SEED = 1, BATCH = 16 };
 
 struct tool {
     struct dt_dataset *dataset;
@@ -218,7 +218,7 @@ static dt_status open_index(const char *path, const char *cache)
 {
     struct dt_dataset *dataset;
     struct dt_dataset_options options = {
-        .data = &shards_data, .path = path, .cache_dir = cache, .num_classes = CLASSES};
+        .data = &shards_data, .path = path, .cache_dir = cache};
     long before_kib = peak_kib();
     double begin_cpu_s = cpu_s(), begin_s = dt_clock_s();
     DT_TRY(dt_dataset_open(&dataset, &options));
@@ -230,7 +230,7 @@ static dt_status open_index(const char *path, const char *cache)
 static dt_status open_tool(struct tool *t, char **argv, int workers)
 {
     int size = atoi(argv[3]);
-    struct dt_dataset_options set = {.data = &shards_data, .path = argv[2], .num_classes = CLASSES};
+    struct dt_dataset_options set = {.data = &shards_data, .path = argv[2]};
     DT_TRY(dt_dataset_open(&t->dataset, &set));
     t->n_samples = dt_dataset_size(t->dataset);
     t->epoch = (uint32_t)atoi(argv[5]);
