@@ -34,6 +34,27 @@ says() { # text...
     done
 }
 
+# No line of the last command's messages has the text.
+never_says() { # text
+    ! grep -q -- "$1" "$work/log" || fail "'$1' in $(cat "$work/log")"
+}
+
+# What the last command printed has these.
+shows() { # text...
+    local text
+    for text; do
+        grep -q -- "$text" "$work/out" || fail "no '$text' in: $(cat "$work/out")"
+    done
+}
+
+# The command must end with CODE and one error, in whose line, or the $more_lines after it, is TEXT as it is.
+one_error() { # code text command...
+    ends "$1" "" timeout 400 "${@:3}"
+    [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
+    grep -A "${more_lines:-0}" 'dtrain: error\[' "$work/log" | grep -qF -- "$2" ||
+        fail "no \"$2\": $(cat "$work/log")"
+}
+
 # Trains $work/config.json.
 train() { # ranks, folder below $work, settings...
     local ranks=$1 out=$2
@@ -56,6 +77,11 @@ on_ranks() {
 has_cuda() {
     "$dtrain" doctor > "$work/doctor" 2> /dev/null || true
     ! grep -q "CUDA  *not in this build" "$work/doctor"
+}
+
+# Lines of dtrain doctor.
+finds() { # mark, label, text
+    shows "^  $1  $2  *.*$3"
 }
 
 # Generated images: shapes NAME PER_CLASS SEED [SIZE]
