@@ -16,12 +16,11 @@ import random
 import struct
 import subprocess
 import sys
-import tarfile
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from torch_rig import np, tool_path, torch  # noqa: E402
-from made_files import png  # noqa: E402
+from made_files import members_of, png  # noqa: E402
 import torchvision.transforms as transforms  # noqa: E402
 import torchvision.transforms.functional as functional  # noqa: E402
 from PIL import Image  # noqa: E402
@@ -181,14 +180,13 @@ def png_images(folder):
 
 def photos(folder):
     for path in sorted(glob.glob(os.path.join(SHARED, "data", "imagenet-sample", "*.tar"))):
-        with tarfile.open(path) as tar:
-            for member in tar:
-                if member.isfile() and member.name.lower().endswith((".jpg", ".jpeg")):
-                    out = os.path.join(folder, os.path.basename(member.name))
-                    with open(out, "wb") as f:
-                        f.write(tar.extractfile(member).read())
-                    yield out
-                    os.unlink(out)
+        for name, data in members_of(path):
+            if name.lower().endswith((".jpg", ".jpeg")):
+                out = os.path.join(folder, os.path.basename(name))
+                with open(out, "wb") as f:
+                    f.write(data)
+                yield out
+                os.unlink(out)
 
 
 def compare(tools, worst, path, draw, image=None):

@@ -16,12 +16,12 @@ and medians of the ratios of each round."""
 import io
 import os
 import statistics
-import tarfile
 import time
 
 import numpy
 import results_file
 import turns
+from made_files import members_of
 
 PHOTOS = os.path.join(turns.SHARED, "data", "imagenet-sample")
 CIFAR = os.path.join(turns.SHARED, "data", "cifar10", "cifar10-train-{0000..0009}.tar")
@@ -51,9 +51,8 @@ class Torchvision:
         self.files = []
         for name in sorted(os.listdir(PHOTOS)):
             if name.endswith(".tar"):
-                with tarfile.open(os.path.join(PHOTOS, name)) as tar:
-                    members = [m for m in tar if m.name.endswith(".jpg")]
-                    self.files += [tar.extractfile(m).read() for m in members]
+                members = members_of(os.path.join(PHOTOS, name))
+                self.files += [data for member, data in members if member.endswith(".jpg")]
 
     def run(self):
         from PIL import Image
