@@ -1,6 +1,6 @@
 """Speed of a detector's input pipeline per core beside torchvision, alternating in one run.
 
-    python3 tests/perf/detect_input_vs_torchvision.py BUILD/tests/canvas_tool [--data FOLDER]
+    python3 tests/perf/detect_input_vs_torchvision.py BUILD/tests/input_tool [--data FOLDER]
         [--rounds 7] [--laps 3] [--json FILE]
 
 In every round, on one core and over the same images (FOLDER with annotations and train2017, by
@@ -83,8 +83,8 @@ def main():
     cases = {
         "torchvision, PIL resize": lambda r: torchvision.run(torchvision.by_pil, 1),
         "torchvision, its model's resize": lambda r: torchvision.run(torchvision.by_model, 1),
-        "rows": lambda r: run_tool(args.tool, annotations, r, args.laps),
-        "warped rows": lambda r: run_tool(args.tool, annotations, r, args.laps, "warp"),
+        "rows": lambda r: run_tool(args.tool, "canvas", annotations, r, args.laps),
+        "warped rows": lambda r: run_tool(args.tool, "canvas", annotations, r, args.laps, "warp"),
     }
     rounds = [{name: case(r) for name, case in cases.items()} for r in range(args.rounds)]
     result = {"rounds": args.rounds, "images_per_s": {}, "ratios": {}}
