@@ -260,8 +260,7 @@ static dt_status open_tool(struct tool *t, char **argv, int workers)
     return DT_OK;
 }
 
-/* Of both orientations; the images at 800/1333, flipped, and if they are warped turned and scaled.
- */
+/* Of both orientations; images are at 800/1333 and flipped, warped ones also turned and scaled. */
 static dt_status open_canvases(struct tool *t, char **argv, double warp)
 {
     const struct dt_dataset_options set = {.data = &t->data, .path = argv[2], .detects = true};
