@@ -5,6 +5,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
+export PYTHONPATH=$here/../support # for safetensors_np
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
 
 fail() {
@@ -34,6 +35,27 @@ says() { # text...
     done
 }
 
+# No line of the last command's messages has the text.
+never_says() { # text
+    ! grep -q -- "$1" "$work/log" || fail "'$1' in $(cat "$work/log")"
+}
+
+# What the last command printed has these.
+shows() { # text...
+    local text
+    for text; do
+        grep -q -- "$text" "$work/out" || fail "no '$text' in: $(cat "$work/out")"
+    done
+}
+
+# The command must end with CODE and one error, in whose line, or the $more_lines after it, is TEXT as it is.
+one_error() { # code text command...
+    ends "$1" "" timeout 400 "${@:3}"
+    [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
+    grep -A "${more_lines:-0}" 'dtrain: error\[' "$work/log" | grep -qF -- "$2" ||
+        fail "no \"$2\": $(cat "$work/log")"
+}
+
 # Trains $work/config.json.
 train() { # ranks, folder below $work, settings...
     local ranks=$1 out=$2
@@ -56,6 +78,11 @@ on_ranks() {
 has_cuda() {
     "$dtrain" doctor > "$work/doctor" 2> /dev/null || true
     ! grep -q "CUDA  *not in this build" "$work/doctor"
+}
+
+# Lines of dtrain doctor.
+finds() { # mark, label, text
+    shows "^  $1  $2  *.*$3"
 }
 
 # Generated images: shapes NAME PER_CLASS SEED [SIZE]

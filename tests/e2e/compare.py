@@ -3,26 +3,13 @@ without those whose names have that END.
 
 Exit code 3 above TOLERANCE but not above JUMP: see some_seed in common.sh."""
 
-import json
-import struct
+import os
 import sys
 
 import numpy as np
 
-
-def load(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    n = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8 : 8 + n])
-    types = {"F32": np.float32, "I64": np.int64}
-    out = {}
-    for name, entry in header.items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            out[name] = np.frombuffer(data[8 + n + begin : 8 + n + end], types[entry["dtype"]])
-    return out
-
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from safetensors_np import load  # noqa: E402
 
 a, b, tolerance = load(sys.argv[1]), load(sys.argv[2]), float(sys.argv[3])
 jump = float(sys.argv[4]) if len(sys.argv) > 4 else tolerance

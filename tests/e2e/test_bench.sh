@@ -16,11 +16,6 @@ bench() { # ranks, arguments...: output in $work/out, result in $work/bench.json
         fail "$*: $(cat "$work/out" "$work/log")"
     [ ! -e "$work/none" ] || fail "$*: a run folder was made"
 }
-shows() {
-    for text in "$@"; do
-        grep -q -- "$text" "$work/out" || fail "no \"$text\" in: $(cat "$work/out")"
-    done
-}
 check() { # ranks, images per rank, mode, data
     /usr/bin/python3 - "$work/bench.json" "$@" <<'PY' || fail "$(cat "$work/bench.json")"
 import json, math, statistics, sys

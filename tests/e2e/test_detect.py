@@ -12,14 +12,9 @@ from PIL import Image
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from scratch import events, np, rig, run, sets, train, write_config  # noqa: E402
 
-# Batch norm over a rank's images would depend on the ranks; group norm does not.
 COMMON = {
-    "model.name": "retinanet_resnet18_fpn",
-    "model.image_size": 64,
-    "model.fpn_channels": 32,
-    "model.anchor_base": 16,
-    "model.frozen_norm": "true",
-    "model.head_norm": "group",
+    **rig.DETECTOR,
+    "train.box_loss": "l1",
     "data.synthetic_train": 18,
     "data.synthetic_val": 0,
     "train.global_batch_size": 6,

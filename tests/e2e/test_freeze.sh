@@ -17,11 +17,10 @@ train 2 resumed $freeze $weights $steps
 [ "$(hash_of "$work/twice")" = "$(hash_of "$work/resumed")" ] || fail "the resumed run differs"
 
 check() { # model momentum
-    /usr/bin/python3 - "$here" "$(model_of "$work/base")" "$1" "$2" <<'PY'
+    /usr/bin/python3 - "$(model_of "$work/base")" "$1" "$2" <<'PY'
 import sys
-sys.path.insert(0, sys.argv[1] + "/../support")
 import safetensors_np
-old, new, momentum = (safetensors_np.load(path) for path in sys.argv[2:])
+old, new, momentum = (safetensors_np.load(path) for path in sys.argv[1:])
 assert old.keys() == new.keys()
 n_frozen = 0
 for name, value in new.items():
@@ -51,13 +50,12 @@ for end in 6 8 9 12; do
 done
 [ "$(hash_of "$work/whole")" = "$(hash_of "$work/parts")" ] || fail "resumed: the result differs"
 parts="$work/parts/checkpoints"
-/usr/bin/python3 - "$here" "$parts/step-000000008" "$parts/step-000000012" "$(model_of "$work/base")" <<'PY' || fail "what is trained when"
+/usr/bin/python3 - "$parts/step-000000008" "$parts/step-000000012" "$(model_of "$work/base")" <<'PY' || fail "what is trained when"
 import sys
-sys.path.insert(0, sys.argv[1] + "/../support")
 import safetensors_np
-at_8, at_12 = (safetensors_np.load(folder + "/model.safetensors") for folder in sys.argv[2:4])
-base = safetensors_np.load(sys.argv[4])
-momentum = [safetensors_np.load(f"{folder}/optim.safetensors") for folder in sys.argv[2:4]]
+at_8, at_12 = (safetensors_np.load(folder + "/model.safetensors") for folder in sys.argv[1:3])
+base = safetensors_np.load(sys.argv[3])
+momentum = [safetensors_np.load(f"{folder}/optim.safetensors") for folder in sys.argv[1:3]]
 for name in base:
     if name.startswith(("conv1.", "bn1.", "layer1.")) and "num_batches" not in name:
         assert (at_8[name] == base[name]).all() and (at_12[name] != base[name]).any(), name
@@ -70,12 +68,11 @@ PY
 one="--set train.max_steps=1 --set optim.momentum=0 --set optim.weight_decay=0"
 train 1 plain $weights $one
 train 1 fast $weights $one --set optim.head_lr_factor=10
-/usr/bin/python3 - "$here" $(for run in base plain fast; do model_of "$work/$run"; done) <<'PY' ||
+/usr/bin/python3 - $(for run in base plain fast; do model_of "$work/$run"; done) <<'PY' ||
 import sys
 import numpy as np
-sys.path.insert(0, sys.argv[1] + "/../support")
 import safetensors_np
-base, plain, fast = (safetensors_np.load(path) for path in sys.argv[2:])
+base, plain, fast = (safetensors_np.load(path) for path in sys.argv[1:])
 for name in base:
     if not name.startswith("fc."):
         assert (plain[name] == fast[name]).all(), name

@@ -10,27 +10,19 @@ import struct
 import subprocess
 import sys
 import tarfile
-import zlib
 
 from PIL import Image
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-import scratch  # noqa: E402
+from made_files import members_of, png, tar_of  # noqa: E402
 from scratch import content, np, write  # noqa: E402
+from scratch import said as run  # noqa: E402
 
 MASK = 2**64 - 1
 
 
-def run(*args, code=0):
-    return scratch.run(*args, code=code).said
-
-
-def read(*path):
-    return content(os.path.join(*path))
-
-
 def tree(folder):
-    return {name: read(folder, name) for name in sorted(os.listdir(folder))}
+    return {name: content(folder, name) for name in sorted(os.listdir(folder))}
 
 
 def same(a, b):
@@ -110,13 +102,12 @@ def record(image, label, synset, packed):
     }
     entries = [part(1, part(1, key.encode()) + part(2, value)) for key, value in features.items()]
     data = part(1, b"".join(entries))
+    return framed(data, struct.pack("<I", crc32c_masked(data)))
+
+
+def framed(data, checksum=b"\0\0\0\0"):
     head = struct.pack("<Q", len(data))
-    return (
-        head
-        + struct.pack("<I", crc32c_masked(head))
-        + data
-        + struct.pack("<I", crc32c_masked(data))
-    )
+    return head + struct.pack("<I", crc32c_masked(head)) + data + checksum
 
 
 def wds2idx(tar):
@@ -134,24 +125,13 @@ def wds2idx(tar):
 def samples_of(folder, prefix="train"):
     """(label, image) in shard order."""
     out, label = [], None
-    for name in sorted(os.listdir(folder)):
-        if name.startswith(prefix) and name.endswith(".tar"):
-            with tarfile.open(os.path.join(folder, name)) as archive:
-                for member in archive:
-                    data = archive.extractfile(member).read()
-                    if member.name.endswith(".cls"):
-                        label = int(data)
-                    else:
-                        out.append((label, data))
+    for shard in sorted(glob.glob(f"{folder}/{prefix}*.tar")):
+        for name, data in members_of(shard):
+            if name.endswith(".cls"):
+                label = int(data)
+            else:
+                out.append((label, data))
     return out
-
-
-def tar_of(path, members):
-    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
 
 
 # --- Sources ---
@@ -163,13 +143,13 @@ def make_classes():
     for i, name in enumerate(sorted(os.listdir("shapes"))):
         wnid = f"n{(i * 7919) % 10 * 11111 + 10000:08d}"
         for file in os.listdir(f"shapes/{name}"):
-            write(f"src/{wnid}/{wnid}_{file[:-4]}.JPEG", read("shapes", name, file))
+            write(f"src/{wnid}/{wnid}_{file[:-4]}.JPEG", content("shapes", name, file))
 
 
 def list_images(folder):
     for wnid in sorted(os.listdir(folder)):
         for file in sorted(os.listdir(f"{folder}/{wnid}")):
-            yield wnid, file, read(folder, wnid, file)
+            yield wnid, file, content(folder, wnid, file)
 
 
 def test_folder():
@@ -182,11 +162,11 @@ def test_folder():
     same("folder", "threads")
     images = {(sorted(os.listdir("src")).index(w), data) for w, _, data in list_images("src")}
     assert set(samples_of("folder")) == images and len(images) == 40
-    lines = read("folder/checksums.xxh64").decode().splitlines()
+    lines = content("folder/checksums.xxh64").decode().splitlines()
     assert lines == [
-        f"{xxh64(read('folder', f'train-{i:04d}.tar')):016x}  train-{i:04d}.tar" for i in range(6)
+        f"{xxh64(content('folder', f'train-{i:04d}.tar')):016x}  train-{i:04d}.tar" for i in range(6)
     ]
-    assert read("folder/train-0003.idx") == wds2idx("folder/train-0003.tar")
+    assert content("folder/train-0003.idx") == wds2idx("folder/train-0003.tar")
     if shutil.which("xxhsum"):
         subprocess.run(["xxhsum", "-c", "checksums.xxh64"], cwd="folder", check=True)
     assert "40 samples" in run("verify", "folder")
@@ -196,9 +176,9 @@ def test_splits():
     shutil.copytree("folder", "splits")
     run("shard", "src", "splits", "--prefix", "train-b", "--per-shard", 30)
     run("shard", "src", "splits", "--prefix", "val", "--per-shard", 30)
-    splits = json.loads(read("splits/_info.json"))["splits"]
+    splits = json.loads(content("splits/_info.json"))["splits"]
     assert list(splits) == ["train", "train-b", "val"]
-    assert len(read("splits/checksums.xxh64").splitlines()) == 6 + 2 + 2
+    assert len(content("splits/checksums.xxh64").splitlines()) == 6 + 2 + 2
     assert "10 shards, 120 samples" in run("verify", "splits")
     assert "1 shards, 10 samples" in run("verify", "splits/val-0001.tar")
     run("shard", "src", "splits", "--prefix", "val", code=73)
@@ -214,7 +194,7 @@ def test_shards():
     same("again", "pattern")
     assert sorted(samples_of("again")) == sorted(samples_of("folder"))
     assert samples_of("again") != samples_of("folder")
-    assert read("again", "classes.txt") == read("folder", "classes.txt")
+    assert content("again", "classes.txt") == content("folder", "classes.txt")
     run("verify", "again")
 
 
@@ -223,7 +203,7 @@ def test_train_tar():
     for wnid in sorted(os.listdir("src"), reverse=True):
         files = [(f, d) for w, f, d in list_images("src") if w == wnid]
         tar_of("class.tar", files[::-1])
-        members.append((f"{wnid}.tar", read("class.tar")))
+        members.append((f"{wnid}.tar", content("class.tar")))
     tar_of("ILSVRC2012_img_train.tar", members)
     for name in "train_tar", "train_tar2":
         run("shard", "ILSVRC2012_img_train.tar", name, "--per-shard", 7, "--threads", 2)
@@ -252,11 +232,8 @@ def make_devkit(name, ids, truth, **changes):
         "ILSVRC2012_validation_ground_truth.txt": "".join(f"{t}\n" for t in truth).encode(),
     }
     files.update(changes)
-    with tarfile.open(name, "w:gz") as archive:
-        for file, data in files.items():
-            info = tarfile.TarInfo(f"ILSVRC2012_devkit_t12/data/{file}")
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
+    members = [(f"ILSVRC2012_devkit_t12/data/{file}", data) for file, data in files.items()]
+    tar_of(name, members, "w:gz", tarfile.PAX_FORMAT)
     return files["meta.mat"]
 
 
@@ -315,7 +292,7 @@ def test_tfrecord():
     assert len(samples_of("one")) == 10
     assert "label-offset 2" in run("shard", pattern, "none", "--label-offset", 2, code=65)
     assert "cannot open" in run("shard", "tf/{0..1}", "none", code=66)
-    whole = read("tf/train-00002-of-00004")
+    whole = content("tf/train-00002-of-00004")
     start = len(records[20])
 
     def refused(text, data):
@@ -330,13 +307,8 @@ def test_tfrecord():
     refused("the file is truncated", whole[:-1])
     refused("truncated", whole[: start + 5])
     refused("checksum differs", flipped(len(records[20]) // 2))
-    refused("no tf.Example", reframe(b"\x0a\xff\x01"))
-    refused("no image/encoded", reframe(part(1, b"")))
-
-
-def reframe(data):
-    head = struct.pack("<Q", len(data))
-    return head + struct.pack("<I", crc32c_masked(head)) + data + b"\0\0\0\0"
+    refused("no tf.Example", framed(b"\x0a\xff\x01"))
+    refused("no image/encoded", framed(part(1, b"")))
 
 
 # --- Conversion ---
@@ -391,16 +363,7 @@ def png_of(rows, depth, *chunks):
     pack = ">%dB" if depth == 8 else ">%dH"
     scale = 1 if depth == 8 else 257
     lines = [b"\0" + struct.pack(pack % row.size, *(row.ravel() * scale)) for row in rows]
-
-    def chunk(kind, data):
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    head = struct.pack(">IIBBBBB", rows.shape[1], rows.shape[0], depth, 2, 0, 0, 0)
-    parts = [chunk(b"IHDR", head)] + [chunk(*c) for c in chunks]
-    parts += [chunk(b"IDAT", zlib.compress(b"".join(lines))), chunk(b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+    return png(rows.shape[1], rows.shape[0], b"".join(lines), depth, chunks=chunks)
 
 
 def test_table():
@@ -470,7 +433,7 @@ def test_bad():
     shutil.copytree("src", "bad")
     wnid = sorted(os.listdir("bad"))[4]
     path = f"bad/{wnid}/{wnid}_00002.JPEG"
-    write(path, read(path)[:-200])
+    write(path, content(path)[:-200])
     out = run("shard", "bad", "kept", "--per-shard", 7, code=65)
     assert path in out and "--skip-bad" in out and os.listdir("kept") == [], out
     for threads in 1, 3:
@@ -478,17 +441,12 @@ def test_bad():
         out = run("shard", "bad", f"skip{threads}", *options)
         assert f"{path} is skipped" in out and "1 bad ones skipped" in out, out
     same("skip1", "skip3")
-    info = json.loads(read("skip1/_info.json"))["splits"]["train"]
+    info = json.loads(content("skip1/_info.json"))["splits"]["train"]
     assert info["num_samples"] == 39 and sum(info["shard_lengths"]) == 39
     assert "39 samples" in run("verify", "skip1")
 
 
 # --- Faults ---
-
-
-def members_of(path):
-    with tarfile.open(path) as archive:
-        return [[m.name, archive.extractfile(m).read()] for m in archive]
 
 
 def seal(folder, shard):
@@ -498,9 +456,9 @@ def seal(folder, shard):
 
 
 def seal_sum(folder, shard):
-    lines = read(folder, "checksums.xxh64").decode().splitlines()
+    lines = content(folder, "checksums.xxh64").decode().splitlines()
     sums = dict(line.split("  ")[::-1] for line in lines)
-    sums[f"{shard}.tar"] = f"{xxh64(read(folder, f'{shard}.tar')):016x}"
+    sums[f"{shard}.tar"] = f"{xxh64(content(folder, f'{shard}.tar')):016x}"
     text = "".join(f"{sum_}  {name}\n" for name, sum_ in sums.items())
     write(f"{folder}/checksums.xxh64", text.encode())
 
@@ -536,7 +494,7 @@ def repeat_key(members):
 
 def patch(file, change, sealed=False):
     def plant(folder):
-        write(f"{folder}/{file}", change(bytearray(read(folder, file))))
+        write(f"{folder}/{file}", change(bytearray(content(folder, file))))
         if sealed:
             seal_sum(folder, file[:-4])
 
@@ -699,24 +657,7 @@ def test_decode():
 
 assert xxh64(b"") == 0xEF46DB3751D8E999 and xxh64(b"abc") == 0x44BC2CF5AD770999
 make_classes()
-for test in (
-    test_folder,
-    test_splits,
-    test_shards,
-    test_train_tar,
-    test_val_tar,
-    test_tfrecord,
-    test_convert,
-    test_table,
-    test_png_colours,
-    test_one_at_a_time,
-    test_resize,
-    test_bad,
-    test_all_bad,
-    test_faults,
-    test_many_faults,
-    test_repeated_keys,
-    test_decode,
-):
-    test()
-    print(f"{test.__name__}: ok", flush=True)
+for name, test in list(globals().items()):
+    if name.startswith("test_"):
+        test()
+        print(f"{name}: ok", flush=True)

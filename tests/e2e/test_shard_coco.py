@@ -2,50 +2,18 @@
 the result and on planted faults; what is refused."""
 
 import copy
-import io
 import json
 import os
 import shutil
-import struct
 import sys
 import tarfile
-import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-import scratch  # noqa: E402
+from made_files import members_of, png, tar_of  # noqa: E402
 from scratch import content, write  # noqa: E402
+from scratch import said as run  # noqa: E402
 
 CATEGORIES = [{"id": 90, "name": "brush", "supercategory": "x"}, {"id": 3, "name": "ball"}]
-
-
-def run(*args, code=0):
-    return scratch.run(*args, code=code).said
-
-
-def read(*path):
-    return content(os.path.join(*path))
-
-
-def png(width, height):
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = zlib.compress((b"\0" + b"\x40\x80\xc0" * width) * height)
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
-
-
-def members_of(path):
-    with tarfile.open(path) as archive:
-        return [(member.name, archive.extractfile(member).read()) for member in archive]
-
-
-def tar_of(path, members):
-    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
-        for name, data in members:
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
 
 
 def box(number, image, category, *bbox, **more):
@@ -60,9 +28,9 @@ def make_coco():
     for i, name in enumerate(("zebra.rf.1a2b.jpg", "sub/b.jpeg", "c.JPG", "d.jpg")):
         size = 40 if i % 2 else 56
         label = sorted(os.listdir(f"demo{size}"))[i]
-        files[name] = read(f"demo{size}", label, sorted(os.listdir(f"demo{size}/{label}"))[0])
+        files[name] = content(f"demo{size}", label, sorted(os.listdir(f"demo{size}/{label}"))[0])
         write(f"data/x/{name}", files[name])
-    write("data/x/e.png", png(30, 20))
+    write("data/x/e.png", png(30, 20, (b"\0" + b"\x40\x80\xc0" * 30) * 20))
     sizes = {"zebra.rf.1a2b.jpg": (56, 56), "sub/b.jpeg": (40, 40), "c.JPG": (56, 56), "d.jpg": (40, 40), "e.png": (30, 20)}
     ids = {"zebra.rf.1a2b.jpg": 12, "sub/b.jpeg": 7, "c.JPG": 10**12, "d.jpg": 1, "e.png": 300}
     images = [{"id": ids[n], "file_name": n, "width": w, "height": h, "license": 1} for n, (w, h) in sizes.items()]
@@ -95,7 +63,7 @@ def check_pack(coco, files):
     assert "packed 5 images with boxes of 2 classes" in out and "4 unchanged, 1 converted" in out, out
     run("shard", "data/annotations/instances_x.json", "again", "--per-shard", 2, "--threads", 3, "--seed", 9)
     for name in os.listdir("boxes"):
-        assert read("boxes", name) == read("again", name), name
+        assert content("boxes", name) == content("again", name), name
     members = [member for i in range(3) for member in members_of(f"boxes/train-{i:04d}.tar")]
     want = list(expected(coco))
     assert [name for name, _ in members] == [f"{key}.{end}" for key, _ in want for end in ("json", "jpg")], members
@@ -104,10 +72,10 @@ def check_pack(coco, files):
     for name, data in files.items():
         key = os.path.splitext(os.path.basename(name))[0].replace(".", "_")
         assert images[f"{key}.jpg"] == data, name
-    assert json.loads(read("boxes/categories.json")) == [{"id": 3, "name": "ball"}, {"id": 90, "name": "brush"}]
-    assert read("boxes/classes.txt") == b"ball\nbrush\n"
-    assert json.loads(read("boxes/_info.json"))["splits"]["train"]["shard_lengths"] == [2, 2, 1]
-    assert read("boxes/train-0002.idx").startswith(b"v1.2 1\njson 512 ")
+    assert json.loads(content("boxes/categories.json")) == [{"id": 3, "name": "ball"}, {"id": 90, "name": "brush"}]
+    assert content("boxes/classes.txt") == b"ball\nbrush\n"
+    assert json.loads(content("boxes/_info.json"))["splits"]["train"]["shard_lengths"] == [2, 2, 1]
+    assert content("boxes/train-0002.idx").startswith(b"v1.2 1\njson 512 ")
     shutil.copytree("data/x", "elsewhere")
     run("shard", "data/annotations/instances_x.json", "boxes", "--prefix", "val", "--image-folder", "elsewhere")
     assert "4 shards, 10 samples" in run("verify", "boxes") and "0 faults" in run("verify", "boxes")
@@ -161,10 +129,8 @@ def check_faults(coco):
         shutil.copy("boxes/categories.json", "faulty")
         samples = [[name, copy.deepcopy(data) if name.endswith("json") else files[name]] for name, data in good]
         change(samples)
-        tar_of(
-            "faulty/x-0.tar",
-            [(name, data if isinstance(data, bytes) else json.dumps(data).encode()) for name, data in samples],
-        )
+        members = [(name, data if isinstance(data, bytes) else json.dumps(data).encode()) for name, data in samples]
+        tar_of("faulty/x-0.tar", members, form=tarfile.USTAR_FORMAT)
         out = run("verify", "faulty", code=65)
         assert text in out and "1 faults" in out, (text, out)
 

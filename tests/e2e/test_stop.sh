@@ -18,10 +18,7 @@ wait_for_step() { # run folder
     done
     fail "$1: no step"
 }
-got=0
-on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/time" "${long[@]}" --max-time 2s ||
-    got=$?
-[ $got = 75 ] || fail "--max-time: exit code $got"
+ends 75 "" on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/time" "${long[@]}" --max-time 2s
 [ -d "$work/time/checkpoints/latest" ] || fail "--max-time: no checkpoint"
 
 mpirun --oversubscribe --bind-to none -np 2 "$dtrain" --config "$work/config.json" \
@@ -29,9 +26,7 @@ mpirun --oversubscribe --bind-to none -np 2 "$dtrain" --config "$work/config.jso
 pid=$!
 wait_for_step "$work/signal"
 kill -USR1 $pid
-got=0
-wait $pid || got=$?
-[ $got = 75 ] || fail "SIGUSR1: exit code $got"
+ends 75 "" wait $pid
 tail -1 "$work/signal/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *75' ||
     fail "SIGUSR1: no run_end event"
 step=$(stopped_at "$work/signal")
@@ -45,24 +40,19 @@ grep '"run_start"' "$work/signal/metrics.jsonl" | tail -1 |
 
 # Without mpirun, every stop signal leaves enough time to save.
 for name in USR1 USR2 TERM INT; do
-    "$dtrain" --config "$work/config.json" --out "$work/$name" "${long[@]}" 2> "$work/log" &
+    "$dtrain" --config "$work/config.json" --out "$work/$name" "${long[@]}" 2> "$work/$name.log" &
     pid=$!
     wait_for_step "$work/$name"
     kill -$name $pid
-    got=0
-    wait $pid || got=$?
-    [ $got = 75 ] || fail "SIG$name: exit code $got"
-    grep -q "after step $(stopped_at "$work/$name") by SIG$name;" "$work/log" ||
-        fail "SIG$name: $(tail -3 "$work/log")"
+    ends 75 "" wait $pid
+    grep -q "after step $(stopped_at "$work/$name") by SIG$name;" "$work/$name.log" ||
+        fail "SIG$name: $(tail -3 "$work/$name.log")"
 done
 
 # The next run starts with an evaluation that was due at the stop. One always is here, as every step
 # ends an epoch.
 each=(--set train.global_batch_size=100 --set eval.every_epochs=1)
-got=0
-"$dtrain" --config "$work/config.json" --out "$work/due" "${long[@]}" "${each[@]}" --max-time 2s ||
-    got=$?
-[ $got = 75 ] || fail "evaluation due: exit code $got"
+ends 75 "" "$dtrain" --config "$work/config.json" --out "$work/due" "${long[@]}" "${each[@]}" --max-time 2s
 step=$(stopped_at "$work/due")
 "$dtrain" --config "$work/config.json" --out "$work/due" --resume must "${each[@]}" \
     --set train.epochs=100000 --set train.max_steps=$((step + 1))

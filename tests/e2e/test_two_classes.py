@@ -21,14 +21,15 @@ except ImportError as error:
     sys.exit(77)
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-import scratch  # noqa: E402
-from scratch import TESTS, content, events, np, safetensors_np, sets  # noqa: E402
+from scratch import TESTS, content, events, np, run, safetensors_np, sets  # noqa: E402
 
 ROOT = os.path.join(TESTS, "..")
 torch.set_num_threads(1)
 SIZE = 64
 CLASSES = ["clear", "spot"]
 COUNTS = {"train": (60, 12), "val": (36, 9)}
+
+
 def draw(rng, label):
     """Grey clouds; of class 1 with a bright spot."""
     y, x = np.mgrid[0:SIZE, 0:SIZE] / SIZE
@@ -54,21 +55,13 @@ def write_images(folder):
                     image.save(path + ".png")
 
 
-def run(ranks, *words, code=0):
-    return scratch.run(*words, ranks=ranks, code=code)
-
-
-def settings(**keys):
-    return sets({key.replace("__", "."): value for key, value in keys.items()})
-
-
 def convert(weights):
     """A file as a training script leaves it: DataParallel's prefix, and more than the weights."""
     torch.manual_seed(3)
     model = torchvision.models.resnet18()
     state = {"module." + name: value for name, value in model.state_dict().items()}
     torch.save({"epoch": 12, "state_dict": state, "best": 71}, "resnet18.pth")
-    done = run(1, "--config", CONFIG, "--out", "no", *settings(model__initial_checkpoint="resnet18.pth", **DATA), code=65)
+    done = run("--config", CONFIG, "--out", "no", *sets(DATA, "model.initial_checkpoint=resnet18.pth"), code=65)
     assert "PyTorch" in done.stderr and "scripts/to_safetensors.py" in done.stderr, done.stderr
     script = os.path.join(ROOT, "scripts", "to_safetensors.py")
     said = subprocess.run(
@@ -79,27 +72,26 @@ def convert(weights):
 
 
 CONFIG = os.path.join(ROOT, "configs", "finetune_two_classes.json")
-DATA = {"data__train": "xrays/train", "data__val": "xrays/val"}
+DATA = {"data.train": "xrays/train", "data.val": "xrays/val"}
 # Small enough for a test; no resizing, so that PyTorch gets the same pixels from Pillow.
 SMALL = {
-    "model__image_size": SIZE,
-    "data__val_resize": SIZE,
-    "data__workers": 1,
-    "device__kind": "cpu",
-    "device__threads": 1,
-    "train__global_batch_size": 12,
-    "train__deterministic": "true",
-    "train__epochs": 20,
-    "early_stop__patience": 3,
-    "checkpoint__keep": 1,
-    "eval__batch_size_per_rank": 9,
+    "model.image_size": SIZE,
+    "data.val_resize": SIZE,
+    "data.workers": 1,
+    "device.kind": "cpu",
+    "device.threads": 1,
+    "train.global_batch_size": 12,
+    "train.deterministic": "true",
+    "train.epochs": 20,
+    "early_stop.patience": 3,
+    "checkpoint.keep": 1,
+    "eval.batch_size_per_rank": 9,
 }
 
 
 def finetune(weights):
-    done = run(
-        2, "--config", CONFIG, "--out", "run", *settings(model__initial_checkpoint=weights, **DATA, **SMALL)
-    )
+    options = sets(DATA, SMALL, f"model.initial_checkpoint={weights}")
+    done = run("--config", CONFIG, "--out", "run", *options, ranks=2)
     for text in (
         "72 training and 45 validation images",
         "fc new (1000 -> 2 classes)",
@@ -137,10 +129,10 @@ def evaluate():
     """The same files, byte by byte, on any number of ranks."""
     contents = []
     for ranks in (1, 3):
-        done = run(ranks, "eval", "run", "--per-class", "--predictions", "p.csv", "--confusion", "c.csv")
+        done = run("eval", "run", "--per-class", "--predictions", "p.csv", "--confusion", "c.csv", ranks=ranks)
         contents.append((done.stdout, content("p.csv"), content("c.csv")))
     assert contents[0] == contents[1], contents
-    run(1, "eval", "run", "--confusion", "c.svg")
+    run("eval", "run", "--confusion", "c.svg")
     table = contents[0][0]
     assert "balanced accuracy" in table and "spot" in table and "sensitivity" in table, table
     with open("p.csv", encoding="utf-8", newline="") as file:
@@ -172,7 +164,7 @@ def compare_with_torch(trained, rows):
 
 def predict(rows):
     row = rows[-1]
-    said = run(1, "predict", "run", row["file"]).stdout.split()
+    said = run("predict", "run", row["file"]).stdout.split()
     assert said[0] == row["prediction"], (said, row)
     assert math.isclose(float(said[1]), float(row[f"p_{row['prediction']}"]), abs_tol=1e-3), (said, row)
 

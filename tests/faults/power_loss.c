@@ -166,12 +166,11 @@ static void set_durable(const struct change *change)
         i++;
     if (i == MAX_CHANGES)
         give_up("too many names");
-    if (change->node < 0 && i < state.n_durable)
-        state.durable[i] = state.durable[--state.n_durable];
-    else if (change->node >= 0)
-        state.durable[i] = *change;
-    if (i == state.n_durable && change->node >= 0)
+    if (i == state.n_durable)
         state.n_durable++;
+    state.durable[i] = *change;
+    if (change->node < 0)
+        state.durable[i] = state.durable[--state.n_durable];
 }
 
 static struct change make_change(int dir, const char *name, int node)
@@ -181,14 +180,16 @@ static struct change make_change(int dir, const char *name, int node)
     return change;
 }
 
-static void add_operation(const struct change *first, const struct change *second)
+static void add_operation(int n, struct change first, struct change second)
 {
-    struct operation *op = &state.pending[state.n_pending++];
-    if (state.n_pending > MAX_CHANGES)
+    if (state.n_pending == MAX_CHANGES)
         give_up("too many changes");
-    *op = (struct operation){.n = second ? 2 : 1, .change = {*first}};
-    if (second)
-        op->change[1] = *second;
+    state.pending[state.n_pending++] = (struct operation){.n = n, .change = {first, second}};
+}
+
+static void add_change(int dir, const char *name, int node)
+{
+    add_operation(1, make_change(dir, name, node), (struct change){0});
 }
 
 /* The folder was synced: its changes are on disk, as are those that they depend on. */
@@ -355,8 +356,7 @@ static void remove_tree(const char *path)
     syscall(SYS_unlinkat, AT_FDCWD, path, AT_REMOVEDIR);
 }
 
-static void report(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void report(const char *format, ...)
+__attribute__((format(printf, 1, 2))) static void report(const char *format, ...)
 {
     char text[2 * NAME_BYTES];
     va_list args;
@@ -586,17 +586,16 @@ static long unlock(long result, int error)
     return result;
 }
 
-/* --- The calls --- */
+/* --- The calls, by their names in the C library --- */
 
 static void was_created(const struct place *place, int at, const char *path)
 {
     struct stat info;
-    must(fstatat(at, path, &info, AT_SYMLINK_NOFOLLOW), path);
     char full[PATH_MAX + 32];
+    must(fstatat(at, path, &info, AT_SYMLINK_NOFOLLOW), path);
     snprintf(full, sizeof full, "/proc/self/fd/%d/%s", at, path);
     const int node = add_node(&info, at == AT_FDCWD || path[0] == '/' ? path : full, place->name);
-    const struct change change = make_change(place->dir, place->name, node);
-    add_operation(&change, NULL);
+    add_change(place->dir, place->name, node);
     state.nodes[node].durable_bytes = 0;
 }
 
@@ -618,6 +617,48 @@ static int any_open(int at, const char *path, int flags, mode_t mode)
     return (int)unlock(fd, error);
 }
 
+static mode_t mode_of(int flags, va_list args)
+{
+    const bool has_mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
+    return has_mode ? va_arg(args, mode_t) : 0;
+}
+
+int open(const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = mode_of(flags, args);
+    va_end(args);
+    return any_open(AT_FDCWD, path, flags, mode);
+}
+
+int openat(int at, const char *path, int flags, ...)
+{
+    va_list args;
+    va_start(args, flags);
+    const mode_t mode = mode_of(flags, args);
+    va_end(args);
+    return any_open(at, path, flags, mode);
+}
+
+/* With _FORTIFY_SOURCE. */
+int __open_2(const char *path, int flags);
+int __open_2(const char *path, int flags)
+{
+    return any_open(AT_FDCWD, path, flags, 0);
+}
+
+int __openat_2(int at, const char *path, int flags);
+int __openat_2(int at, const char *path, int flags)
+{
+    return any_open(at, path, flags, 0);
+}
+
+int creat(const char *path, mode_t mode)
+{
+    return any_open(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode);
+}
+
 static ssize_t any_write(int fd, const void *data, size_t bytes, off_t offset)
 {
     lock();
@@ -632,8 +673,28 @@ static ssize_t any_write(int fd, const void *data, size_t bytes, off_t offset)
     }
     const long n = offset < 0 ? syscall(SYS_write, fd, data, bytes)
                               : syscall(SYS_pwrite64, fd, data, bytes, offset);
-    const int error = errno;
-    return unlock(n, error);
+    return unlock(n, errno);
+}
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    return any_write(fd, data, bytes, -1);
+}
+
+ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
+{
+    return any_write(fd, data, bytes, offset);
+}
+
+int ftruncate(int fd, off_t bytes)
+{
+    lock();
+    const int node = node_of_fd(fd);
+    count_fd("ftruncate", node);
+    if (node >= 0)
+        will_change(node, bytes);
+    const long result = syscall(SYS_ftruncate, fd, bytes);
+    return (int)unlock(result, errno);
 }
 
 static int any_sync(int fd, long number)
@@ -651,7 +712,28 @@ static int any_sync(int fd, long number)
     return (int)unlock(result, error);
 }
 
-static int any_rename(int at1, const char *from, int at2, const char *to)
+int fsync(int fd)
+{
+    return any_sync(fd, SYS_fsync);
+}
+
+int fdatasync(int fd)
+{
+    return any_sync(fd, SYS_fdatasync);
+}
+
+/* Closing changes nothing, but power may fail at that point. */
+int close(int fd)
+{
+    lock();
+    const int flags = state.ready ? fcntl(fd, F_GETFL) : -1;
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY)
+        count_fd("close", node_of_fd(fd));
+    const long result = syscall(SYS_close, fd);
+    return (int)unlock(result, errno);
+}
+
+int renameat(int at1, const char *from, int at2, const char *to)
 {
     struct place a, b;
     lock();
@@ -665,17 +747,20 @@ static int any_rename(int at1, const char *from, int at2, const char *to)
     const long result = syscall(SYS_renameat2, at1, from, at2, to, 0);
     const int error = errno;
     if (ours && result == 0 && a.node != b.node) { /* names of the same file stay both */
-        const struct change gone = make_change(a.dir, a.name, -1);
-        const struct change there = make_change(b.dir, b.name, a.node);
-        add_operation(&gone, &there);
+        add_operation(2, make_change(a.dir, a.name, -1), make_change(b.dir, b.name, a.node));
         snprintf(state.nodes[a.node].name, NAME_BYTES, "%s", b.name);
-        if (b.node >= 0 && b.node != a.node && state.nodes[b.node].is_dir)
+        if (b.node >= 0 && state.nodes[b.node].is_dir)
             state.nodes[b.node].inode = 0;
     }
     return (int)unlock(result, error);
 }
 
-static int any_unlink(int at, const char *path, int flags)
+int rename(const char *from, const char *to)
+{
+    return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+
+int unlinkat(int at, const char *path, int flags)
 {
     struct place place;
     lock();
@@ -685,43 +770,60 @@ static int any_unlink(int at, const char *path, int flags)
     const long result = syscall(SYS_unlinkat, at, path, flags);
     const int error = errno;
     if (ours && result == 0) {
-        const struct change gone = make_change(place.dir, place.name, -1);
-        add_operation(&gone, NULL);
+        add_change(place.dir, place.name, -1);
         if (flags & AT_REMOVEDIR)
             state.nodes[place.node].inode = 0; /* a later file may reuse its inode number */
     }
     return (int)unlock(result, error);
 }
 
-static int any_mkdir(int at, const char *path, mode_t mode)
+int unlink(const char *path)
+{
+    return unlinkat(AT_FDCWD, path, 0);
+}
+
+int rmdir(const char *path)
+{
+    return unlinkat(AT_FDCWD, path, AT_REMOVEDIR);
+}
+
+/* A link to `target`, or a folder. */
+static int make_link_or_folder(const char *target, int at, const char *path, mode_t mode)
 {
     struct place place;
     lock();
     const bool ours = find_place(&place, at, path);
     if (ours)
-        count("mkdir", place.name);
-    const long result = syscall(SYS_mkdirat, at, path, mode);
+        count(target ? "symlink" : "mkdir", place.name);
+    const long result =
+        target ? syscall(SYS_symlinkat, target, at, path) : syscall(SYS_mkdirat, at, path, mode);
     const int error = errno;
     if (ours && result == 0)
         was_created(&place, at, path);
     return (int)unlock(result, error);
 }
 
-static int any_symlink(const char *target, int at, const char *path)
+int mkdirat(int at, const char *path, mode_t mode)
 {
-    struct place place;
-    lock();
-    const bool ours = find_place(&place, at, path);
-    if (ours)
-        count("symlink", place.name);
-    const long result = syscall(SYS_symlinkat, target, at, path);
-    const int error = errno;
-    if (ours && result == 0)
-        was_created(&place, at, path);
-    return (int)unlock(result, error);
+    return make_link_or_folder(NULL, at, path, mode);
 }
 
-static int any_link(int at1, const char *from, int at2, const char *to, int flags)
+int mkdir(const char *path, mode_t mode)
+{
+    return mkdirat(AT_FDCWD, path, mode);
+}
+
+int symlinkat(const char *target, int at, const char *path)
+{
+    return make_link_or_folder(target, at, path, 0);
+}
+
+int symlink(const char *target, const char *path)
+{
+    return symlinkat(target, AT_FDCWD, path);
+}
+
+int linkat(int at1, const char *from, int at2, const char *to, int flags)
 {
     struct place a, b;
     lock();
@@ -730,184 +832,22 @@ static int any_link(int at1, const char *from, int at2, const char *to, int flag
         count("link", b.name);
     const long result = syscall(SYS_linkat, at1, from, at2, to, flags);
     const int error = errno;
-    if (ours && result == 0) {
-        const struct change there = make_change(b.dir, b.name, a.node);
-        add_operation(&there, NULL);
-    }
+    if (ours && result == 0)
+        add_change(b.dir, b.name, a.node);
     return (int)unlock(result, error);
-}
-
-/* --- Their names in the C library --- */
-
-static mode_t mode_of(int flags, va_list args)
-{
-    const bool has_mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
-    return has_mode ? va_arg(args, mode_t) : 0;
-}
-
-#define DEFINE_OPEN(name)                             \
-    int name(const char *path, int flags, ...)        \
-    {                                                 \
-        va_list args;                                 \
-        va_start(args, flags);                        \
-        const mode_t mode = mode_of(flags, args);     \
-        va_end(args);                                 \
-        return any_open(AT_FDCWD, path, flags, mode); \
-    }
-#define DEFINE_OPENAT(name)                            \
-    int name(int at, const char *path, int flags, ...) \
-    {                                                  \
-        va_list args;                                  \
-        va_start(args, flags);                         \
-        const mode_t mode = mode_of(flags, args);      \
-        va_end(args);                                  \
-        return any_open(at, path, flags, mode);        \
-    }
-int __open_2(const char *path, int flags); /* with _FORTIFY_SOURCE */
-int __open64_2(const char *path, int flags);
-int __openat_2(int at, const char *path, int flags);
-int __openat64_2(int at, const char *path, int flags);
-
-DEFINE_OPEN(open)
-DEFINE_OPEN(open64)
-DEFINE_OPENAT(openat)
-DEFINE_OPENAT(openat64)
-
-int __open_2(const char *path, int flags)
-{
-    return any_open(AT_FDCWD, path, flags, 0);
-}
-
-int __open64_2(const char *path, int flags)
-{
-    return any_open(AT_FDCWD, path, flags, 0);
-}
-
-int __openat_2(int at, const char *path, int flags)
-{
-    return any_open(at, path, flags, 0);
-}
-
-int __openat64_2(int at, const char *path, int flags)
-{
-    return any_open(at, path, flags, 0);
-}
-
-int creat(const char *path, mode_t mode)
-{
-    return any_open(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC, mode);
-}
-
-int creat64(const char *path, mode_t mode)
-{
-    return creat(path, mode);
-}
-
-ssize_t write(int fd, const void *data, size_t bytes)
-{
-    return any_write(fd, data, bytes, -1);
-}
-
-ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset)
-{
-    return any_write(fd, data, bytes, offset);
-}
-
-ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t offset)
-{
-    return any_write(fd, data, bytes, offset);
-}
-
-int symlink(const char *target, const char *path)
-{
-    return any_symlink(target, AT_FDCWD, path);
-}
-
-int symlinkat(const char *target, int at, const char *path)
-{
-    return any_symlink(target, at, path);
 }
 
 int link(const char *from, const char *to)
 {
-    return any_link(AT_FDCWD, from, AT_FDCWD, to, 0);
+    return linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
 }
 
-int linkat(int at1, const char *from, int at2, const char *to, int flags)
-{
-    return any_link(at1, from, at2, to, flags);
-}
-
-int fsync(int fd)
-{
-    return any_sync(fd, SYS_fsync);
-}
-
-int fdatasync(int fd)
-{
-    return any_sync(fd, SYS_fdatasync);
-}
-
-int ftruncate(int fd, off_t bytes)
-{
-    lock();
-    const int node = node_of_fd(fd);
-    count_fd("ftruncate", node);
-    if (node >= 0)
-        will_change(node, bytes);
-    const long result = syscall(SYS_ftruncate, fd, bytes);
-    const int error = errno;
-    return (int)unlock(result, error);
-}
-
-int ftruncate64(int fd, off64_t bytes)
-{
-    return ftruncate(fd, bytes);
-}
-
-/* Closing changes nothing, but power may fail at that point. */
-int close(int fd)
-{
-    lock();
-    const int flags = state.ready ? fcntl(fd, F_GETFL) : -1;
-    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY)
-        count_fd("close", node_of_fd(fd));
-    const long result = syscall(SYS_close, fd);
-    const int error = errno;
-    return (int)unlock(result, error);
-}
-
-int rename(const char *from, const char *to)
-{
-    return any_rename(AT_FDCWD, from, AT_FDCWD, to);
-}
-
-int renameat(int at1, const char *from, int at2, const char *to)
-{
-    return any_rename(at1, from, at2, to);
-}
-
-int unlink(const char *path)
-{
-    return any_unlink(AT_FDCWD, path, 0);
-}
-
-int unlinkat(int at, const char *path, int flags)
-{
-    return any_unlink(at, path, flags);
-}
-
-int rmdir(const char *path)
-{
-    return any_unlink(AT_FDCWD, path, AT_REMOVEDIR);
-}
-
-int mkdir(const char *path, mode_t mode)
-{
-    return any_mkdir(AT_FDCWD, path, mode);
-}
-
-int mkdirat(int at, const char *path, mode_t mode)
-{
-    return any_mkdir(at, path, mode);
-}
+/* off_t and off64_t are the same type here. */
+#define SAME_AS(name) __attribute__((alias(#name)))
+int open64(const char *path, int flags, ...) SAME_AS(open);
+int openat64(int at, const char *path, int flags, ...) SAME_AS(openat);
+int __open64_2(const char *path, int flags) SAME_AS(__open_2);
+int __openat64_2(int at, const char *path, int flags) SAME_AS(__openat_2);
+int creat64(const char *path, mode_t mode) SAME_AS(creat);
+ssize_t pwrite64(int fd, const void *data, size_t bytes, off64_t offset) SAME_AS(pwrite);
+int ftruncate64(int fd, off64_t bytes) SAME_AS(ftruncate);

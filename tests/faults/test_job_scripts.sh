@@ -61,6 +61,22 @@ wait_for() { # text in calls
     fail "$script: no \"$1\": $(cat "$work/log" "$calls")"
 }
 
+called() { # after what, calls...
+    printf '%s\n' "${@:2}" | diff - "$calls" >&2 || fail "$script: calls after $1"
+}
+
+signalled() { # signal, calls...: the signal comes again while the run saves
+    export FAKE_CODE=75 FAKE_RUNS=long
+    start "$script"
+    wait_for mpirun
+    kill "-$1" $job
+    wait_for "got USR1"
+    kill "-$1" $job
+    finish 75
+    called "the signal" "${@:2}"
+    export FAKE_RUNS=now
+}
+
 keepalive="--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5"
 keepalive+=" --mca oob_tcp_keepalive_probes 3"
 command="mpirun --map-by ppr:8:node --bind-to none $keepalive -x PATH dtrain --config config.json --out run"
@@ -97,25 +113,13 @@ for row in \
         export FAKE_CODE=$code
         start "$script"
         finish $code
-        printf '%s\n' "$launch" ended > "$work/expected"
         case $code in
-        69 | 75 | 80 | 82 | 137 | 205) echo "$requeue" >> "$work/expected" ;;
+        69 | 75 | 80 | 82 | 137 | 205) called "exit code $code" "$launch" ended "$requeue" ;;
+        *) called "exit code $code" "$launch" ended ;;
         esac
-        diff "$work/expected" "$calls" >&2 || fail "$script: calls after exit code $code"
         n=$((n + 1))
     done
-
-    # A signal, and a second one while the run saves.
-    export FAKE_CODE=75 FAKE_RUNS=long
-    start "$script"
-    wait_for mpirun
-    kill -USR1 $job
-    wait_for "got USR1"
-    kill -USR1 $job
-    finish 75
-    printf '%s\n' "$launch" "got USR1" ended "$requeue" > "$work/expected"
-    diff "$work/expected" "$calls" >&2 || fail "$script: calls after the signal"
-    export FAKE_RUNS=now
+    signalled USR1 "$launch" "got USR1" ended "$requeue"
 done
 
 # After the first minute, 255 is a lost node.
@@ -230,18 +234,11 @@ PY
         export FAKE_CODE=${row%:*}
         start "$script"
         finish "$FAKE_CODE"
-        for ((i = 0; i < ${row#*:}; i++)); do printf '%s\n' "$launch" ended; done > "$work/expected"
-        diff "$work/expected" "$calls" >&2 || fail "$script: calls after exit code $FAKE_CODE"
+        expected=()
+        for ((i = 0; i < ${row#*:}; i++)); do expected+=("$launch" ended); done
+        called "exit code $FAKE_CODE" "${expected[@]}"
     done
-    export FAKE_CODE=75 FAKE_RUNS=long
-    start "$script"
-    wait_for mpirun
-    kill -TERM $job
-    wait_for "got USR1"
-    kill -TERM $job
-    finish 75
-    printf '%s\n' "$launch" "got USR1" ended > "$work/expected"
-    diff "$work/expected" "$calls" >&2 || fail "$script: calls after the signal"
+    signalled TERM "$launch" "got USR1" ended
 else
     echo "no python3-yaml: the Kubernetes file was not read"
 fi

@@ -5,14 +5,11 @@ shapes train 3 1
 shapes val 1 2
 small_config > "$work/config.json"
 expect() { # ranks code text arguments...
-    local ranks=$1 code=$2 text=$3 got=0
-    shift 3
-    timeout 400 mpirun --oversubscribe --bind-to none -np "$ranks" "$dtrain" "$@" \
-        > "$work/log" 2>&1 || got=$?
-    [ "$got" = "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/log")"
-    [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
-    grep 'dtrain: error\[' -A 9 "$work/log" | grep -qF -- "$text" ||
-        fail "no \"$text\": $(cat "$work/log")"
+    more_lines=9 one_error "$2" "$3" mpirun --oversubscribe --bind-to none -np "$1" "$dtrain" "${@:4}"
+}
+ended_with() { # code, folder
+    tail -1 "$work/$2/metrics.jsonl" | grep '"run_end"' | grep -q "\"exit_code\": *$1" ||
+        fail "no run_end event in $2"
 }
 good="--config $work/config.json --out $work/run"
 # The rank that prints starts last.
@@ -44,24 +41,19 @@ expect 2 71 "train.micro_batch_size" $good --set data.source=synthetic \
     --set model.image_size=256 --set data.val_resize=0
 [ ! -e "$work/run/config.json" ] || fail "a rejected run left a config.json"
 expect 2 81 "steps in a row were skipped" $good --set schedule.lr=1000 --set train.max_steps=200
-tail -1 "$work/run/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *81' ||
-    fail "no run_end event after a numerical failure"
+ended_with 81 run
 # What fails while such a run ends does not turn the error of all ranks into one of rank 0 alone.
 DTRAIN_FAULT=enospc@io:26+ expect 2 81 "steps in a row were skipped" --config "$work/config.json" \
     --out "$work/full" --set schedule.lr=1000 --set train.max_steps=200
-! grep -q MPI_ABORT "$work/log" || fail "aborted: $(cat "$work/log")"
+never_says MPI_ABORT
 
 # Bad images in the middle of training: every rank reads some, one reports them, and the run ends
 # in an orderly way.
-ended_by_data() {
-    tail -1 "$work/$1/metrics.jsonl" | grep '"run_end"' | grep -q '"exit_code": *65' ||
-        fail "no run_end event in $1"
-}
 cp -r "$work/train" "$work/broken"
 truncate -s 400 "$work"/broken/*/0000[01].jpg
 expect 2 65 "training images are bad, but data.max_bad_fraction allows at most 0.1 % of 30" \
     --config "$work/config.json" --out "$work/all" --set data.train="$work/broken"
-ended_by_data all
+ended_with 65 all
 
 # Two bad images on each rank: too many together, but neither rank can know it alone. One epoch
 # only: with a second one the loaders would prefetch the images of both.
@@ -71,8 +63,8 @@ expect 2 65 "4 of 30 training images are bad, but data.max_bad_fraction allows a
     --config "$work/config.json" --out "$work/sum" --set data.train="$work/four" \
     --set train.global_batch_size=30 --set data.max_bad_fraction=0.1 --set output.log_every=1 \
     --set train.epochs=1
-! grep -q "the last one is" "$work/log" || fail "one rank read all: choose another seed"
-ended_by_data sum
+never_says "the last one is" # else one rank read all: choose another seed
+ended_with 65 sum
 
 # The same during evaluation.
 cp -r "$work/val" "$work/flawed"
@@ -80,4 +72,4 @@ truncate -s 400 "$work"/flawed/{circle,square}/00000.jpg
 expect 2 65 "2 of 10 validation images are bad, but data.max_bad_fraction allows at most 10 %" \
     --config "$work/config.json" --out "$work/eval" --set data.val="$work/flawed" \
     --set data.max_bad_fraction=0.1 --set train.max_steps=1 --set eval.batch_size_per_rank=1
-ended_by_data eval
+ended_with 65 eval

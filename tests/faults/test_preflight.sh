@@ -7,16 +7,6 @@ shapes train 3 1
 shapes val 1 2
 small_config > "$work/config.json"
 
-# expect CODE TEXT command...: checks for one error message.
-expect() {
-    local code=$1 text=$2 got=0
-    shift 2
-    timeout 400 "$@" > "$work/log" 2>&1 || got=$?
-    [ "$got" = "$code" ] || fail "exit code $got instead of $code: $*: $(cat "$work/log")"
-    [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
-    grep 'dtrain: error\[' "$work/log" | grep -qF -- "$text" ||
-        fail "no \"$text\": $(cat "$work/log")"
-}
 mpi=(mpirun --oversubscribe --bind-to none)
 patient=$(dirname "$dtrain")/tests/patient.so
 [ ! -e "$patient" ] || mpi=(env LD_PRELOAD="$patient" "${mpi[@]}")
@@ -30,21 +20,19 @@ for _ in $(seq 6000); do
     kill -0 $first 2> /dev/null || fail "the first job has ended: $(cat "$work/first")"
     sleep 0.1
 done
-expect 84 "run folder $work/run is in use by a job on $(hostname), process $first, since 20" \
+one_error 84 "run folder $work/run is in use by a job on $(hostname), process $first, since 20" \
     "$dtrain" --config "$work/config.json" --out "$work/run"
-expect 84 "; wait for it, or choose another --out" \
+one_error 84 "; wait for it, or choose another --out" \
     "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/run"
 kill -9 $first
 wait $first 2> /dev/null || true
 # The folder is free at once, and the next run reports how the previous one ended.
-"$dtrain" --config "$work/config.json" --out "$work/run" --set train.max_steps=4 \
-    > "$work/second" 2>&1 || fail "after a kill: $(cat "$work/second")"
-grep -q "ended without a final status" "$work/second" || fail "$(cat "$work/second")"
+train 1 run --set train.max_steps=4
+says "ended without a final status"
 grep -q '"ended"' "$work/run/RUN" || fail "RUN: $(cat "$work/run/RUN")"
 
 # --- The summary: once, even in a log file ---
-on_ranks 3 "$dtrain" --config "$work/config.json" --out "$work/once" --set train.max_steps=2 \
-    > "$work/log" 2>&1 || fail "$(cat "$work/log")"
+train 3 once --set train.max_steps=2
 for label in model device data schedule memory checkpoints limits start; do
     [ "$(grep -c "^dtrain: $label  *[^ ]" "$work/log")" = 1 ] ||
         fail "not one line of $label: $(cat "$work/log")"
@@ -57,14 +45,12 @@ mkdir "$work/small"
 small=(unshare -m bash -c 'mount -t tmpfs -o size=700k none "$1" && shift && exec "$@"' run
     "$work/small")
 if "${small[@]}" true 2> /dev/null; then
-    expect 73 "$work/small/run has " "${small[@]}" "$dtrain" --config "$work/config.json" \
+    one_error 73 "$work/small/run has " "${small[@]}" "$dtrain" --config "$work/config.json" \
         --out "$work/small/run"
-    grep -q " free; 5 checkpoints of 2[0-9][0-9] kB need 1[.0-9]* MB; free space, lower" \
-        "$work/log" || fail "$(cat "$work/log")"
-    ! grep -q "^dtrain: epoch" "$work/log" || fail "training has begun: $(cat "$work/log")"
-    "${small[@]}" "$dtrain" --config "$work/config.json" --out "$work/small/run" \
-        --set checkpoint.keep=1 --set train.max_steps=2 > "$work/log" 2>&1 ||
-        fail "two checkpoints fit: $(cat "$work/log")"
+    says " free; 5 checkpoints of 2[0-9][0-9] kB need 1[.0-9]* MB; free space, lower"
+    never_says "^dtrain: epoch"
+    ends 0 "" "${small[@]}" "$dtrain" --config "$work/config.json" --out "$work/small/run" \
+        --set checkpoint.keep=1 --set train.max_steps=2 # two checkpoints fit
 else
     echo "no mount in a private namespace: the test without space is skipped"
 fi
@@ -90,7 +76,7 @@ if objcopy --dump-section $section="$work/note" "$dtrain" "$work/copy" 2> /dev/n
     objcopy --update-section $section="$work/note" "$dtrain" "$work/rank.1"
     # Not `mpirun A : B`, which crashes in Debian 13 before it starts A (open-mpi/ompi issue 13303).
     # shellcheck disable=SC2016 # for the inner shell
-    expect 76 "rank 1 ($other) runs another build of dtrain (616e6f746865) than rank 0" \
+    one_error 76 "rank 1 ($other) runs another build of dtrain (616e6f746865) than rank 0" \
         "${mpi[@]}" -np 2 "${apart[@]}" bash -c 'exec "$0.$OMPI_COMM_WORLD_RANK" "$@"' "$work/rank" \
         --config "$work/config.json" --out "$work/two"
     [ ! -e "$work/two/config.json" ] || fail "a rejected run left a config.json"
@@ -109,9 +95,8 @@ code=0
 if [ $code = 76 ]; then
     order="they keep weights in another order and cannot train together"
     grep -F -- "$uses" "$work/log" | grep -qF "$order" || fail "$(cat "$work/log")"
-    on_ranks 1 "$dtrain" --config "$work/config.json" --out "$work/isa" --set train.max_steps=2 \
-        > "$work/log" 2>&1 || fail "$(cat "$work/log")"
-    "${other_isa[@]}" eval "$work/isa" > "$work/log" 2>&1 || fail "no sums: $(cat "$work/log")"
+    train 1 isa --set train.max_steps=2
+    ends 0 "" "${other_isa[@]}" eval "$work/isa" # which has no sums
 else
     [ $code = 0 ] || fail "exit code $code: $(cat "$work/log")"
     ! grep -q avx2 /proc/cpuinfo || grep -qF -- "$uses" "$work/log" || fail "$(cat "$work/log")"
@@ -121,21 +106,18 @@ fi
 mkdir "$work/apart"
 if "${small[@]}" true 2> /dev/null; then
     for there in run other; do
-        expect 76 "rank 1 (nodeb) does not see the run folder of rank 0 ($(hostname)), $work/apart/run: put it" \
+        one_error 76 "rank 1 (nodeb) does not see the run folder of rank 0 ($(hostname)), $work/apart/run: put it" \
             "${mpi[@]}" -np 2 "$work/nodes" "mount -t tmpfs none $work/apart; mkdir $work/apart/$there" \
             "$dtrain" --config "$work/config.json" --out "$work/apart/run"
     done
     on_two=("${mpi[@]}" -np 2 "$work/nodes" "mount -t tmpfs none $work/apart" "$dtrain"
         --config "$work/config.json" --out "$work/apart/run" --set output.shared=false)
-    for steps in 2 4; do
-        "${on_two[@]}" --set train.max_steps=$steps > "$work/log" 2>&1 || fail "$(cat "$work/log")"
-    done
-    grep -q "resuming from $work/apart/run/checkpoints/step-000000002" "$work/log" ||
-        fail "$(cat "$work/log")"
+    ends 0 "" "${on_two[@]}" --set train.max_steps=2
+    ends 0 "resuming from $work/apart/run/checkpoints/step-000000002" "${on_two[@]}" --set train.max_steps=4
     [ "$(ls "$work/apart/run/logs")" = rank-0000.log ] || fail "$(ls "$work/apart/run/logs")"
     # Seen, but not writable there.
     mkdir "$work/again"
-    expect 74 "[rank 1 @ nodeb] dtrain: error[IO] cannot open $work/again/heartbeat.bin for writing" \
+    one_error 74 "[rank 1 @ nodeb] dtrain: error[IO] cannot open $work/again/heartbeat.bin for writing" \
         "${mpi[@]}" -np 2 "$work/nodes" \
         "mount -B $work/again $work/again; mount -o remount,bind,ro $work/again" \
         "$dtrain" --config "$work/config.json" --out "$work/again"
@@ -146,19 +128,16 @@ fi
 # --- Undecodable data ---
 cp -r "$work/train" "$work/broken"
 truncate -s 300 "$work"/broken/*/*.jpg
-expect 65 "none of 8 samples of data.train could be decoded; the first is $work/broken/" \
+one_error 65 "none of 8 samples of data.train could be decoded; the first is $work/broken/" \
     "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/bad" \
     --set data.train="$work/broken"
 cp -r "$work/train" "$work/flawed"
 truncate -s 300 "$work"/flawed/*/00000.jpg
-on_ranks 1 "$dtrain" --config "$work/config.json" --out "$work/flawed.run" \
-    --set data.train="$work/flawed" --set data.max_bad_fraction=0.5 --set train.max_steps=2 \
-    > "$work/log" 2>&1 || fail "some bad samples: $(cat "$work/log")"
-grep -q "warning: [1-7] of 8 samples of data.train could not be decoded" "$work/log" ||
-    fail "$(cat "$work/log")"
+train 1 flawed.run --set data.train="$work/flawed" --set data.max_bad_fraction=0.5 --set train.max_steps=2
+says "warning: [1-7] of 8 samples of data.train could not be decoded"
 
 # --- An unwritable output ---
 touch "$work/file"
-expect 73 "$work/file" "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/file"
-expect 73 "$work/file" "$dtrain" --config "$work/config.json" --out "$work/file/run"
-expect 73 "/proc/dtrain" "$dtrain" --config "$work/config.json" --out /proc/dtrain
+one_error 73 "$work/file" "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/file"
+one_error 73 "$work/file" "$dtrain" --config "$work/config.json" --out "$work/file/run"
+one_error 73 "/proc/dtrain" "$dtrain" --config "$work/config.json" --out /proc/dtrain

@@ -10,12 +10,7 @@ import cases
 
 BLOCK = 512
 END = bytes(2 * BLOCK)
-SIZE_FIELD, SUM_FIELD, TYPE_FIELD, MAGIC_FIELD = (
-    slice(124, 136),
-    slice(148, 156),
-    156,
-    slice(257, 265),
-)
+SIZE_FIELD, SUM_FIELD, TYPE_FIELD, MAGIC_FIELD = slice(124, 136), slice(148, 156), 156, slice(257, 265)
 GNU = b"ustar  \0"
 
 
@@ -74,9 +69,8 @@ def pax_named(name, data=b"x"):
 
 
 def gnu_named(name, data=b"x"):
-    return member("././@LongLink", name.encode() + b"\0", b"L", magic=GNU) + member(
-        "q", data, magic=GNU
-    )
+    link = member("././@LongLink", name.encode() + b"\0", b"L", magic=GNU)
+    return link + member("q", data, magic=GNU)
 
 
 def pair(key, label=b"1", image=b"image", named=member):

@@ -7,19 +7,16 @@ cosine to 0, weight decay 5e-4 (not on batch norm and bias), pad-4 crop and flip
 
 import glob
 import io
-import math
 import os
 import sys
-import tarfile
 import time
 
-import numpy as np
-import torch
 from PIL import Image
-from torch import nn
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from torch_rig import np, sgd, torch, warm_cosine  # noqa: E402
 from cifar_resnet import CifarResNet  # noqa: E402
+from made_files import members_of  # noqa: E402
 
 MEAN = torch.tensor([0.4914, 0.4822, 0.4465]).view(1, 3, 1, 1)
 STD = torch.tensor([0.2470, 0.2435, 0.2616]).view(1, 3, 1, 1)
@@ -29,13 +26,11 @@ BATCH, LR, WARMUP = 128, 0.2, 1
 def load(pattern):
     images, labels = [], []
     for path in sorted(glob.glob(pattern)):
-        with tarfile.open(path) as tar:
-            for member in tar:
-                data = tar.extractfile(member).read()
-                if member.name.endswith(".cls"):
-                    labels.append(int(data))
-                else:
-                    images.append(np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
+        for name, data in members_of(path):
+            if name.endswith(".cls"):
+                labels.append(int(data))
+            else:
+                images.append(np.asarray(Image.open(io.BytesIO(data)).convert("RGB")))
     return np.stack(images), np.array(labels)
 
 
@@ -54,21 +49,13 @@ def augment(pixels, rng):
     return out
 
 
-def learning_rate(step, per_epoch, epochs):
-    warm = WARMUP * per_epoch
-    if step < warm:
-        return LR * (step + 1) / warm
-    return LR * 0.5 * (1 + math.cos(math.pi * (step - warm) / (epochs * per_epoch - warm)))
-
-
 def evaluate(model, images, labels):
     model.eval()
     correct = 0
     with torch.no_grad():
         for i in range(0, len(images), 500):
-            correct += (
-                model(normalise(images[i : i + 500])).argmax(1).numpy() == labels[i : i + 500]
-            ).sum()
+            found = model(normalise(images[i : i + 500])).argmax(1).numpy()
+            correct += (found == labels[i : i + 500]).sum()
     model.train()
     return 100 * correct / len(images)
 
@@ -81,26 +68,16 @@ def main():
     train, train_labels = load(os.path.join(folder, "cifar10-train-*.tar"))
     test, test_labels = load(os.path.join(folder, "cifar10-test-*.tar"))
     model = CifarResNet().to(memory_format=torch.channels_last)
-    params = list(model.named_parameters())
-    optimizer = torch.optim.SGD(
-        [
-            {"params": [p for _, p in params if p.ndim > 1], "weight_decay": 5e-4},
-            {"params": [p for _, p in params if p.ndim <= 1], "weight_decay": 0},
-        ],
-        lr=LR,
-        momentum=0.9,
-        nesterov=True,
-    )
+    optimizer = sgd(list(model.parameters()), LR, 5e-4, nesterov=True)
     per_epoch, step = len(train) // BATCH, 0
     for epoch in range(epochs):
         start, order = time.time(), rng.permutation(len(train))
         for i in range(per_epoch):
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(step, per_epoch, epochs)
+                group["lr"] = warm_cosine(LR, step, WARMUP * per_epoch, epochs * per_epoch)
             ids = order[i * BATCH : (i + 1) * BATCH]
-            loss = nn.functional.cross_entropy(
-                model(normalise(augment(train[ids], rng))), torch.from_numpy(train_labels[ids])
-            )
+            output = model(normalise(augment(train[ids], rng)))
+            loss = torch.nn.functional.cross_entropy(output, torch.from_numpy(train_labels[ids]))
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

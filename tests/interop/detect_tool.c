@@ -2,35 +2,27 @@
  *
  *   detect_tool HEIGHT WIDTH MAX_BOXES STEPS WEIGHTS BATCHES OUT [KEY=VALUE...]
  *
- * KEY=VALUE: settings, such as model.name, train.global_batch_size (of the one rank) and schedule.lr,
- * which is constant. WEIGHTS: safetensors, or "" for random ones. BATCHES: per step the pixels (u8
- * N,H,W,3), sizes (i32 N,2), boxes (f32 N,MAX_BOXES,4) and labels (i32 N,MAX_BOXES; -1 = no box);
- * read again from its beginning when it ends. Prints "loss box_loss" for each step, then a line
- * "image x1 y1 x2 y2 score label" for each detection in the last batch, or with 0 steps in the first
- * one. OUT gets "grad.<name>" (of step 1), "stat.<name>" and "param.<name>" (after the last step). */
+ * KEY=VALUE: settings, such as model.name, train.global_batch_size (of the one rank) and
+ * schedule.lr, which is constant. WEIGHTS: safetensors, or "" for random ones. BATCHES: per step
+ * the pixels (u8 N,H,W,3), sizes (i32 N,2), boxes (f32 N,MAX_BOXES,4) and labels (i32 N,MAX_BOXES;
+ * -1 = no box); read again from its beginning when it ends. Prints "loss box_loss" for each step,
+ * then a line "image x1 y1 x2 y2 score label" for each detection in the last batch, or with 0 steps
+ * in the first one. OUT gets "grad.<name>" (of step 1), "stat.<name>" and "param.<name>" (after the
+ * last step). */
 #include <string.h>
 
 #include "../support/plan_files.h"
 #include "base/clock.h"
-#include "dtrain/config.h"
 #include "dtrain/models.h"
 #include "train/detections.h"
-#include "train/devices.h"
 
 struct run {
     struct dt_config config;
     int height, width, max_boxes, batch, steps;
     const char *weights, *batches, *out;
-    const struct dt_backend *backend;
-    struct dt_device *device;
+    struct tool_device device;
     struct dt_plan *plan;
 };
-
-static bool supports(void *context, const struct dt_graph *g, const struct dt_node *node)
-{
-    const struct run *run = context;
-    return run->backend->supports(run->device, g, node);
-}
 
 static dt_status build_graph(struct dt_graph **g, struct run *run)
 {
@@ -42,13 +34,12 @@ static dt_status build_graph(struct dt_graph **g, struct run *run)
         return DT_ERR_CONFIG;
     DT_TRY(dt_graph_create(g));
     for (int phase = run->steps > 0 ? DT_TRAIN : DT_EVAL; phase < DT_N_PHASES; phase++) {
-        DT_TRY(
-            dt_graph_begin(*g, (enum dt_phase)phase, run->batch, run->height, run->width));
+        DT_TRY(dt_graph_begin(*g, (enum dt_phase)phase, run->batch, run->height, run->width));
         DT_TRY(dt_graph_boxes(*g, run->max_boxes));
         int image = dt_graph_ingest(*g, config->data.mean, config->data.std);
         model->build(*g, image, model, &options);
     }
-    DT_TRY(dt_graph_fuse(*g, supports, run));
+    DT_TRY(dt_graph_fuse(*g, is_supported, &run->device));
     return run->steps > 0 ? dt_graph_differentiate(*g) : dt_graph_check(*g);
 }
 
@@ -134,7 +125,7 @@ static dt_status train(struct run *run, struct batch *b, struct section *gradien
         DT_TRY(feed(b, run, DT_TRAIN));
         DT_TRY(dt_plan_train(run->plan, DT_TRAIN, &scalars, 0, 1));
         DT_TRY(dt_plan_end_feed(run->plan));
-        DT_TRY(run->backend->download(run->device, &c));
+        DT_TRY(run->device.backend->download(run->device.device, &c));
         printf("%.9g %.9g\n", c.loss / c.weight, c.box_loss / c.weight);
         fflush(stdout);
         if (getenv("DETECT_TOOL_TIMES"))
@@ -197,20 +188,6 @@ static dt_status run_batches(struct run *run)
     return write_out(run->plan->graph, run->out, sections, 3);
 }
 
-static dt_status open_device(struct run *run)
-{
-    const int threads = run->config.device.threads;
-    const struct dt_device_options options = {.threads = threads > 0 ? threads : 2,
-                                              .deterministic = true,
-                                              .seed = 1,
-                                              .winograd = true,
-                                              .precision = run->config.train.precision};
-    struct dt_device_choice choice;
-    DT_TRY(dt_devices_choose(&choice, &run->config, 1));
-    run->backend = choice.backend;
-    return run->backend->open(&run->device, &options);
-}
-
 static dt_status run_all(struct run *run)
 {
     const struct dt_plan_options options = {.bucket_bytes = 4 << 20,
@@ -219,16 +196,16 @@ static dt_status run_all(struct run *run)
                                             .record = true,
                                             .optim = run->config.optim.name};
     struct dt_graph *g = NULL;
-    DT_TRY(open_device(run));
+    DT_TRY(open_device(&run->device, &run->config));
     DT_TRY(build_graph(&g, run));
-    DT_TRY(dt_plan_build(&run->plan, g, run->backend, run->device, NULL, &options));
+    DT_TRY(dt_plan_build(&run->plan, g, run->device.backend, run->device.device, NULL, &options));
     DT_TRY(dt_plan_init_params(run->plan, 1));
     if (run->weights[0])
         DT_TRY(load_weights(run->plan, run->weights));
     DT_TRY(run_batches(run));
     dt_plan_destroy(run->plan);
     dt_graph_destroy(g);
-    run->backend->close(run->device);
+    run->device.backend->close(run->device.device);
     return DT_OK;
 }
 

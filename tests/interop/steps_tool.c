@@ -9,14 +9,10 @@
  * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
  * statistics after step 1), and "param.<name>" (weights after the last step). SGD momentum 0.9,
  * weight decay 0.1 on conv and linear weights. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../support/plan_files.h"
 #include "dtrain/models.h"
-#include "dtrain/plan.h"
-#include "train/devices.h"
 #include "train/freeze.h"
 
 struct run {
@@ -25,15 +21,8 @@ struct run {
     float lr;
     const char *weights, *batches, *out, *device_kind, *frozen;
     bool mixed;
-    const struct dt_backend *backend;
-    struct dt_device *device;
+    struct tool_device device;
 };
-
-static bool supports(void *context, const struct dt_graph *g, const struct dt_node *node)
-{
-    const struct run *run = context;
-    return run->backend->supports(run->device, g, node);
-}
 
 static dt_status build_graph(struct dt_graph **g, struct run *run)
 {
@@ -52,7 +41,7 @@ static dt_status build_graph(struct dt_graph **g, struct run *run)
     dt_graph_softmax_xent(*g, model->build(*g, image, model, &options), 0.1);
     DT_TRY(dt_graph_check(*g));
     DT_TRY(dt_freeze(*g, run->frozen));
-    DT_TRY(dt_graph_fuse(*g, supports, run));
+    DT_TRY(dt_graph_fuse(*g, is_supported, &run->device));
     return dt_graph_differentiate(*g);
 }
 
@@ -76,7 +65,7 @@ static dt_status read_batch(struct batch *b, FILE *in, const struct run *run)
     return DT_OK;
 }
 
-static dt_status train(struct dt_plan *plan, struct dt_device *device, const struct run *run)
+static dt_status train(struct dt_plan *plan, const struct run *run)
 {
     struct section sections[] = {
         {"grad", DT_PARAM, DT_ARENA_GRADS, NULL},
@@ -108,7 +97,7 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
         DT_TRY(dt_plan_feed(plan, DT_TRAIN, &input));
         DT_TRY(dt_plan_train(plan, DT_TRAIN, &scalars, 0, 1));
         DT_TRY(dt_plan_end_feed(plan));
-        DT_TRY(plan->backend->download(device, &counters));
+        DT_TRY(plan->backend->download(run->device.device, &counters));
         printf("%.9g\n", counters.loss / counters.weight);
         if (step == 0) {
             DT_TRY(take(plan, &sections[0]));
@@ -125,33 +114,23 @@ static dt_status train(struct dt_plan *plan, struct dt_device *device, const str
     return write_out(plan->graph, run->out, sections, 3);
 }
 
-static dt_status open_device(struct run *run)
-{
-    const struct dt_device_options options = {
-        .threads = 2, .deterministic = true, .seed = 1, .winograd = true};
-    struct dt_device_choice choice;
-    struct dt_config config;
-    dt_config_init(&config);
-    config.device.kind = strcmp(run->device_kind, "cuda") == 0 ? DT_DEVICE_CUDA : DT_DEVICE_CPU;
-    DT_TRY(dt_devices_choose(&choice, &config, 1));
-    run->backend = choice.backend;
-    return run->backend->open(&run->device, &options);
-}
-
 static dt_status run_all(struct run *run)
 {
     const struct dt_plan_options options = {
         .bucket_bytes = 4 << 20, .last_bucket_bytes = 1 << 20, .n_ranks = 1, .record = true};
+    struct dt_config config;
     struct dt_graph *g = NULL;
     struct dt_plan *plan = NULL;
-    DT_TRY(open_device(run));
+    dt_config_init(&config);
+    config.device.kind = strcmp(run->device_kind, "cuda") == 0 ? DT_DEVICE_CUDA : DT_DEVICE_CPU;
+    DT_TRY(open_device(&run->device, &config));
     DT_TRY(build_graph(&g, run));
-    DT_TRY(dt_plan_build(&plan, g, run->backend, run->device, NULL, &options));
+    DT_TRY(dt_plan_build(&plan, g, run->device.backend, run->device.device, NULL, &options));
     DT_TRY(load_weights(plan, run->weights));
-    DT_TRY(train(plan, run->device, run));
+    DT_TRY(train(plan, run));
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
-    run->backend->close(run->device);
+    run->device.backend->close(run->device.device);
     return DT_OK;
 }
 

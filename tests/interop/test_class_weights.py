@@ -7,11 +7,12 @@ order of samples does not matter: after three steps the losses and weights must 
 sees the whole batch at once, for any number of ranks and micro-batches. A weight that is off by 0.1 %
 moves the losses by 3e-5 and a tensor by 4e-3. Mixed labels are compared in test_torch_parity.py."""
 
+import collections
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from torch_rig import np, safetensors_np, torch  # noqa: E402
+from torch_rig import np, safetensors_np, sgd, torch  # noqa: E402
 from scratch import rig, run, write_config  # noqa: E402
 from PIL import Image  # noqa: E402
 
@@ -49,10 +50,7 @@ def make_model():
         "flatten": nn.Flatten(),
         "fc": nn.Linear(64, len(COUNTS)),
     }
-    model = nn.Sequential()
-    for name, layer in layers.items():
-        model.add_module(name, layer)
-    return model.double()
+    return nn.Sequential(collections.OrderedDict(layers)).double()
 
 
 def write_images():
@@ -75,10 +73,7 @@ def torch_run(pixels, labels, weights, smoothing):
     x = torch.from_numpy(pixels).double().permute(0, 3, 1, 2) / 255 - 0.5
     weight = None if weights is None else torch.tensor(weights, dtype=torch.float64)
     criterion = torch.nn.CrossEntropyLoss(weight, label_smoothing=smoothing)
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": DECAY}, {"params": vectors}]
-    optimizer = torch.optim.SGD(groups, lr=LR, momentum=0.9)
+    optimizer = sgd(list(model.parameters()), LR, DECAY)
     losses = []
     for _ in range(STEPS):
         optimizer.zero_grad()

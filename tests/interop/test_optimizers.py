@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from torch_rig import np, safetensors_np, tool, torch, worst  # noqa: E402
+from torch_rig import groups, np, safetensors_np, tool, torch, worst  # noqa: E402
 from cifar_resnet import CifarResNet  # noqa: E402
 from torch.optim import lr_scheduler as torch_lr  # noqa: E402
 
@@ -97,9 +97,7 @@ def record_gradients(model):
 def reference(weights, gradients, make, lr, clip_norm, clip_value):
     """Weights and states, under the names of dtrain's files."""
     params = {name: torch.tensor(w, dtype=torch.float64) for name, w in weights.items()}
-    decays = [p for p in params.values() if p.ndim > 1]
-    others = [p for p in params.values() if p.ndim <= 1]
-    optimizer = make([{"params": decays, "weight_decay": DECAY}, {"params": others, "weight_decay": 0}], lr)
+    optimizer = make(groups(params.values(), DECAY), lr)
     for k, gradient in enumerate(gradients):
         for name, p in params.items():
             p.grad = torch.tensor(gradient[name], dtype=torch.float64)

@@ -16,12 +16,11 @@ import random
 import struct
 import subprocess
 import sys
-import tarfile
 import tempfile
-import zlib
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from torch_rig import np, tool_path, torch  # noqa: E402
+from made_files import members_of, png  # noqa: E402
 import torchvision.transforms as transforms  # noqa: E402
 import torchvision.transforms.functional as functional  # noqa: E402
 from PIL import Image  # noqa: E402
@@ -112,10 +111,6 @@ ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (
 ADAM7 += [(0, 1, 1, 2)]  # first column and row, steps
 
 
-def chunk(kind, data):
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-
 def packed(samples, depth):
     """The rows of one pass, unfiltered."""
     if samples.size == 0:
@@ -131,10 +126,8 @@ def packed(samples, depth):
 
 def png_file(samples, colour, depth, interlaced, chunks):
     passes = [samples[y::b, x::a] for x, y, a, b in ADAM7] if interlaced else [samples]
-    head = struct.pack(">IIBBBBB", *samples.shape[1::-1], depth, colour, 0, 0, interlaced)
-    data = zlib.compress(b"".join(packed(part, depth) for part in passes))
-    parts = [(b"IHDR", head), *chunks, (b"IDAT", data), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+    rows = b"".join(packed(part, depth) for part in passes)
+    return png(*samples.shape[1::-1], rows, depth, colour, interlaced, chunks)
 
 
 def on_black(samples, colour, depth, palette, key):
@@ -187,14 +180,13 @@ def png_images(folder):
 
 def photos(folder):
     for path in sorted(glob.glob(os.path.join(SHARED, "data", "imagenet-sample", "*.tar"))):
-        with tarfile.open(path) as tar:
-            for member in tar:
-                if member.isfile() and member.name.lower().endswith((".jpg", ".jpeg")):
-                    out = os.path.join(folder, os.path.basename(member.name))
-                    with open(out, "wb") as f:
-                        f.write(tar.extractfile(member).read())
-                    yield out
-                    os.unlink(out)
+        for name, data in members_of(path):
+            if name.lower().endswith((".jpg", ".jpeg")):
+                out = os.path.join(folder, os.path.basename(name))
+                with open(out, "wb") as f:
+                    f.write(data)
+                yield out
+                os.unlink(out)
 
 
 def compare(tools, worst, path, draw, image=None):

@@ -5,12 +5,9 @@ text, the same twelve numbers and categories, for 100 detections of an image and
 
 import contextlib
 import io
-import json
 import os
 import random
-import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 from coco_random import make
@@ -19,8 +16,7 @@ from python_with import need
 need("pycocotools")
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
-
-DTRAIN = os.path.abspath(sys.argv[1])
+from scratch import load, run, write
 
 
 def mean(values):
@@ -46,10 +42,8 @@ def judge(most):
 
 def check(name, most):
     lines, wanted = judge(most)
-    command = [DTRAIN, "coco-eval", "truth.json", "found.json", "--max-detections", str(most), "--json", "a.json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    with open("a.json", encoding="utf-8") as file:
-        result = json.load(file)
+    done = run("coco-eval", "truth.json", "found.json", "--max-detections", most, "--json", "a.json")
+    result = load("a.json")
     got = list(result.values())[:12] + [category["ap"] for category in result["categories"]]
     error = max(abs(a - b) for a, b in zip(got, wanted))
     assert len(got) == len(wanted) and error < 1e-12, (name, most, got, wanted)
@@ -63,14 +57,10 @@ def main():
     errors = []
     for seed, size in enumerate(sizes * 2):
         truth, found = make(random.Random(seed), *size)
-        for path, what in (("truth.json", truth), ("found.json", found)):
-            with open(path, "w", encoding="utf-8") as file:
-                json.dump(what, file)
+        write("truth.json", truth)
+        write("found.json", found)
         errors += [check(size, most) for most in (100, 300, 15)]
     print(f"largest difference from pycocotools: {max(errors):.2g}")
 
 
-with tempfile.TemporaryDirectory() as folder:
-    os.chdir(folder)
-    main()
-    os.chdir("/")
+main()

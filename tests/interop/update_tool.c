@@ -6,15 +6,8 @@
  * KEY=VALUE: settings, such as model.name and optim.name. IN: safetensors with "param.<name>", and
  * "grad<k>.<name>" for k from 0 to STEPS - 1. OUT0 gets the weights, OUT1 the optimizer's
  * states, such as "momentum.<name>". */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "base/file.h"
-#include "base/mem.h"
-#include "checkpoint/snapshot.h"
-#include "dtrain/config.h"
+#include "../support/plan_files.h"
 #include "dtrain/models.h"
-#include "dtrain/plan.h"
 
 static dt_status build_graph(struct dt_graph **g, const struct dt_config *config)
 {
@@ -77,34 +70,13 @@ static dt_status update(struct dt_plan *plan, const struct dt_config *config, co
     return DT_OK;
 }
 
-static dt_status write_file(const struct dt_snapshot *snapshot, enum dt_snapshot_file which,
-                            const char *out)
-{
-    char path[DT_PATH_MAX], *head;
-    uint64_t bytes;
-    size_t head_bytes;
-    int n, fd;
-    const struct dt_st_tensor *tensors = dt_snapshot_tensors(snapshot, which, &n);
-    const void *data = dt_snapshot_data(snapshot, which, &bytes);
-    DT_TRY(dt_file_path(path, "%s%d", out, which));
-    DT_TRY(dt_st_head(&head, &head_bytes, tensors, (size_t)n, NULL));
-    DT_TRY(dt_file_remove(path));
-    DT_TRY(dt_file_create(&fd, path));
-    DT_TRY(dt_file_write(fd, head, head_bytes, path));
-    DT_TRY(dt_file_write(fd, data, bytes, path));
-    free(head);
-    return dt_file_finish(&fd, path);
-}
-
 static dt_status write_all(struct dt_plan *plan, const char *out)
 {
-    const struct dt_checkpoint unused = {0};
-    struct dt_snapshot *snapshot;
-    DT_TRY(dt_snapshot_create(&snapshot, plan));
-    DT_TRY(dt_snapshot_take(snapshot, &unused));
-    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++)
-        DT_TRY(write_file(snapshot, f, out));
-    dt_snapshot_destroy(snapshot);
+    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++) {
+        char path[DT_PATH_MAX];
+        DT_TRY(dt_file_path(path, "%s%d", out, f));
+        DT_TRY(write_state(plan, f, path));
+    }
     return DT_OK;
 }
 

@@ -5,15 +5,9 @@
  * IN: safetensors as for model.initial_checkpoint, "" for random weights; OUT: as in a checkpoint.
  * KEY=VALUE: of the configuration; model.num_classes is needed. Prints what was loaded, and the
  * numbers of parameters and of those that are trained. */
-#include <stdio.h>
-#include <stdlib.h>
-
-#include "base/file.h"
-#include "checkpoint/safetensors.h"
-#include "checkpoint/snapshot.h"
+#include "../support/plan_files.h"
 #include "checkpoint/weights.h"
-#include "dtrain/config.h"
-#include "train/engine.h"
+#include "train/freeze.h"
 
 enum { HEIGHT = 1, WIDTH, IN, OUT, SETS };
 
@@ -32,29 +26,6 @@ static dt_status build_graph(struct dt_graph **g, const struct dt_model *model,
         dt_graph_softmax_xent(*g, logits, 0);
     DT_TRY(dt_graph_fuse(*g, NULL, NULL));
     return dt_graph_differentiate(*g);
-}
-
-static dt_status write_model(struct dt_plan *plan, const char *path)
-{
-    const struct dt_checkpoint state = {.n_passes = 0};
-    struct dt_snapshot *snapshot;
-    char *head;
-    size_t head_bytes;
-    uint64_t bytes;
-    int n, fd;
-    DT_TRY(dt_snapshot_create(&snapshot, plan));
-    DT_TRY(dt_snapshot_take(snapshot, &state));
-    const struct dt_st_tensor *tensors = dt_snapshot_tensors(snapshot, DT_SNAPSHOT_MODEL, &n);
-    const void *data = dt_snapshot_data(snapshot, DT_SNAPSHOT_MODEL, &bytes);
-    DT_TRY(dt_st_head(&head, &head_bytes, tensors, (size_t)n, NULL));
-    DT_TRY(dt_file_remove(path));
-    DT_TRY(dt_file_create(&fd, path));
-    DT_TRY(dt_file_write(fd, head, head_bytes, path));
-    DT_TRY(dt_file_write(fd, data, bytes, path));
-    DT_TRY(dt_file_finish(&fd, path));
-    free(head);
-    dt_snapshot_destroy(snapshot);
-    return DT_OK;
 }
 
 static void count(const struct dt_graph *g)
@@ -89,7 +60,7 @@ static dt_status run(int argc, char **argv)
     if (argv[IN][0])
         printf("%s\n", text);
     count(g);
-    DT_TRY(write_model(plan, argv[OUT]));
+    DT_TRY(write_state(plan, DT_SNAPSHOT_MODEL, argv[OUT]));
     dt_plan_destroy(plan);
     dt_graph_destroy(g);
     dt_backend_cpu.close(device);

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import io
 import json
-import math
 import os
 import sys
 import time
@@ -24,6 +23,7 @@ from pycocotools.cocoeval import COCOeval
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 import retinanet_torch as retinanet  # noqa: E402
+import torch_rig  # noqa: E402
 
 
 def parse():
@@ -81,19 +81,8 @@ class Images:
         return [self.pixels.shape[1:3]] * n
 
 
-def learning_rate(args, step, per_epoch):
-    warm = round(args.warmup * per_epoch)
-    if step < warm:
-        return args.lr * (step + 1) / warm
-    return args.lr * 0.5 * (1 + math.cos(math.pi * (step - warm) / (args.epochs * per_epoch - warm)))
-
-
 def make_optimizer(args, model):
-    params = [p for p in model.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in params if p.ndim > 1], "weight_decay": args.decay},
-        {"params": [p for p in params if p.ndim <= 1], "weight_decay": 0},
-    ]
+    groups = torch_rig.groups([p for p in model.parameters() if p.requires_grad], args.decay)
     if args.optim == "sgd":
         return torch.optim.SGD(groups, lr=args.lr, momentum=0.9)
     return torch.optim.AdamW(groups, lr=args.lr)
@@ -145,11 +134,12 @@ def main():
     model.train()
     optimizer = make_optimizer(args, model)
     per_epoch, step, start = len(train.ids) // args.batch, 0, time.time()
+    warm = round(args.warmup * per_epoch)
     for epoch in range(1, (args.stop or args.epochs) + 1):
         order, sums = rng.permutation(len(train.ids)), np.zeros(2)
         for i in range(per_epoch):
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(args, step, per_epoch)
+                group["lr"] = torch_rig.warm_cosine(args.lr, step, warm, args.epochs * per_epoch)
             parts = retinanet.losses(model, *train.batch(order[i * args.batch : (i + 1) * args.batch], rng))
             optimizer.zero_grad()
             sum(parts.values()).backward()

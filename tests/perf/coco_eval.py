@@ -5,7 +5,6 @@
 Both read the same two files, once each round; with pycocotools (once, by this interpreter or $DTRAIN_PYTHON) the
 import is not counted. Printed: seconds by the clock (dtrain: median), peak memory of dtrain, and a line of JSON."""
 
-import argparse
 import contextlib
 import io
 import json
@@ -13,11 +12,10 @@ import os
 import random
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
+import turns
 from coco_random import make
 from python_with import prefer
 
@@ -54,14 +52,8 @@ def by_pycocotools():
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("dtrain")
-    parser.add_argument("--images", type=int, default=5000)
-    parser.add_argument("--boxes", type=int, default=36000)
-    parser.add_argument("--detections", type=int, default=500000)
-    parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
-    program = os.path.abspath(args.dtrain)
+    args = turns.parser(images=5000, boxes=36000, detections=500000, rounds=5).parse_args()
+    program = os.path.abspath(args.program)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         truth, found = make(random.Random(1), args.images, args.boxes, args.detections, 80)

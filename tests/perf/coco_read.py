@@ -7,8 +7,6 @@ and reads it in every round with dtrain, with yajl (its callbacks only, which ta
 in the first round, with Python. Printed: time by the clock and CPU time (medians), peak memory (no
 less than that of this script); the same of dtrain with an index of an earlier run."""
 
-import argparse
-import json
 import os
 import random
 import statistics
@@ -17,8 +15,9 @@ import sys
 import tempfile
 
 import results_file
+import turns
 
-IMAGES, BOXES, MEGABYTES = 118287, 860001, 450
+IMAGES, BOXES, MEGABYTES = 118287, 860001, 450.0
 PYTHON = """
 import json, resource, sys, time
 begin = time.perf_counter(), time.process_time()
@@ -104,10 +103,6 @@ def make_file(path, megabytes):
         file.write("}")
 
 
-def run(command):
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-
-
 def build_yajl(folder):
     program = os.path.join(folder, "yajl")
     command = ["cc", "-O2", "-D_GNU_SOURCE", "-xc", "-", "-lyajl", "-o", program]
@@ -116,12 +111,7 @@ def build_yajl(folder):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("tool")
-    parser.add_argument("--megabytes", type=float, default=MEGABYTES)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json")
-    args = parser.parse_args()
+    args = turns.parser("tool", megabytes=MEGABYTES, rounds=5, json=None).parse_args()
     results = {}
     with tempfile.TemporaryDirectory(prefix="dtrain-coco-") as folder:
         path = os.path.join(folder, "instances.json")
@@ -133,11 +123,11 @@ def main():
             "yajl, callbacks only": (yajl := build_yajl(folder)) and yajl + [path],
             "python json": [sys.executable, "-c", PYTHON, path],
         }
-        run(commands["dtrain, index"])  # writes it
+        turns.answer(*commands["dtrain, index"])  # writes it
         for i in range(args.rounds):
             for name, command in commands.items():
                 if command and (i == 0 or name != "python json"):
-                    results.setdefault(name, []).append(run(command))
+                    results.setdefault(name, []).append(turns.answer(*command))
     table = {
         name: {
             "clock_s": statistics.median(r["clock_s"] for r in rounds),
@@ -152,8 +142,7 @@ def main():
         speed = size / 1e6 / row["cpu_s"]
         times = f"{row['clock_s']:7.2f} s, {row['cpu_s']:7.2f} s CPU ({speed:6.0f} MB/s)"
         print(f"{name:22} {times}, {row['peak_mb']:7.0f} MB")
-    if args.json:
-        results_file.save(args.json, {"bytes": size, "readers": table})
+    results_file.save(args.json, {"bytes": size, "readers": table})
 
 
 main()

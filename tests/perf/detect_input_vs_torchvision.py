@@ -1,6 +1,6 @@
 """Speed of a detector's input pipeline per core beside torchvision, alternating in one run.
 
-    python3 tests/perf/detect_input_vs_torchvision.py BUILD/tests/canvas_tool [--data FOLDER]
+    python3 tests/perf/detect_input_vs_torchvision.py BUILD/tests/input_tool [--data FOLDER]
         [--rounds 7] [--laps 3] [--json FILE]
 
 In every round, on one core and over the same images (FOLDER with annotations and train2017, by
@@ -12,18 +12,15 @@ normalisation; our rows; our rows that are also rotated and scaled.
 Rates are images per second of CPU time. Printed: medians over the rounds, and medians of the ratios
 of each round with their extremes."""
 
-import argparse
 import json
 import os
 import random
 import statistics
-import subprocess
 import time
 
 import results_file
+import turns
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SHARED = os.environ.get("DTRAIN_SHARED_DIR", os.path.join(HERE, "..", "..", "..", "shared"))
 RATIOS = {
     "rows / torchvision, PIL resize": ("rows", "torchvision, PIL resize"),
     "rows / torchvision, its model's resize": ("rows", "torchvision, its model's resize"),
@@ -73,27 +70,21 @@ class Torchvision:
 
 
 def run_tool(tool, *args):
-    output = subprocess.run([tool, *map(str, args)], check=True, stdout=subprocess.PIPE).stdout
-    result = json.loads(output)
+    result = turns.answer(tool, *args)
     return result["images"] / result["cpu_s"]
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("tool")
-    parser.add_argument("--data", default=os.path.join(SHARED, "data", "coco-sample"))
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--laps", type=int, default=3)
-    parser.add_argument("--json")
-    args = parser.parse_args()
+    folder = os.path.join(turns.SHARED, "data", "coco-sample")
+    args = turns.parser("tool", data=folder, rounds=7, laps=3, json=None).parse_args()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     annotations = os.path.join(args.data, "annotations", "instances_train2017.json")
     torchvision = Torchvision(annotations, os.path.join(args.data, "train2017"))
     cases = {
         "torchvision, PIL resize": lambda r: torchvision.run(torchvision.by_pil, 1),
         "torchvision, its model's resize": lambda r: torchvision.run(torchvision.by_model, 1),
-        "rows": lambda r: run_tool(args.tool, annotations, r, args.laps),
-        "warped rows": lambda r: run_tool(args.tool, annotations, r, args.laps, "warp"),
+        "rows": lambda r: run_tool(args.tool, "canvas", annotations, r, args.laps),
+        "warped rows": lambda r: run_tool(args.tool, "canvas", annotations, r, args.laps, "warp"),
     }
     rounds = [{name: case(r) for name, case in cases.items()} for r in range(args.rounds)]
     result = {"rounds": args.rounds, "images_per_s": {}, "ratios": {}}
@@ -104,9 +95,8 @@ def main():
     for name, (a, b) in RATIOS.items():
         values = [r[a] / r[b] for r in rounds]
         result["ratios"][name] = statistics.median(values)
-        print(f"  {name:<40} {statistics.median(values):8.3f}  [{min(values):.3f} {max(values):.3f}]")
-    if args.json:
-        results_file.save(args.json, result)
+        print(f"  {name:<40}    {turns.spread(values)}")
+    results_file.save(args.json, result)
 
 
 if __name__ == "__main__":

@@ -10,16 +10,15 @@ torchvision without the transform that resizes and normalises. A round runs each
 process. Printed: medians over the rounds of images/s, the median, lowest and highest of the ratios of
 each round, and peak memory."""
 
-import argparse
 import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+import turns
+
 BOXES, STEPS, WARMUP = 8, 3, 1
 
 
@@ -37,10 +36,8 @@ def draw_batch(batch, height, width):
 
 
 def torch_worker(args, batch):
-    import torch
-
-    sys.path.insert(0, os.path.join(HERE, "..", "support"))
     import retinanet_torch as net
+    import torch
 
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
@@ -48,21 +45,13 @@ def torch_worker(args, batch):
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=1e-8, momentum=0.9, weight_decay=1e-4)
     data = draw_batch(batch, *args.canvas)
-    times = []
-    for _ in range(WARMUP + STEPS):
-        start = time.perf_counter()
-        optimizer.zero_grad()
-        sum(net.losses(model, *data).values()).backward()
-        optimizer.step()
-        times.append(time.perf_counter() - start)
-    print(statistics.median(times[WARMUP:]))
+    print(turns.torch_step_s(optimizer, lambda: sum(net.losses(model, *data).values()), WARMUP, STEPS))
 
 
 def run_torch(args, batch, python):
-    env = dict(os.environ, MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(1 << 40))
-    command = [python, __file__, args.program, "--worker", "--depth", str(args.depth)]
-    command += ["--canvas", *map(str, args.canvas), "--batch", str(batch), "--threads", str(args.threads)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout)
+    command = [python, __file__, args.program, "--worker", "--depth", args.depth]
+    command += ["--canvas", *args.canvas, "--batch", batch, "--threads", args.threads]
+    return float(turns.output(*command, env={**os.environ, **turns.HEAP}))
 
 
 def run_dtrain(args, batch):
@@ -108,7 +97,7 @@ def compare(args, batch):
     variants = {"dtrain": lambda: with_memory(run_dtrain, args, batch)}
     for python in args.python or [sys.executable]:
         ask = "import torch, torchvision; print(torch.__version__, torchvision.__version__)"
-        versions = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout
+        versions = turns.output(python, "-c", ask)
         variants[f"torch {versions.strip()}"] = lambda p=python: with_memory(run_torch, args, batch, p)
     rounds = [{name: work() for name, work in variants.items()} for _ in range(args.rounds)]
     for name in variants:
@@ -116,20 +105,16 @@ def compare(args, batch):
         ratios = [r[name][0] / r["dtrain"][0] for r in rounds]
         print(
             f"batch {batch}: {name:28} {images_per_s:7.3f} images/s  {max(r[name][1] for r in rounds):6.0f} MB"
-            f"  {statistics.median(ratios):.2f} [{min(ratios):.2f} {max(ratios):.2f}]",
+            f"  {turns.spread(ratios, 2)}",
             flush=True,
         )
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
+    parser = turns.parser(rounds=3, depth=50, threads=2)
     parser.add_argument("--python", action="append")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--depth", type=int, default=50)
     parser.add_argument("--canvas", type=int, nargs=2, default=[800, 1088])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--worker", action="store_true")
     args = parser.parse_args()
     for batch in args.batch:

@@ -9,16 +9,13 @@ Frozen in PyTorch: requires_grad=False, batch norm in evaluation mode. Printed: 
 images/s, the median over the rounds of each program's ratio frozen / whole, and the ratio of the
 fastest rounds, which says more if others use the machine."""
 
-import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 
 import results_file
+import turns
 
 FROZEN = ["conv1", "bn1", "layer1", "layer2", "layer3"]
 STEPS, WARMUP = 6, 2
@@ -34,24 +31,15 @@ def torch_worker(frozen, size, batch, threads):
         getattr(model, name).requires_grad_(False).eval()
     params = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(params, lr=0.01, momentum=0.9, weight_decay=1e-4)
-    x = torch.randn(batch, 3, size, size).contiguous(memory_format=torch.channels_last)
-    y = torch.randint(0, 1000, (batch,))
-    times = []
-    for _ in range(WARMUP + STEPS):
-        start = time.perf_counter()
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        times.append(time.perf_counter() - start)
-    print(statistics.median(times[WARMUP:]))
+    loss = turns.images_loss(model, batch, size, 1000)
+    print(turns.torch_step_s(optimizer, loss, WARMUP, STEPS))
 
 
 def run_torch(args, frozen):
-    command = [sys.executable, __file__, args.program, "--worker", str(int(frozen))]
+    command = [sys.executable, __file__, args.program, "--worker", int(frozen)]
     for key in ("size", "batch", "threads"):
-        command += [f"--{key}", str(getattr(args, key))]
-    env = dict(os.environ, MALLOC_MMAP_MAX_="0", MALLOC_TRIM_THRESHOLD_=str(1 << 40))
-    return float(subprocess.run(command, check=True, capture_output=True, text=True, env=env).stdout)
+        command += [f"--{key}", getattr(args, key)]
+    return float(turns.output(*command, env={**os.environ, **turns.HEAP}))
 
 
 def run_dtrain(args, frozen):
@@ -63,24 +51,11 @@ def run_dtrain(args, frozen):
         "device": {"kind": "cpu", "threads": args.threads},
         "bench": {"warmup_steps": WARMUP, "rounds": 1, "steps_per_round": STEPS},
     }
-    with tempfile.TemporaryDirectory() as folder:
-        path, result = os.path.join(folder, "config.json"), os.path.join(folder, "result.json")
-        with open(path, "w") as f:
-            json.dump(config, f)
-        command = [args.program, "bench", "--config", path, "--json", result]
-        subprocess.run(command, check=True, capture_output=True)
-        with open(result) as f:
-            return json.load(f)["step_median_s"]
+    return turns.bench(args.program, config)["step_median_s"]
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json")
+    parser = turns.parser(rounds=5, size=224, batch=16, threads=2, json=None)
     parser.add_argument("--worker", type=int)
     args = parser.parse_args()
     if args.worker is not None:
@@ -110,8 +85,7 @@ def main():
             f"({' '.join(f'{r:.2f}' for r in ratios)})",
             flush=True,
         )
-    if args.json:
-        results_file.save(args.json, results)
+    results_file.save(args.json, results)
 
 
 main()

@@ -7,15 +7,14 @@ an index of its own), builds the index, then opens the data set with it. Printed
 by the clock (medians), peak memory of the process. Exits with 1 if a start takes 2 s of CPU time or
 100 MB."""
 
-import argparse
-import io
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
+
+import turns
+from made_files import tar_of
 
 SHARDS, SAMPLES = 1300, 1000
 LIMIT_S, LIMIT_BYTES = 2, 100e6
@@ -23,29 +22,21 @@ LIMIT_S, LIMIT_BYTES = 2, 100e6
 
 def make_shards(folder):
     first = os.path.join(folder, "train-0000.tar")
-    with tarfile.open(first, "w", format=tarfile.USTAR_FORMAT) as tar:
-        for i in range(SAMPLES):
-            for suffix, data in (("cls", str(i).encode()), ("jpg", b"j")):
-                member = tarfile.TarInfo(f"n{i:08}_{i}.{suffix}")
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
+    pairs = [((f"{i:08}_{i}.cls", str(i).encode()), (f"{i:08}_{i}.jpg", b"j")) for i in range(SAMPLES)]
+    tar_of(first, [(f"n{name}", data) for pair in pairs for name, data in pair], form=tarfile.USTAR_FORMAT)
     for i in range(1, SHARDS):
         os.link(first, os.path.join(folder, f"train-{i:04}.tar"))
     return os.path.join(folder, f"train-{{0000..{SHARDS - 1:04}}}.tar")
 
 
 def open_set(tool, pattern, cache):
-    line = subprocess.run([tool, "index", pattern, cache], check=True, stdout=subprocess.PIPE)
-    result = json.loads(line.stdout)
+    result = turns.answer(tool, "index", pattern, cache)
     assert result["images"] == SHARDS * SAMPLES, result
     return result
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("tool")
-    parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
+    args = turns.parser("tool", rounds=5).parse_args()
     with tempfile.TemporaryDirectory(prefix="dtrain-index-") as folder:
         pattern = make_shards(folder)
         cache = os.path.join(folder, "run")

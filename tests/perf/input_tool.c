@@ -1,11 +1,13 @@
-/* Parts of the input pipeline, each timed by itself, for input_vs_torchvision.py, index_1300k.py
- * and coco_read.py. One JSON line on standard output: images, seconds of CPU time and by the clock.
- * Rows are those of epoch EPOCH, the first N of its order.
+/* Parts of the input pipeline, each timed by itself, for input_vs_torchvision.py,
+ * detect_input_vs_torchvision.py, index_1300k.py and coco_read.py. One JSON line on standard
+ * output: images, seconds of CPU time and by the clock. Rows are those of epoch EPOCH, the first N
+ * of its order.
  *
  *     input_tool full   PATH SIZE AUGMENT EPOCH N     libjpeg's decode of whole images from memory
  *     input_tool crop   PATH SIZE AUGMENT EPOCH N     decode of what the rows need, from memory
  *     input_tool row    PATH SIZE AUGMENT EPOCH N     rows: read, decode, resize
  *     input_tool loader PATH SIZE AUGMENT EPOCH N WORKERS     the loader, epochs from EPOCH on
+ *     input_tool canvas PATH EPOCH LAPS [warp]        rows of a detector, of COCO's annotations
  *     input_tool index  PATH CACHE                    opens a data set
  *     input_tool coco   PATH [CACHE]                  reads COCO's annotations */
 #include <stdio.h>
@@ -28,13 +30,13 @@
 
 static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
 
-enum { SEED = 1, BATCH = 16, CLASSES = 1000 };
+enum { SEED = 1, BATCH = 16 };
 
 struct tool {
     struct dt_dataset *dataset;
     struct dt_config_data data;
     struct dt_loader_options options;
-    uint32_t epoch, n, n_samples, *order;
+    uint32_t epoch, laps, n, n_samples, *order;
     struct dt_sample *samples; /* by position, where they are kept in memory */
     uint8_t *pixels;           /* of a row, or of a whole image */
     size_t capacity;
@@ -146,13 +148,13 @@ static dt_status make_rows(struct tool *t)
     struct dt_row_reader *reader = NULL;
     struct dt_crop crop;
     dt_status status = DT_OK;
-    size_t size = (size_t)t->options.image_size;
-    DT_TRY_OUT(room(t, size * size * 3));
+    DT_TRY_OUT(room(t, dt_row_bytes(&t->options)));
     DT_TRY_OUT(dt_row_reader_create(&reader, t->dataset, &t->options));
     start(t);
-    for (uint32_t i = 0; i < t->n; i++)
-        DT_TRY_OUT(dt_row_read(reader, t->pixels, &crop, t->epoch, t->order[i]));
-    stop(t, t->n);
+    for (uint32_t lap = 0; lap < t->laps; lap++)
+        for (uint32_t i = 0; i < t->n; i++)
+            DT_TRY_OUT(dt_row_read(reader, t->pixels, &crop, t->epoch + lap, t->order[i]));
+    stop(t, t->n * t->laps);
 out:
     dt_row_reader_destroy(reader);
     return status;
@@ -217,8 +219,7 @@ static dt_status open_coco(const char *path, const char *cache)
 static dt_status open_index(const char *path, const char *cache)
 {
     struct dt_dataset *dataset;
-    struct dt_dataset_options options = {
-        .data = &shards_data, .path = path, .cache_dir = cache, .num_classes = CLASSES};
+    struct dt_dataset_options options = {.data = &shards_data, .path = path, .cache_dir = cache};
     long before_kib = peak_kib();
     double begin_cpu_s = cpu_s(), begin_s = dt_clock_s();
     DT_TRY(dt_dataset_open(&dataset, &options));
@@ -230,10 +231,11 @@ static dt_status open_index(const char *path, const char *cache)
 static dt_status open_tool(struct tool *t, char **argv, int workers)
 {
     int size = atoi(argv[3]);
-    struct dt_dataset_options set = {.data = &shards_data, .path = argv[2], .num_classes = CLASSES};
+    struct dt_dataset_options set = {.data = &shards_data, .path = argv[2]};
     DT_TRY(dt_dataset_open(&t->dataset, &set));
     t->n_samples = dt_dataset_size(t->dataset);
     t->epoch = (uint32_t)atoi(argv[5]);
+    t->laps = 1;
     t->n = (uint32_t)atoi(argv[6]);
     t->data = (struct dt_config_data){
         .augment = strcmp(argv[4], "cifar") == 0 ? DT_AUGMENT_CIFAR : DT_AUGMENT_IMAGENET,
@@ -258,6 +260,30 @@ static dt_status open_tool(struct tool *t, char **argv, int workers)
     return DT_OK;
 }
 
+/* Of both orientations; images are at 800/1333 and flipped, warped ones also turned and scaled. */
+static dt_status open_canvases(struct tool *t, char **argv, double warp)
+{
+    const struct dt_dataset_options set = {.data = &t->data, .path = argv[2], .detects = true};
+    t->data = (struct dt_config_data){.source = DT_SOURCE_AUTO,
+                                      .augment = DT_AUGMENT_IMAGENET,
+                                      .min_side = 800,
+                                      .max_side = 1333,
+                                      .rotate = warp,
+                                      .scale = warp};
+    t->options = (struct dt_loader_options){.train = true,
+                                            .data = &t->data,
+                                            .canvases = {{1344, 800}, {800, 1344}},
+                                            .n_canvases = 2,
+                                            .seed = SEED};
+    t->epoch = (uint32_t)atoi(argv[3]);
+    t->laps = (uint32_t)atoi(argv[4]);
+    DT_TRY(dt_dataset_open(&t->dataset, &set));
+    t->n = dt_dataset_size(t->dataset);
+    DT_TRY(DT_NEW(t->order, t->n));
+    dt_sampler_order(t->order, t->n, SEED, t->epoch, false);
+    return DT_OK;
+}
+
 static dt_status run(struct tool *t, int argc, char **argv)
 {
     static const struct {
@@ -273,6 +299,10 @@ static dt_status run(struct tool *t, int argc, char **argv)
         return open_index(argv[2], argv[3]);
     if ((argc == 3 || argc == 4) && strcmp(argv[1], "coco") == 0)
         return open_coco(argv[2], argv[3]);
+    if ((argc == 5 || argc == 6) && strcmp(argv[1], "canvas") == 0) {
+        DT_TRY(open_canvases(t, argv, argc == 6 ? 0.1 : 0));
+        return make_rows(t);
+    }
     for (size_t i = 0; i < DT_COUNT(parts); i++) {
         if (argc != parts[i].argc || strcmp(argv[1], parts[i].name) != 0)
             continue;

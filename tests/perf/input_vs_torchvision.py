@@ -13,22 +13,18 @@ Rates are images per second of CPU time, on a quiet machine the same as by the c
 is what the loader with one and two workers is always compared by. Printed: medians over the rounds,
 and medians of the ratios of each round."""
 
-import argparse
 import io
-import json
 import os
 import statistics
-import subprocess
-import tarfile
 import time
 
 import numpy
 import results_file
+import turns
+from made_files import members_of
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-SHARED = os.environ.get("DTRAIN_SHARED_DIR", os.path.join(HERE, "..", "..", "..", "shared"))
-PHOTOS = os.path.join(SHARED, "data", "imagenet-sample")
-CIFAR = os.path.join(SHARED, "data", "cifar10", "cifar10-train-{0000..0009}.tar")
+PHOTOS = os.path.join(turns.SHARED, "data", "imagenet-sample")
+CIFAR = os.path.join(turns.SHARED, "data", "cifar10", "cifar10-train-{0000..0009}.tar")
 N_PHOTOS, N_LOADER, N_CIFAR = 240, 480, 50000
 # ratio: of what to what, of which kind of rate
 RATIOS = {
@@ -55,9 +51,8 @@ class Torchvision:
         self.files = []
         for name in sorted(os.listdir(PHOTOS)):
             if name.endswith(".tar"):
-                with tarfile.open(os.path.join(PHOTOS, name)) as tar:
-                    members = [m for m in tar if m.name.endswith(".jpg")]
-                    self.files += [tar.extractfile(m).read() for m in members]
+                members = members_of(os.path.join(PHOTOS, name))
+                self.files += [data for member, data in members if member.endswith(".jpg")]
 
     def run(self):
         from PIL import Image
@@ -73,8 +68,7 @@ class Torchvision:
 
 
 def run_tool(tool, cores, *args):
-    command = ["taskset", "-c", ",".join(map(str, cores)), tool, *map(str, args)]
-    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return turns.answer("taskset", "-c", ",".join(map(str, cores)), tool, *args)
 
 
 def photo_cases(tool, cores):
@@ -128,19 +122,14 @@ def report(rounds, wall):
         if a in rounds[0] and b in rounds[0]:
             values = [r[a][rate] / r[b][rate] for r in rounds]
             result["ratios"][name] = statistics.median(values)
-            print(
-                f"  {name:<36} {statistics.median(values):.3f}  [{min(values):.3f} {max(values):.3f}]"
-            )
+            print(f"  {name:<36} {turns.spread(values)}")
     return result
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("tool")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = turns.parser("tool", rounds=5, json=None)
     parser.add_argument("--cifar", action="store_true")
     parser.add_argument("--wall", action="store_true")
-    parser.add_argument("--json")
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     cases = cifar_cases(args.tool, cores) if args.cifar else photo_cases(args.tool, cores)
@@ -148,9 +137,7 @@ def main():
     rounds = [
         {case: rates(run(r), args.wall) for case, run in cases.items()} for r in range(args.rounds)
     ]
-    result = report(rounds, args.wall)
-    if args.json:
-        results_file.save(args.json, result)
+    results_file.save(args.json, report(rounds, args.wall))
 
 
 main()

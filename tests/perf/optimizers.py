@@ -7,15 +7,12 @@ Bytes per parameter are the least that the optimizer can do with (optim_tool.c).
 every optimizer in turn, each in a fresh process; printed are medians, and of images/s the median over
 the rounds of the ratio to SGD."""
 
-import argparse
-import json
 import os
 import statistics
-import subprocess
-import tempfile
 import time
 
 import results_file
+import turns
 
 OPTIMIZERS = ["sgd", "lars", "lamb", "adamw", "adam", "rmsprop"]
 MODEL = {"name": "resnet18", "num_classes": 1000, "image_size": 64}
@@ -24,8 +21,7 @@ BATCH = 8
 
 def updates(args):
     tool = os.path.join(os.path.dirname(os.path.abspath(args.program)), "tests", "optim_tool")
-    command = [tool, "16", str(args.threads), "31"]
-    lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    lines = turns.output(tool, 16, args.threads, 31).splitlines()
     return {name: (int(size), float(rate)) for name, size, rate in map(str.split, lines)}
 
 
@@ -38,23 +34,11 @@ def images_per_s(args, optimizer):
         "device": {"kind": "cpu", "threads": args.threads},
         "bench": {"warmup_steps": 1, "rounds": 1, "steps_per_round": 4},
     }
-    with tempfile.TemporaryDirectory() as folder:
-        path, result = os.path.join(folder, "config.json"), os.path.join(folder, "result.json")
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(config, file)
-        command = [args.program, "bench", "--config", path, "--json", result]
-        subprocess.run(command, check=True, capture_output=True)
-        with open(result, encoding="utf-8") as file:
-            return BATCH / json.load(file)["step_median_s"]
+    return BATCH / turns.bench(args.program, config)["step_median_s"]
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json")
-    args = parser.parse_args()
+    args = turns.parser(rounds=5, threads=2, json=None).parse_args()
     speeds = updates(args)
     rates = {name: [] for name in OPTIMIZERS}
     for _ in range(args.rounds):
@@ -77,8 +61,7 @@ def main():
             f"{results[name]['images_per_s']:.1f} images/s, {ratio:.3f} of sgd",
             flush=True,
         )
-    if args.json:
-        results_file.save(args.json, results)
+    results_file.save(args.json, results)
 
 
 main()

@@ -25,5 +25,8 @@ def lines_of(key, value):
 
 
 def save(path, results):
+    """Nothing without a path."""
+    if not path:
+        return
     with open(path, "w", encoding="utf-8") as file:
         file.write("{\n" + ",\n".join(lines_of(*entry) for entry in rounded(results).items()) + "\n}\n")

@@ -6,11 +6,11 @@ worst case), as a share of a step of ResNet-18 with 32 images.
 import json
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 
-DTRAIN = os.path.abspath(sys.argv[1])
+import turns
+
+DTRAIN = os.path.abspath(turns.parser().parse_args().program)
 SETTINGS = {
     "model": {"name": "resnet18"},
     "data": {"synthetic_train": 512, "synthetic_val": 0},
@@ -25,7 +25,7 @@ def step_s(work):
     config, run = os.path.join(work, "config.json"), os.path.join(work, "run")
     with open(config, "w", encoding="utf-8") as file:
         json.dump(SETTINGS, file)
-    subprocess.run([DTRAIN, "--config", config, "--out", run], check=True)
+    turns.output(DTRAIN, "--config", config, "--out", run)
     with open(os.path.join(run, "metrics.jsonl"), encoding="utf-8") as file:
         steps = [event for event in map(json.loads, file) if event["event"] == "step"]
     return statistics.median(32 / event["images_per_s"] for event in steps[3:])
@@ -33,10 +33,7 @@ def step_s(work):
 
 with tempfile.TemporaryDirectory() as folder:
     tool = os.path.join(os.path.dirname(DTRAIN), "tests", "report_tool")
-    done = subprocess.run(
-        [tool, folder], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    costs = {name: float(us) for name, us in map(str.split, done.stdout.splitlines())}
+    costs = {name: float(us) for name, us in map(str.split, turns.output(tool, folder).splitlines())}
     step = step_s(folder)
     print(f"a step: {1000 * step:.1f} ms")
     once = costs.pop("prometheus")

@@ -81,27 +81,24 @@ class Trainer:
     def images_per_s(self, seconds):
         self.set_tf32()
         self.step()
+        return self.batch / mean_s(self.step, seconds)
+
+
+def mean_s(work, least_s):
+    torch.cuda.synchronize()
+    start, n = time.perf_counter(), 0
+    while time.perf_counter() - start < least_s:
+        for _ in range(5):
+            work()
         torch.cuda.synchronize()
-        start, n_steps = time.perf_counter(), 0
-        while time.perf_counter() - start < seconds:
-            for _ in range(5):
-                self.step()
-            torch.cuda.synchronize()
-            n_steps += 5
-        return n_steps * self.batch / (time.perf_counter() - start)
+        n += 5
+    return (time.perf_counter() - start) / n
 
 
 def seconds_of(work):
     """Mean over half a second, after a third of a second in which the clocks rise."""
-    for least_s in (0.3, 0.5):
-        torch.cuda.synchronize()
-        start, n = time.perf_counter(), 0
-        while time.perf_counter() - start < least_s:
-            for _ in range(5):
-                work()
-            torch.cuda.synchronize()
-            n += 5
-    return (time.perf_counter() - start) / n
+    mean_s(work, 0.3)
+    return mean_s(work, 0.5)
 
 
 def copy():

@@ -17,7 +17,6 @@ highest of the ratios of each round), peak memory of rank 0. The best variant ha
 share of the FMA peak (fma_peak.c) counts convolutions as direct, so that Winograd's algorithm may
 exceed it. The file is written after every case."""
 
-import argparse
 import inspect
 import json
 import os
@@ -30,8 +29,8 @@ import tempfile
 import time
 
 import results_file
+import turns
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 # case: model, image size, classes, images per rank, ranks, steps, warm-up steps
 CASES = {
     "resnet50": ("resnet50", 224, 1000, 16, 1, 5, 2),
@@ -51,8 +50,6 @@ def torch_worker(case, kind, threads, rank):
     import torch
     import torch.distributed as dist
     import torchvision
-
-    sys.path.insert(0, os.path.join(HERE, "..", "support"))
     from cifar_resnet import CifarResNet
 
     name, size, classes, batch, ranks, steps, warmup = CASES[case]
@@ -65,21 +62,13 @@ def torch_worker(case, kind, threads, rank):
         model = torch.nn.parallel.DistributedDataParallel(model)
     if kind == "compiled":
         model = torch.compile(model)
-    x = torch.randn(batch, 3, size, size).contiguous(memory_format=torch.channels_last)
-    y = torch.randint(0, classes, (batch,))
     options = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
     if "fused" in inspect.signature(torch.optim.SGD).parameters:
         options["fused"] = True
     optimizer = torch.optim.SGD(model.parameters(), **options)
-    times = []
-    for _ in range(warmup + steps):
-        start = time.perf_counter()
-        optimizer.zero_grad()
-        torch.nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        times.append(time.perf_counter() - start)
+    step_s = turns.torch_step_s(optimizer, turns.images_loss(model, batch, size, classes), warmup, steps)
     rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    print(json.dumps({"step_s": statistics.median(times[warmup:]), "rss_mb": rss_mb}), flush=True)
+    print(json.dumps({"step_s": step_s, "rss_mb": rss_mb}), flush=True)
     if ranks > 1:
         dist.destroy_process_group()
 
@@ -108,14 +97,7 @@ print(json.dumps({"torch": torch.__version__, "onednn": onednn and onednn[1]}))"
 def run_torch(case, variant, threads, port):
     """Raises RuntimeError with the reason if it fails."""
     python, kind, _ = variant
-    env = dict(
-        ENV,
-        MALLOC_MMAP_MAX_="0",
-        MALLOC_TRIM_THRESHOLD_=str(1 << 40),
-        OMP_NUM_THREADS=threads,
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port),
-    )
+    env = ENV | turns.HEAP | {"OMP_NUM_THREADS": threads, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     command = [python, __file__, "--worker", case, kind, threads]
     logs = [tempfile.TemporaryFile("w+") for _ in range(CASES[case][4])]
     workers = [
@@ -144,30 +126,15 @@ def run_torch(case, variant, threads, port):
 
 def run_dtrain(program, case, threads):
     name, size, classes, batch, ranks, steps, warmup = CASES[case]
-    sets = {
-        "model.name": name,
-        "model.num_classes": classes,
-        "model.image_size": size,
-        "data.source": "synthetic",
-        "train.global_batch_size": batch * ranks,
-        "device.kind": "cpu",
-        "device.threads": threads,
-        "data.workers": 1,
-        "bench.warmup_steps": warmup,
-        "bench.rounds": 1,
-        "bench.steps_per_round": steps,
+    config = {
+        "model": {"name": name, "num_classes": classes, "image_size": size},
+        "data": {"source": "synthetic", "workers": 1},
+        "train": {"global_batch_size": batch * ranks},
+        "device": {"kind": "cpu", "threads": int(threads)},
+        "bench": {"warmup_steps": warmup, "rounds": 1, "steps_per_round": steps},
     }
-    with tempfile.TemporaryDirectory() as folder:
-        config, result = os.path.join(folder, "config.json"), os.path.join(folder, "result.json")
-        with open(config, "w") as f:
-            f.write("{}")
-        command = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
-        command += [program, "bench", "--config", config, "--json", result]
-        for key, value in sets.items():
-            command += ["--set", f"{key}={value}"]
-        subprocess.run(command, check=True, env=ENV, stdout=subprocess.DEVNULL)
-        with open(result) as f:
-            data = json.load(f)
+    launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", ranks]
+    data = turns.bench(program, config, launcher, ENV)
     rss_mb = data["peak_rss_bytes"] / 1e6
     return {"step_s": data["step_median_s"], "rss_mb": rss_mb, "bench": data}
 
@@ -211,13 +178,12 @@ def measure_fma_peak(flags, isa, threads):
     with tempfile.TemporaryDirectory() as folder:
         tool = os.path.join(folder, "fma_peak")
         command = ["gcc", "-std=gnu11", "-O2", "-fopenmp", f"-DLANES={lanes}", *options]
-        subprocess.run([*command, os.path.join(HERE, "fma_peak.c"), "-o", tool], check=True)
-        env = dict(ENV, OMP_NUM_THREADS=str(threads))
-        return float(subprocess.run([tool], check=True, env=env, capture_output=True).stdout)
+        turns.output(*command, os.path.join(turns.HERE, "fma_peak.c"), "-o", tool)
+        return float(turns.output(tool, env=dict(ENV, OMP_NUM_THREADS=str(threads))))
 
 
 def first_line(*command):
-    result = subprocess.run(command, capture_output=True, text=True, cwd=HERE)
+    result = subprocess.run(command, capture_output=True, text=True, cwd=turns.HERE)
     return (result.stdout.splitlines() or ["unknown"])[0]
 
 
@@ -298,7 +264,7 @@ def print_row(case, row):
     for label, v in row["torch"].items():
         print(
             f"  {'*' if label == row['best'] else ' '} {label:30} {v['images_per_s']:8.2f} images/s"
-            f"  {v['ratio']:.2f} [{min(v['ratios']):.2f} {max(v['ratios']):.2f}]"
+            f"  {turns.spread(v['ratios'], 2)}"
             f"  {v['rss_mb']:6.0f} MB"
         )
     for label, reason in row["failed"].items():
@@ -307,15 +273,10 @@ def print_row(case, row):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("program")
+    parser = turns.parser(rounds=5, threads=len(os.sched_getaffinity(0)), wait=600.0, json=None)
     parser.add_argument("--python", action="append")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", action="append", choices=CASES)
     parser.add_argument("--isa", choices=["AVX2"])
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--wait", type=float, default=600)
-    parser.add_argument("--json")
     args = parser.parse_args()
     if args.isa:
         ENV.update(ONEDNN_MAX_CPU_ISA="AVX2", ATEN_CPU_CAPABILITY="avx2")
@@ -328,8 +289,7 @@ def main():
         row = sum_up(case, *measure(case, args, variants), result["fma_peak_gflops"])
         result["cases"][case] = row
         print_row(case, row)
-        if args.json:
-            results_file.save(args.json, result)
+        results_file.save(args.json, result)
 
 
 if sys.argv[1:2] == ["--worker"]:

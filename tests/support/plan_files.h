@@ -1,4 +1,5 @@
-/* Weights from a safetensors file into a plan, and its tensors into another one. */
+/* For tools that run a graph of their own: the device, weights from a safetensors file into a plan,
+ * and its tensors into another one. */
 #ifndef DTRAIN_TESTS_PLAN_FILES_H
 #define DTRAIN_TESTS_PLAN_FILES_H
 
@@ -8,7 +9,37 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/snapshot.h"
+#include "dtrain/config.h"
 #include "dtrain/plan.h"
+#include "train/devices.h"
+
+struct tool_device {
+    const struct dt_backend *backend;
+    struct dt_device *device;
+};
+
+/* In deterministic mode; on two threads unless the configuration says how many. */
+static inline dt_status open_device(struct tool_device *d, const struct dt_config *config)
+{
+    const int threads = config->device.threads;
+    const struct dt_device_options options = {.threads = threads > 0 ? threads : 2,
+                                              .deterministic = true,
+                                              .seed = 1,
+                                              .winograd = true,
+                                              .precision = config->train.precision};
+    struct dt_device_choice choice;
+    DT_TRY(dt_devices_choose(&choice, config, 1));
+    d->backend = choice.backend;
+    return d->backend->open(&d->device, &options);
+}
+
+/* For dt_graph_fuse, whose context is the device. */
+static inline bool is_supported(void *context, const struct dt_graph *g, const struct dt_node *node)
+{
+    const struct tool_device *d = context;
+    return d->backend->supports(d->device, g, node);
+}
 
 static inline dt_status load_weights(struct dt_plan *plan, const char *path)
 {
@@ -57,7 +88,7 @@ static inline dt_status take(struct dt_plan *plan, struct section *section)
 }
 
 static inline dt_status write_out(const struct dt_graph *g, const char *path,
-                           const struct section *sections, int n_sections)
+                                  const struct section *sections, int n_sections)
 {
     struct dt_st_tensor *entries = NULL;
     const float **data = NULL;
@@ -96,6 +127,30 @@ static inline dt_status write_out(const struct dt_graph *g, const char *path,
     free(entries);
     free(data);
     return DT_OK;
+}
+
+/* One file of a checkpoint of the plan. */
+static inline dt_status write_state(struct dt_plan *plan, enum dt_snapshot_file which,
+                                    const char *path)
+{
+    const struct dt_checkpoint unused = {0};
+    struct dt_snapshot *snapshot;
+    char *head;
+    size_t head_bytes;
+    uint64_t bytes;
+    int n, fd;
+    DT_TRY(dt_snapshot_create(&snapshot, plan));
+    DT_TRY(dt_snapshot_take(snapshot, &unused));
+    const struct dt_st_tensor *tensors = dt_snapshot_tensors(snapshot, which, &n);
+    const void *data = dt_snapshot_data(snapshot, which, &bytes);
+    DT_TRY(dt_st_head(&head, &head_bytes, tensors, (size_t)n, NULL));
+    DT_TRY(dt_file_remove(path));
+    DT_TRY(dt_file_create(&fd, path));
+    DT_TRY(dt_file_write(fd, head, head_bytes, path));
+    DT_TRY(dt_file_write(fd, data, bytes, path));
+    free(head);
+    dt_snapshot_destroy(snapshot);
+    return dt_file_finish(&fd, path);
 }
 
 #endif

@@ -26,8 +26,8 @@ def __getattr__(name):
         sys.exit(77)
 
 
-def content(path):
-    with open(path, "rb") as f:
+def content(*path):
+    with open(os.path.join(*path), "rb") as f:
         return f.read()
 
 
@@ -64,6 +64,10 @@ def sets(*changes):
 def run(*words, **how):
     """See rig.run."""
     return rig.run(DTRAIN, *map(str, words), **how)
+
+
+def said(*words, **how):
+    return run(*words, **how).said
 
 
 def train(folder, *changes, options=(), **how):

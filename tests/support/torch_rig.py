@@ -2,6 +2,7 @@
 it, runs the tools beside dtrain, and judges results by the largest relative error."""
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -30,13 +31,23 @@ def tool(name, *arguments, **how):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **how).stdout
 
 
-def sgd(params, lr, decay, momentum=0.9):
+def groups(params, decay):
     """Weight decay for matrices and convolutions only."""
-    groups = [
+    return [
         {"params": [p for p in params if p.ndim > 1], "weight_decay": decay},
         {"params": [p for p in params if p.ndim <= 1], "weight_decay": 0},
     ]
-    return torch.optim.SGD(groups, lr=lr, momentum=momentum)
+
+
+def sgd(params, lr, decay, momentum=0.9, **options):
+    return torch.optim.SGD(groups(params, decay), lr=lr, momentum=momentum, **options)
+
+
+def warm_cosine(lr, step, warm, total):
+    """A linear warm-up to the rate, then a cosine to 0."""
+    if step < warm:
+        return lr * (step + 1) / warm
+    return lr * 0.5 * (1 + math.cos(math.pi * (step - warm) / (total - warm)))
 
 
 def normalise(pixels, dtype):
