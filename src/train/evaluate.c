@@ -15,6 +15,7 @@
 #include "data/classes.h"
 #include "dtrain/models.h"
 #include "dtrain/train.h"
+#include "train/evaluator.h"
 #include "train/predictions.h"
 #include "train/preflight.h"
 #include "train/stop.h"
@@ -310,9 +311,4 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
     dt_sets_close(&e.sets);
     dt_report_close(e.engine.report);
     return status;
-}
-
-const struct dt_task *dt_task_of(const struct dt_config *config)
-{
-    return dt_config_detects(config) ? &dt_detector : &dt_classifier;
 }

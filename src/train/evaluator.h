@@ -5,16 +5,16 @@
 #include "detect/average_precision.h"
 #include "train/engine.h"
 
-struct dt_judging;
-struct dt_box_judging;
+struct dt_class_results;
+struct dt_box_results;
 struct dt_predictions;
 struct dt_stop;
 
 struct dt_evaluator {
     struct dt_engine *engine;
     struct dt_sets *sets;
-    struct dt_judging *judging;         /* NULL if the device's counters are enough */
-    struct dt_box_judging *box_judging; /* of a detector, else NULL */
+    struct dt_class_results *classes;   /* NULL if the device's counters are enough */
+    struct dt_box_results *boxes;       /* of a detector, else NULL */
     struct dt_predictions *predictions; /* table that is written meanwhile; NULL = none */
 };
 

@@ -1,9 +1,10 @@
 /* How ranks train together. All that differs between the modes is in the instances of dt_parallel
- * (parallel.c, async.c) and in what their flags mean to a plan (src/plan/modes.c). */
+ * (tables.c, async.c) and in what their flags mean to a plan (src/plan/modes.c). */
 #ifndef DTRAIN_TRAIN_PARALLEL_H
 #define DTRAIN_TRAIN_PARALLEL_H
 
-#include "train/engine.h"
+#include "dtrain/config.h"
+#include "dtrain/plan.h"
 
 struct run;
 

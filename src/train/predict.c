@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "data/files.h"
 #include "dtrain/train.h"
+#include "train/evaluator.h"
 #include "train/predict_boxes.h"
 #include "train/task.h"
 

@@ -5,23 +5,22 @@
 #ifndef DTRAIN_TRAIN_PREDICTIONS_H
 #define DTRAIN_TRAIN_PREDICTIONS_H
 
-#include "train/evaluator.h"
+#include "train/sets.h"
 
 struct dt_predictions;
 struct dt_predictions_options {
-    int fd;           /* of rank 0 */
-    const char *path; /* its name in errors */
-    int top;          /* number of most probable classes; 0 = CSV */
+    const struct dt_sets *sets;
+    const float *logits;      /* where those of this rank's batch are, see dt_predictions_add */
+    const char *const *names; /* of the classes */
+    int fd;                   /* of rank 0 */
+    const char *path;         /* its name in errors */
+    int top;                  /* number of most probable classes; 0 = CSV */
 };
-/* The evaluator judges (judging.h) and is
- * kept until dt_predictions_destroy. */
 dt_status dt_predictions_create(struct dt_predictions **predictions,
-                                const struct dt_evaluator *evaluator,
                                 const struct dt_predictions_options *options);
 void dt_predictions_destroy(struct dt_predictions *predictions); /* accepts NULL */
-/* Adds global batch `batch`, whose logits are in s->evaluator.judging. An image that could not be
- * read, or has a NaN among its logits, has no prediction and no probabilities. Collective; the
- * status is local.
+/* Adds global batch `batch`, whose logits are in place. An image that could not be read, or has a
+ * NaN among its logits, has no prediction and no probabilities. Collective; the status is local.
  */
 dt_status dt_predictions_add(struct dt_predictions *predictions, int64_t batch);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "checkpoint/snapshot.h"
+#include "train/engine.h"
 #include "train/task.h"
 
 static bool freezes(const struct dt_config *config, int64_t epoch)

@@ -4,8 +4,16 @@
 #define DTRAIN_TRAIN_TASK_H
 
 #include "base/file.h"
+#include "dtrain/backend.h"
+#include "dtrain/data.h"
+#include "dtrain/report.h"
 #include "dtrain/train.h"
-#include "train/evaluator.h"
+
+struct dt_engine;
+struct dt_eval_result;
+struct dt_evaluator;
+struct dt_jsonw;
+struct dt_sets;
 
 /* The files that --confusion and --predictions name; fd -1 = none. Rank 0. */
 struct dt_eval_files {

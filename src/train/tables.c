@@ -1,6 +1,8 @@
+/* What a configuration chooses from: tasks and parallel modes, of which some are only a few flags.
+ */
 #include "train/parallel.h"
-
 #include "train/run.h"
+#include "train/task.h"
 
 /* Local SGD. */
 static dt_status average(struct run *r)
@@ -28,4 +30,9 @@ const struct dt_parallel *dt_parallel_of(const struct dt_config *config)
 struct dt_ranks dt_parallel_ranks(struct dt_comm *comm, const struct dt_config *config)
 {
     return dt_ranks_of(comm, dt_parallel_of(config)->has_server, dt_config_sync_every(config));
+}
+
+const struct dt_task *dt_task_of(const struct dt_config *config)
+{
+    return dt_config_detects(config) ? &dt_detector : &dt_classifier;
 }
