@@ -1,6 +1,6 @@
-/* Checks that need the number of ranks, device, plan, loaders. Each part ends in dt_comm_agree, so
- * a failure on one rank prints one message and all ranks return. Graph and plan are in
- * engine_plan.c. */
+/* Device and model, and the checks that need the number of ranks. Each part ends in dt_comm_agree,
+ * so a failure on one rank prints one message and all ranks return. Stages are in stages.c, graph
+ * and plan in engine_plan.c, loaders in loaders.c. */
 #include "train/engine.h"
 
 #include <string.h>
@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/pulse.h"
 #include "base/text.h"
-#include "data/mix.h"
 #include "dtrain/train.h"
 #include "train/parallel.h"
 #include "train/placement.h"
@@ -74,45 +73,6 @@ static void warn_small(const struct dt_engine *engine)
                "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
                "%d per rank or more, or use fewer GPUs",
                engine->stage.micro_batch_size, dt_config_batch_key(engine->config), least);
-}
-
-static dt_status check_pairs(const struct dt_engine *engine)
-{
-    if (dt_mix_is_on(&engine->config->data) && engine->stage.micro_batch_size % 2 != 0)
-        DT_FAIL(DT_ERR_CONFIG,
-                "data.mixup and data.cutmix mix pairs, so the images per micro-batch "
-                "(train.micro_batch_size) must be even, not %d",
-                engine->stage.micro_batch_size);
-    return DT_OK;
-}
-
-dt_status dt_engine_split_batch(struct dt_engine *engine)
-{
-    char key[DT_STAGE_KEY];
-    int batch = engine->stage.global_batch_size, micro = engine->config->train.micro_batch_size;
-    if (micro == 0 && engine->saved_parts > 0 &&
-        engine->saved_parts % engine->ranks.n_workers == 0 && batch % engine->saved_parts == 0)
-        micro = batch / engine->saved_parts;
-    int64_t unit = (int64_t)engine->ranks.n_workers * (micro > 0 ? micro : 1);
-    if (batch % unit != 0) {
-        int64_t lower = batch / unit * unit, upper = lower + unit;
-        int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
-        if (micro > 0)
-            DT_FAIL(DT_ERR_CONFIG,
-                    "%s: %d cannot be split over %d rank(s) in micro-batches of "
-                    "train.micro_batch_size %d; the nearest global batch that can is %lld",
-                    dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers, micro,
-                    (long long)nearest);
-        DT_FAIL(DT_ERR_CONFIG,
-                "%s: %d cannot be split evenly over %d ranks; the nearest global "
-                "batch that can is %lld",
-                dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers,
-                (long long)nearest);
-    }
-    engine->stage.micro_batch_size = micro > 0 ? micro : batch / engine->ranks.n_workers;
-    engine->stage.n_passes =
-        (int)(batch / ((int64_t)engine->stage.micro_batch_size * engine->ranks.n_workers));
-    return check_pairs(engine);
 }
 
 static dt_status check_group(const struct dt_engine *engine)
@@ -213,66 +173,7 @@ static dt_status bind_near_gpu(struct dt_engine *engine)
     return dt_comm_find_binding(engine->ranks.comm);
 }
 
-/* --- Loaders --- */
-
-/* The CPUs that computing leaves; beside a GPU that is all but the one that feeds it. */
-static int auto_workers(const struct dt_engine *engine)
-{
-    int taken = engine->backend == &dt_backend_cpu ? engine->n_threads : 1;
-    int left = dt_comm_cpus(engine->ranks.comm) - taken;
-    return left > 1 ? left : 1;
-}
-
-struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine,
-                                                  const struct dt_sets *sets, bool train)
-{
-    const struct dt_config *config = engine->config;
-    struct dt_loader_options options = {
-        .train = train,
-        .data = &config->data,
-        .image_size = train ? engine->stage.image_size : config->model.image_size,
-        .global_batch_size = train ? engine->stage.global_batch_size
-                                   : engine->ranks.n_ranks * config->eval.batch_size_per_rank,
-        .micro_batch_size =
-            train ? engine->stage.micro_batch_size : config->eval.batch_size_per_rank,
-        .rank = train ? engine->ranks.worker : engine->ranks.rank,
-        .n_ranks = train ? engine->ranks.n_workers : engine->ranks.n_ranks,
-        .workers = config->data.workers > 0 ? config->data.workers : auto_workers(engine),
-        .epochs = train ? (uint32_t)config->train.epochs : 0,
-        .seed = config->train.seed,
-        .n_canvases = sets->n_canvases,
-    };
-    memcpy(options.canvases, sets->canvases, sizeof options.canvases);
-    return options;
-}
-
-static dt_status pin_loader(struct dt_engine *engine, const struct dt_loader *loader)
-{
-    void *memory;
-    size_t bytes;
-    for (int i = 0; (memory = dt_loader_memory(loader, i, &bytes)); i++)
-        DT_TRY(engine->backend->pin(engine->device, memory, bytes));
-    return DT_OK;
-}
-
-dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train)
-{
-    struct dt_loader_options options = dt_engine_loader_options(engine, sets, train);
-    struct dt_loader **loader = train ? &sets->train : &sets->val;
-    DT_TRY(dt_loader_create(loader, train ? sets->train_set : sets->val_set, &options));
-    return pin_loader(engine, *loader);
-}
-
-void dt_engine_close_loader(struct dt_engine *engine, struct dt_loader **loader)
-{
-    void *memory;
-    size_t bytes;
-    for (int i = 0; engine->device && *loader && (memory = dt_loader_memory(*loader, i, &bytes));
-         i++)
-        engine->backend->unpin(engine->device, memory);
-    dt_loader_destroy(*loader);
-    *loader = NULL;
-}
+/* --- Together --- */
 
 static dt_status open_loaders(struct dt_engine *engine, struct dt_sets *sets)
 {
@@ -283,8 +184,6 @@ static dt_status open_loaders(struct dt_engine *engine, struct dt_sets *sets)
         DT_TRY(dt_engine_open_loader(engine, sets, true));
     return engine->options.eval ? dt_engine_open_loader(engine, sets, false) : DT_OK;
 }
-
-/* --- Together --- */
 
 dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets)
 {

@@ -86,10 +86,11 @@ const char *dt_engine_batch_key(const struct dt_engine *engine, char out[DT_STAG
 
 /* Parts of dt_engine_open. dt_engine_build (engine_plan.c), which is collective, builds graph and
  * plan, dt_engine_release destroys them. */
-dt_status dt_engine_split_batch(struct dt_engine *engine);
+dt_status dt_engine_split_batch(struct dt_engine *engine); /* stages.c */
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets);
 dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout);
 void dt_engine_release(struct dt_engine *engine);
+/* loaders.c */
 dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train);
 void dt_engine_close_loader(struct dt_engine *engine, struct dt_loader **loader);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "checkpoint/snapshot.h"
+#include "data/mix.h"
 #include "train/engine.h"
 #include "train/task.h"
 
@@ -102,6 +103,45 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 }
 
 /* --- Before training --- */
+
+static dt_status check_pairs(const struct dt_engine *engine)
+{
+    if (dt_mix_is_on(&engine->config->data) && engine->stage.micro_batch_size % 2 != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.mixup and data.cutmix mix pairs, so the images per micro-batch "
+                "(train.micro_batch_size) must be even, not %d",
+                engine->stage.micro_batch_size);
+    return DT_OK;
+}
+
+dt_status dt_engine_split_batch(struct dt_engine *engine)
+{
+    char key[DT_STAGE_KEY];
+    int batch = engine->stage.global_batch_size, micro = engine->config->train.micro_batch_size;
+    if (micro == 0 && engine->saved_parts > 0 &&
+        engine->saved_parts % engine->ranks.n_workers == 0 && batch % engine->saved_parts == 0)
+        micro = batch / engine->saved_parts;
+    int64_t unit = (int64_t)engine->ranks.n_workers * (micro > 0 ? micro : 1);
+    if (batch % unit != 0) {
+        int64_t lower = batch / unit * unit, upper = lower + unit;
+        int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
+        if (micro > 0)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "%s: %d cannot be split over %d rank(s) in micro-batches of "
+                    "train.micro_batch_size %d; the nearest global batch that can is %lld",
+                    dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers, micro,
+                    (long long)nearest);
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s: %d cannot be split evenly over %d ranks; the nearest global "
+                "batch that can is %lld",
+                dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers,
+                (long long)nearest);
+    }
+    engine->stage.micro_batch_size = micro > 0 ? micro : batch / engine->ranks.n_workers;
+    engine->stage.n_passes =
+        (int)(batch / ((int64_t)engine->stage.micro_batch_size * engine->ranks.n_workers));
+    return check_pairs(engine);
+}
 
 static dt_status check_stage(struct dt_engine *engine)
 {
