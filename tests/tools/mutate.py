@@ -88,15 +88,15 @@ jitter              src/image/colour.c              ^interop/pil$
 exit-code           src/main.c                      ^e2e/.*stop
     return (int)status; => return status == DT_STOPPED ? 0 : (int)status;
 resume-position     src/train/trainer.c             ^e2e/resume$
-    (uint32_t)r->at.epoch, (uint64_t)r->at.batch)) => (uint32_t)r->at.epoch, 0))
+    (uint32_t)r->at.epoch, (uint64_t)r->at.batch); => (uint32_t)r->at.epoch, 0);
 best-checkpoint     src/train/trainer.c             ^e2e/early_stop
     (is_best && config->checkpoint.keep_best) => (is_best && !config->checkpoint.keep_best)
 restore-best        src/train/run.c                 ^e2e/early_stop
-    best = r->session.config->train.restore_best => best = !r->session.config->train.restore_best
+    best = r->engine.config->train.restore_best => best = !r->engine.config->train.restore_best
 plateau-resume      src/train/resume_load.c         ^e2e/detect_eval
-    s->schedule.plateau = state->plateau.factor; => s->schedule.plateau = 1;
-eval-ranks          src/train/evaluate.c            ^e2e/eval_ranks
-    dt_comm_sum_f64(s->comm, sums, N_SUMS) => dt_comm_sum_f64(s->comm, sums, SUM_FINITE)
+    engine->schedule.plateau = state->plateau.factor; => engine->schedule.plateau = 1;
+eval-ranks          src/train/classifier.c          ^e2e/eval_ranks
+    dt_comm_sum_f64(sets->ranks.comm, sums, N) => dt_comm_sum_f64(sets->ranks.comm, sums, FINITE)
 report-notes        src/page/facts.c                ^unit/page_ ^e2e/report$
     run->n_restarts, run->n_warnings => run->n_warnings, run->n_restarts
 durable-names       src/checkpoint/write.c          ^faults/power$
