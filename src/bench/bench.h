@@ -80,11 +80,11 @@ const char *dt_bench_format_rate(char *out, size_t bytes, double value);
 void dt_bench_print_header(const struct dt_bench *b);
 void dt_bench_sum_up(struct dt_bench *b);
 void dt_bench_print(const struct dt_bench *b);
-/* What must be equal for two results to be compared: members of an open object. */
+/* Members of an open object; identity: what must be equal for two results to be compared. */
 void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w);
 dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w);
 
-/* profile.c, local: time, bytes and flops by op and by layer, with conclusions. */
+/* profile.c, local: time, bytes and flops by op and by layer, with conclusions; write as above. */
 dt_status dt_bench_print_profile(const struct dt_bench *b);
 dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w);
 /* choices.c, local, with --profile: nothing, and an empty list, where nothing was chosen. */
