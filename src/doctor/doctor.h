@@ -121,7 +121,7 @@ void dt_doctor_interfaces(struct dt_patient *own);
 void dt_doctor_compare(struct dt_doctor *d);
 /* A host other than `host` that has the address, too; -1 = none. */
 int dt_doctor_twin_address(const struct dt_doctor *d, int host, const char *address);
-/* report.c and json.c, rank 0. */
+/* report.c, rank 0. */
 void dt_doctor_print(const struct dt_doctor *d);
 dt_status dt_doctor_save(const struct dt_doctor *d, const char *path);
 
