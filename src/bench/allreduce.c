@@ -41,7 +41,7 @@ struct bench {
     int open;          /* the kind whose plane is open, -1 = none */
     struct row *sizes; /* bytes and is_bucket */
     int n_sizes;
-    struct row *rows;
+    struct row *rows; /* the results */
     int n_rows;
 };
 

@@ -122,8 +122,7 @@ static const char *format_ms(char *out, size_t bytes, double seconds)
     return out;
 }
 
-/* Nothing, if nothing was chosen. What a run took when it was chosen, and how much slower the
- * second best was. */
+/* What a run of each took when it was chosen, and the next best. Nothing if nothing was chosen. */
 static void print_choices(const struct dt_bench *b)
 {
     const struct dt_graph *g = b->engine.plan->graph;
