@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "cli/commands.h"
 #include "image/convert.h"
 
 #define AT(field) offsetof(struct dt_arguments, field)
