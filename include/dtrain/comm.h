@@ -34,13 +34,16 @@ struct dt_comm_options {
     bool share;       /* several ranks on one GPU (tests) */
 };
 
-/* --- What the launcher's environment says, before MPI has started. Local. --- */
+/* --- What the launcher's environment says: src/comm/launch.c. Local, without MPI. --- */
 
 struct dt_comm_launch {
     const char *variable;       /* has the rank; "" if there is no launcher */
     int rank, n_ranks, n_local; /* n_local: on this node; both 0 if unknown */
 };
 struct dt_comm_launch dt_comm_launched(void);
+/* DT_ERR_USAGE with the command to type if a launcher started several processes but MPI sees only
+ * this one (n_ranks is MPI's size), so that every process would train alone. */
+dt_status dt_comm_check_launch(int n_ranks);
 /* After how many seconds Open MPI's keepalive, if it was set, notices that a node is gone; else 0.
  */
 double dt_comm_keepalive_s(void);

@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "comm/internal.h"
-#include "comm/launch.h"
 
 /* A duplicate communicator that returns errors instead of aborting the process. */
 static dt_status dup_world(struct dt_comm *comm, MPI_Comm *out)
