@@ -35,6 +35,7 @@ struct row {
 
 struct bench {
     struct dt_bench base; /* lays out the plan */
+    struct dt_comm *comm;
     size_t most_bytes;
     float *in, *sum;   /* host memory */
     void *on_device;   /* what NCCL sums */
@@ -77,8 +78,8 @@ static void print_head(const struct bench *b)
     dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
     dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
     printf("# dtrain %s, %d rank(s), %d on this node; %s%s%s\n", DTRAIN_VERSION,
-           b->base.engine.ranks.n_ranks, dt_comm_local_size(b->base.engine.ranks.comm), mpi,
-           nccl[0] ? ", " : "", nccl);
+           b->base.engine.ranks.n_ranks, dt_comm_local_size(b->comm), mpi, nccl[0] ? ", " : "",
+           nccl);
     printf("# %58s %26s %27s\n", "", "out-of-place", "in-place");
     printf("%12s %12s %7s %6s %-15s %10s %7s %7s %10s %7s %7s %6s\n", "size", "count", "type",
            "redop", "by", "time", "algbw", "busbw", "time", "algbw", "busbw", "#wrong");
@@ -197,10 +198,9 @@ static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
 {
     options->plane = DT_PLANE_NCCL;
     options->stream = b->base.engine.backend->comm_stream(b->base.engine.device);
-    DT_TRY(dt_comm_open_reduce(b->base.engine.ranks.comm, options));
-    return dt_comm_agree(
-        b->base.engine.ranks.comm,
-        b->base.engine.backend->alloc(b->base.engine.device, &b->on_device, b->most_bytes));
+    DT_TRY(dt_comm_open_reduce(b->comm, options));
+    return dt_comm_agree(b->comm, b->base.engine.backend->alloc(b->base.engine.device,
+                                                                &b->on_device, b->most_bytes));
 }
 
 static dt_status open_plane(struct bench *b, enum sum_kind kind)
@@ -216,23 +216,22 @@ static dt_status open_plane(struct bench *b, enum sum_kind kind)
         return open_nccl(b, &options);
     options.plane = DT_PLANE_MPI;
     options.ring = kind == SUM_RING;
-    return dt_comm_open_reduce(b->base.engine.ranks.comm, &options);
+    return dt_comm_open_reduce(b->comm, &options);
 }
 
 static dt_status sum_once(struct bench *b, enum sum_kind kind, size_t count)
 {
-    struct dt_comm *comm = b->base.engine.ranks.comm;
     if (kind == SUM_ALLREDUCE)
-        return dt_comm_sum_f32(comm, b->sum, count);
-    DT_TRY(dt_comm_reduce(comm, 0, kind == SUM_NCCL ? b->on_device : b->sum, count));
-    return dt_comm_wait(comm, 0);
+        return dt_comm_sum_f32(b->comm, b->sum, count);
+    DT_TRY(dt_comm_reduce(b->comm, 0, kind == SUM_NCCL ? b->on_device : b->sum, count));
+    return dt_comm_wait(b->comm, 0);
 }
 
 /* n sums, one after the other. The values grow meanwhile, which changes no time. */
 static dt_status time_sums(struct bench *b, const struct row *row, enum sum_place place, int n,
                            double *seconds)
 {
-    DT_TRY(dt_comm_barrier(b->base.engine.ranks.comm));
+    DT_TRY(dt_comm_barrier(b->comm));
     double begin_s = dt_clock_s();
     for (int i = 0; i < n; i++) {
         if (place == OUT_OF_PLACE)
@@ -268,8 +267,8 @@ static dt_status try_row(struct bench *b, struct row *row, int *n_sums)
             row->n_wrong += count_wrong(b, count);
     }
     DT_TRY(time_sums(b, row, IN_PLACE, 1, &seconds));
-    DT_TRY(dt_comm_sum_f64(b->base.engine.ranks.comm, &row->n_wrong, 1));
-    DT_TRY(dt_comm_max_f64(b->base.engine.ranks.comm, &seconds, 1));
+    DT_TRY(dt_comm_sum_f64(b->comm, &row->n_wrong, 1));
+    DT_TRY(dt_comm_max_f64(b->comm, &seconds, 1));
     *n_sums = (int)fmin(fmax(repetition_s / seconds, 1), MOST_SUMS);
     return DT_OK;
 }
@@ -282,7 +281,7 @@ static dt_status repeat_row(struct bench *b, struct row *row, int n_sums, double
     DT_TRY(sum_once(b, row->kind, warm / sizeof(float)));
     for (enum sum_place place = first_place(row->kind); place < N_SUM_PLACES; place++)
         DT_TRY(time_sums(b, row, place, n_sums, &s[place]));
-    return dt_comm_max_f64(b->base.engine.ranks.comm, s, N_SUM_PLACES);
+    return dt_comm_max_f64(b->comm, s, N_SUM_PLACES);
 }
 
 /* One size, by the kinds `first` to `last` in turns. */
@@ -338,12 +337,11 @@ static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 /* The largest size: two buffers of it on every rank of the node in half of the free memory. */
 static dt_status choose_sizes(struct bench *b, const struct dt_allreduce_options *options)
 {
-    double room =
-        (double)dt_memory_available("") / 4 / dt_comm_local_size(b->base.engine.ranks.comm);
+    double room = (double)dt_memory_available("") / 4 / dt_comm_local_size(b->comm);
     double least_room = -fmin(room, (double)default_most_bytes);
-    DT_TRY(dt_comm_max_f64(b->base.engine.ranks.comm, &least_room, 1));
+    DT_TRY(dt_comm_max_f64(b->comm, &least_room, 1));
     size_t most = options->max_bytes > 0 ? options->max_bytes : (size_t)-least_room;
-    DT_TRY(dt_comm_agree(b->base.engine.ranks.comm, list_sizes(b, options->min_bytes, most)));
+    DT_TRY(dt_comm_agree(b->comm, list_sizes(b, options->min_bytes, most)));
     if (b->n_sizes == 0)
         DT_FAIL_ALIKE(DT_ERR_USAGE,
                       "--min-bytes %zu and --max-bytes %zu: no power of two from 8 and no bucket "
@@ -369,14 +367,14 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
 {
     DT_TRY(dt_bench_open(&b->base, true));
     DT_TRY(choose_sizes(b, options));
-    DT_TRY(dt_comm_agree(b->base.engine.ranks.comm, allocate(b)));
+    DT_TRY(dt_comm_agree(b->comm, allocate(b)));
     if (b->base.engine.ranks.rank == 0)
         print_head(b);
     for (int i = 0; i < b->n_sizes; i++)
         DT_TRY(run_size(b, &b->sizes[i], SUM_RING, SUM_ALLREDUCE));
     for (int i = 0; i < b->n_sizes && b->base.engine.plane == DT_PLANE_NCCL; i++)
         DT_TRY(run_size(b, &b->sizes[i], SUM_NCCL, SUM_NCCL));
-    return dt_comm_agree(b->base.engine.ranks.comm,
+    return dt_comm_agree(b->comm,
                          b->base.engine.ranks.rank == 0 ? report(b, options->json_path) : DT_OK);
 }
 
@@ -386,6 +384,7 @@ dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *confi
     const struct dt_bench_options plain = {0};
     struct bench *b = NULL;
     DT_TRY(DT_NEW(b, 1));
+    b->comm = comm;
     b->open = -1;
     dt_status status = dt_bench_begin(&b->base, comm, config, &plain, 0);
     if (status == DT_OK)
