@@ -1,6 +1,5 @@
 /* The result of a benchmark: statistics, the lines on stdout, and JSON. Iterations and totals have
  * the format of Horovod's synthetic benchmark. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,5 @@
 /* Weights in the formats of other programs, which people give where a safetensors file belongs. */
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"

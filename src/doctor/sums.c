@@ -1,7 +1,6 @@
 /* Sums over all ranks, in the memory and on the plane of training: a plan with one layer, whose
  * gradients are one bucket. */
 #include <math.h>
-#include <stdint.h>
 
 #include "base/clock.h"
 #include "base/sort.h"
