@@ -1,6 +1,6 @@
-/* The interface between ranks: a control plane (always MPI, src/comm/comm.c) and a data plane that
- * sums gradients while the backward pass runs: over MPI in host memory (src/comm/mpi.c) or over
- * NCCL in GPU memory (src/comm/nccl.c). Main thread only. */
+/* The interface between ranks: a control plane (always MPI, src/comm/control.c) and a data plane
+ * that sums gradients while the backward pass runs: over MPI in host memory (src/comm/mpi.c) or
+ * over NCCL in GPU memory (src/comm/nccl.c). Main thread only. */
 #ifndef DTRAIN_COMM_H
 #define DTRAIN_COMM_H
 
@@ -34,18 +34,21 @@ struct dt_comm_options {
     bool share;       /* several ranks on one GPU (tests) */
 };
 
-/* --- What the launcher's environment says, before MPI has started. Local. --- */
+/* --- What the launcher's environment says: src/comm/launch.c. Local, without MPI. --- */
 
 struct dt_comm_launch {
     const char *variable;       /* has the rank; "" if there is no launcher */
     int rank, n_ranks, n_local; /* n_local: on this node; both 0 if unknown */
 };
 struct dt_comm_launch dt_comm_launched(void);
+/* DT_ERR_USAGE with the command to type if a launcher started several processes but MPI sees only
+ * this one (n_ranks is MPI's size), so that every process would train alone. */
+dt_status dt_comm_check_launch(int n_ranks);
 /* After how many seconds Open MPI's keepalive, if it was set, notices that a node is gone; else 0.
  */
 double dt_comm_keepalive_s(void);
 
-/* --- Control plane. Collective unless said otherwise. --- */
+/* --- Start, end, ranks: src/comm/comm.c, binding.c. Collective unless said otherwise. --- */
 
 /* MPI_Init_thread and a check of the launch: fails on srun singletons (SLURM_NTASKS > 1 with one
  * rank) with DT_ERR_USAGE and the command to type. One rank without mpirun works. */
@@ -80,6 +83,8 @@ struct dt_ranks dt_ranks_of(struct dt_comm *comm, bool has_server, int sync_ever
  * failed alone, as the others may wait for it in the middle of something; the job ends with it.
  * Local. */
 bool dt_ranks_may_close(const struct dt_ranks *ranks, dt_status status);
+
+/* --- Control plane. Collective unless said otherwise. --- */
 
 dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root);
 dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values,

@@ -3,14 +3,14 @@
  * What sums in host memory is measured in turns, so that a disturbance of the machine meets all of
  * it. A repetition is a barrier and then as many sums as fill its time; the slowest rank counts,
  * and of the repetitions the median. */
-#include "bench/allreduce.h"
-
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/memory.h"
 #include "base/sort.h"
@@ -21,16 +21,158 @@ enum { WARM_BYTES = 4 << 20, LEAST_BYTES = 8 };
 static const size_t default_most_bytes = 256 << 20;
 static const double repetition_s = 0.01;
 
+/* What sums: the ring and both ways of MPI in host memory, NCCL in the GPUs'. */
+enum sum_kind { SUM_RING, SUM_IALLREDUCE, SUM_ALLREDUCE, SUM_NCCL, N_SUM_KINDS };
+enum sum_place { OUT_OF_PLACE, IN_PLACE, N_SUM_PLACES };
+
+struct row {
+    enum sum_kind kind;
+    size_t bytes;
+    bool is_bucket;         /* of the plan; else a power of two */
+    double s[N_SUM_PLACES]; /* per sum; 0 = not measured */
+    double n_wrong;         /* elements, of all ranks and both places; NaN = not compared */
+};
+
 struct bench {
     struct dt_bench base; /* lays out the plan */
+    struct dt_comm *comm;
     size_t most_bytes;
-    float *in, *sum;          /* host memory */
-    void *on_device;          /* what NCCL sums */
-    int open;                 /* the kind whose plane is open, -1 = none */
-    struct dt_sum_row *sizes; /* bytes and is_bucket */
+    float *in, *sum;   /* host memory */
+    void *on_device;   /* what NCCL sums */
+    int open;          /* the kind whose plane is open, -1 = none */
+    struct row *sizes; /* bytes and is_bucket */
     int n_sizes;
-    struct dt_allreduce_result result;
+    struct row *rows; /* the results */
+    int n_rows;
 };
+
+/* --- The table, the comparison of the ring with MPI's own, and JSON --- */
+
+enum { COMPARED_BYTES = 1 << 20 }; /* the ratio of the ring and MPI counts from here on */
+
+static const char *const names[N_SUM_KINDS] = {"ring", "MPI_Iallreduce", "MPI_Allreduce", "NCCL"};
+
+static void print_row(const struct bench *b, const struct row *row)
+{
+    double n = b->base.engine.ranks.n_ranks, factor = 2 * (n - 1) / n;
+    printf("%12zu %12zu %7s %6s %-15s", row->bytes, row->bytes / sizeof(float), "float", "sum",
+           names[row->kind]);
+    for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++) {
+        double gb_per_s = (double)row->bytes / row->s[place] / 1e9;
+        if (row->s[place] > 0)
+            printf(" %10.1f %7.2f %7.2f", 1e6 * row->s[place], gb_per_s, gb_per_s * factor);
+        else
+            printf(" %10s %7s %7s", "-", "-", "-");
+    }
+    if (isnan(row->n_wrong))
+        printf(" %6s", "N/A");
+    else
+        printf(" %6.0f", row->n_wrong);
+    printf("%s\n", row->is_bucket ? "  bucket" : "");
+    fflush(stdout);
+}
+
+static void print_head(const struct bench *b)
+{
+    char mpi[128], nccl[128];
+    dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
+    dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
+    printf("# dtrain %s, %d rank(s), %d on this node; %s%s%s\n", DTRAIN_VERSION,
+           b->base.engine.ranks.n_ranks, dt_comm_local_size(b->comm), mpi, nccl[0] ? ", " : "",
+           nccl);
+    printf("# %58s %26s %27s\n", "", "out-of-place", "in-place");
+    printf("%12s %12s %7s %6s %-15s %10s %7s %7s %10s %7s %7s %6s\n", "size", "count", "type",
+           "redop", "by", "time", "algbw", "busbw", "time", "algbw", "busbw", "#wrong");
+    printf("%12s %12s %7s %6s %-15s %10s %7s %7s %10s %7s %7s\n", "(B)", "(elements)", "", "", "",
+           "(us)", "(GB/s)", "(GB/s)", "(us)", "(GB/s)", "(GB/s)");
+}
+
+/* Ratio of the ring's time to that of the faster one of MPI's own, over the sizes that count. */
+static int compare(const struct bench *b, double *mean, double *worst)
+{
+    double logs = 0;
+    int n = 0;
+    *worst = 0;
+    for (int i = 0; i + SUM_ALLREDUCE < b->n_rows && b->rows[i].kind == SUM_RING;
+         i += SUM_ALLREDUCE + 1) {
+        const struct row *row = b->rows + i;
+        double own_s = fmin(row[SUM_IALLREDUCE].s[IN_PLACE], row[SUM_ALLREDUCE].s[IN_PLACE]);
+        if (row->bytes < COMPARED_BYTES || b->base.engine.ranks.n_ranks == 1)
+            continue;
+        *worst = fmax(*worst, row->s[IN_PLACE] / own_s);
+        logs += log(row->s[IN_PLACE] / own_s);
+        n++;
+    }
+    *mean = n > 0 ? exp(logs / n) : 0;
+    return n;
+}
+
+static void print_foot(const struct bench *b)
+{
+    double mean, worst;
+    printf("# Sums are in place. Out of place copies the values to the result first. busbw is "
+           "algbw x 2 (n - 1) / n.\n");
+    if (b->rows[b->n_rows - 1].kind == SUM_NCCL)
+        printf("# NCCL sums in GPU memory; dtrain train compares its sums before it starts.\n");
+    if (compare(b, &mean, &worst) > 0)
+        printf("# Time of the ring : MPI's faster one, in place, from 1 MiB: %.2f (geometric "
+               "mean), %.2f (worst)\n",
+               mean, worst);
+}
+
+static void write_rows(const struct bench *b, struct dt_jsonw *w)
+{
+    static const char *const keys[N_SUM_PLACES] = {"out_of_place_s", "in_place_s"};
+    dt_jsonw_begin(w, "rows", '[');
+    for (int i = 0; i < b->n_rows; i++) {
+        const struct row *row = &b->rows[i];
+        dt_jsonw_begin(w, NULL, '{');
+        dt_jsonw_string(w, "by", names[row->kind]);
+        dt_jsonw_integer(w, "bytes", (int64_t)row->bytes);
+        dt_jsonw_string(w, "type", "float");
+        dt_jsonw_bool(w, "is_bucket", row->is_bucket);
+        for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++)
+            if (row->s[place] > 0)
+                dt_jsonw_number(w, keys[place], row->s[place]);
+        dt_jsonw_number(w, "n_wrong", row->n_wrong);
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, ']');
+}
+
+static dt_status save_json(const struct bench *b, const char *path)
+{
+    struct dt_jsonw w;
+    double mean, worst;
+    dt_jsonw_init(&w, true);
+    dt_jsonw_begin(&w, NULL, '{');
+    dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
+    dt_jsonw_string(&w, "model", b->base.engine.model->name);
+    dt_jsonw_integer(&w, "ranks", b->base.engine.ranks.n_ranks);
+    if (compare(b, &mean, &worst) > 0) {
+        dt_jsonw_number(&w, "ring_to_mpi_mean", mean);
+        dt_jsonw_number(&w, "ring_to_mpi_worst", worst);
+    }
+    write_rows(b, &w);
+    dt_jsonw_close(&w, '}');
+    return dt_jsonw_save(&w, path);
+}
+
+static dt_status report(const struct bench *b, const char *json_path)
+{
+    double n_wrong = 0;
+    print_foot(b);
+    if (fflush(stdout) != 0)
+        DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");
+    if (json_path)
+        DT_TRY(save_json(b, json_path));
+    for (int i = 0; i < b->n_rows; i++)
+        n_wrong += b->rows[i].n_wrong > 0 ? b->rows[i].n_wrong : 0;
+    if (n_wrong > 0)
+        DT_FAIL(DT_ERR_DEVICE, "%.0f sums are wrong; the network or the MPI library is faulty",
+                n_wrong);
+    return DT_OK;
+}
 
 /* --- One sum --- */
 
@@ -56,49 +198,47 @@ static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
 {
     options->plane = DT_PLANE_NCCL;
     options->stream = b->base.engine.backend->comm_stream(b->base.engine.device);
-    DT_TRY(dt_comm_open_reduce(b->base.engine.ranks.comm, options));
-    return dt_comm_agree(
-        b->base.engine.ranks.comm,
-        b->base.engine.backend->alloc(b->base.engine.device, &b->on_device, b->most_bytes));
+    DT_TRY(dt_comm_open_reduce(b->comm, options));
+    return dt_comm_agree(b->comm, b->base.engine.backend->alloc(b->base.engine.device,
+                                                                &b->on_device, b->most_bytes));
 }
 
-static dt_status open_plane(struct bench *b, enum dt_sum_kind kind)
+static dt_status open_plane(struct bench *b, enum sum_kind kind)
 {
     struct dt_comm_options options = dt_engine_comm_options(&b->base.engine);
     options.n_reductions = 1;
     options.max_count = b->most_bytes / sizeof(float);
     options.dtype = options.wire = DT_F32;
-    if (b->open == (int)kind || kind == DT_SUM_ALLREDUCE)
+    if (b->open == (int)kind || kind == SUM_ALLREDUCE)
         return DT_OK;
     b->open = (int)kind;
-    if (kind == DT_SUM_NCCL)
+    if (kind == SUM_NCCL)
         return open_nccl(b, &options);
     options.plane = DT_PLANE_MPI;
-    options.ring = kind == DT_SUM_RING;
-    return dt_comm_open_reduce(b->base.engine.ranks.comm, &options);
+    options.ring = kind == SUM_RING;
+    return dt_comm_open_reduce(b->comm, &options);
 }
 
-static dt_status sum_once(struct bench *b, enum dt_sum_kind kind, size_t count)
+static dt_status sum_once(struct bench *b, enum sum_kind kind, size_t count)
 {
-    struct dt_comm *comm = b->base.engine.ranks.comm;
-    if (kind == DT_SUM_ALLREDUCE)
-        return dt_comm_sum_f32(comm, b->sum, count);
-    DT_TRY(dt_comm_reduce(comm, 0, kind == DT_SUM_NCCL ? b->on_device : b->sum, count));
-    return dt_comm_wait(comm, 0);
+    if (kind == SUM_ALLREDUCE)
+        return dt_comm_sum_f32(b->comm, b->sum, count);
+    DT_TRY(dt_comm_reduce(b->comm, 0, kind == SUM_NCCL ? b->on_device : b->sum, count));
+    return dt_comm_wait(b->comm, 0);
 }
 
 /* n sums, one after the other. The values grow meanwhile, which changes no time. */
-static dt_status time_sums(struct bench *b, const struct dt_sum_row *row, enum dt_sum_place place,
-                           int n, double *seconds)
+static dt_status time_sums(struct bench *b, const struct row *row, enum sum_place place, int n,
+                           double *seconds)
 {
-    DT_TRY(dt_comm_barrier(b->base.engine.ranks.comm));
+    DT_TRY(dt_comm_barrier(b->comm));
     double begin_s = dt_clock_s();
     for (int i = 0; i < n; i++) {
-        if (place == DT_OUT_OF_PLACE)
+        if (place == OUT_OF_PLACE)
             memcpy(b->sum, b->in, row->bytes);
         DT_TRY(sum_once(b, row->kind, row->bytes / sizeof(float)));
     }
-    if (row->kind == DT_SUM_NCCL)
+    if (row->kind == SUM_NCCL)
         DT_TRY(b->base.engine.backend->sync(b->base.engine.device));
     *seconds = (dt_clock_s() - begin_s) / n;
     return DT_OK;
@@ -107,70 +247,69 @@ static dt_status time_sums(struct bench *b, const struct dt_sum_row *row, enum d
 /* --- One size --- */
 
 /* NCCL's only place is the second. */
-static enum dt_sum_place first_place(enum dt_sum_kind kind)
+static enum sum_place first_place(enum sum_kind kind)
 {
-    return kind == DT_SUM_NCCL ? DT_IN_PLACE : DT_OUT_OF_PLACE;
+    return kind == SUM_NCCL ? IN_PLACE : OUT_OF_PLACE;
 }
 
 /* Compares a first sum of each place and finds how many fill a repetition. */
-static dt_status try_row(struct bench *b, struct dt_sum_row *row, int *n_sums)
+static dt_status try_row(struct bench *b, struct row *row, int *n_sums)
 {
     double seconds = 0;
     size_t count = row->bytes / sizeof(float);
-    bool on_host = row->kind != DT_SUM_NCCL;
+    bool on_host = row->kind != SUM_NCCL;
     row->n_wrong = on_host ? 0 : NAN;
     DT_TRY(open_plane(b, row->kind));
-    for (enum dt_sum_place place = first_place(row->kind); place < DT_N_SUM_PLACES; place++) {
+    for (enum sum_place place = first_place(row->kind); place < N_SUM_PLACES; place++) {
         memcpy(b->sum, b->in, row->bytes);
         DT_TRY(time_sums(b, row, place, 1, &seconds));
         if (on_host)
             row->n_wrong += count_wrong(b, count);
     }
-    DT_TRY(time_sums(b, row, DT_IN_PLACE, 1, &seconds));
-    DT_TRY(dt_comm_sum_f64(b->base.engine.ranks.comm, &row->n_wrong, 1));
-    DT_TRY(dt_comm_max_f64(b->base.engine.ranks.comm, &seconds, 1));
+    DT_TRY(time_sums(b, row, IN_PLACE, 1, &seconds));
+    DT_TRY(dt_comm_sum_f64(b->comm, &row->n_wrong, 1));
+    DT_TRY(dt_comm_max_f64(b->comm, &seconds, 1));
     *n_sums = (int)fmin(fmax(repetition_s / seconds, 1), MOST_SUMS);
     return DT_OK;
 }
 
 /* A plane that has just been opened first touches its own memory. */
-static dt_status repeat_row(struct bench *b, struct dt_sum_row *row, int n_sums,
-                            double s[DT_N_SUM_PLACES])
+static dt_status repeat_row(struct bench *b, struct row *row, int n_sums, double s[N_SUM_PLACES])
 {
     size_t warm = row->bytes < WARM_BYTES ? row->bytes : WARM_BYTES;
     DT_TRY(open_plane(b, row->kind));
     DT_TRY(sum_once(b, row->kind, warm / sizeof(float)));
-    for (enum dt_sum_place place = first_place(row->kind); place < DT_N_SUM_PLACES; place++)
+    for (enum sum_place place = first_place(row->kind); place < N_SUM_PLACES; place++)
         DT_TRY(time_sums(b, row, place, n_sums, &s[place]));
-    return dt_comm_max_f64(b->base.engine.ranks.comm, s, DT_N_SUM_PLACES);
+    return dt_comm_max_f64(b->comm, s, N_SUM_PLACES);
 }
 
 /* One size, by the kinds `first` to `last` in turns. */
-static dt_status run_size(struct bench *b, const struct dt_sum_row *size, enum dt_sum_kind first,
-                          enum dt_sum_kind last)
+static dt_status run_size(struct bench *b, const struct row *size, enum sum_kind first,
+                          enum sum_kind last)
 {
-    double s[DT_N_SUM_KINDS][N_REPETITIONS][DT_N_SUM_PLACES] = {0}, sorted[N_REPETITIONS];
-    int n_sums[DT_N_SUM_KINDS];
-    struct dt_sum_row *rows = b->result.rows + b->result.n_rows;
-    for (enum dt_sum_kind k = first; k <= last; k++) {
+    double s[N_SUM_KINDS][N_REPETITIONS][N_SUM_PLACES] = {0}, sorted[N_REPETITIONS];
+    int n_sums[N_SUM_KINDS];
+    struct row *rows = b->rows + b->n_rows;
+    for (enum sum_kind k = first; k <= last; k++) {
         rows[k - first] = *size;
         rows[k - first].kind = k;
         DT_TRY(try_row(b, &rows[k - first], &n_sums[k]));
     }
     for (int i = 0; i < N_REPETITIONS; i++)
-        for (enum dt_sum_kind k = first; k <= last; k++)
+        for (enum sum_kind k = first; k <= last; k++)
             DT_TRY(repeat_row(b, &rows[k - first], n_sums[k], s[k][i]));
-    for (enum dt_sum_kind k = first; k <= last; k++) {
-        for (enum dt_sum_place place = DT_OUT_OF_PLACE; place < DT_N_SUM_PLACES; place++) {
+    for (enum sum_kind k = first; k <= last; k++) {
+        for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++) {
             for (int i = 0; i < N_REPETITIONS; i++)
                 sorted[i] = s[k][i][place];
             dt_sort_f64(sorted, N_REPETITIONS);
             rows[k - first].s[place] = dt_percentile_f64(sorted, N_REPETITIONS, 0.5);
         }
         if (b->base.engine.ranks.rank == 0)
-            dt_allreduce_print_row(&b->result, &rows[k - first]);
+            print_row(b, &rows[k - first]);
     }
-    b->result.n_rows += (int)(last - first) + 1;
+    b->n_rows += (int)(last - first) + 1;
     return DT_OK;
 }
 
@@ -183,27 +322,26 @@ static dt_status list_sizes(struct bench *b, size_t least, size_t most)
     DT_TRY(DT_NEW(b->sizes, sizeof(size_t) * CHAR_BIT + (size_t)plan->n_buckets));
     for (size_t bytes = LEAST_BYTES; bytes <= most; bytes *= 2)
         if (bytes >= least)
-            b->sizes[b->n_sizes++] = (struct dt_sum_row){.bytes = bytes};
+            b->sizes[b->n_sizes++] = (struct row){.bytes = bytes};
     for (int i = 0; i < plan->n_buckets; i++) {
         size_t bytes = dt_plan_bucket_bytes(plan, i);
         bool is_new = bytes >= least && bytes <= most;
         for (int j = 0; j < b->n_sizes; j++)
             is_new &= !b->sizes[j].is_bucket || b->sizes[j].bytes != bytes;
         if (is_new)
-            b->sizes[b->n_sizes++] = (struct dt_sum_row){.bytes = bytes, .is_bucket = true};
+            b->sizes[b->n_sizes++] = (struct row){.bytes = bytes, .is_bucket = true};
     }
-    return DT_NEW(b->result.rows, (size_t)b->n_sizes * DT_N_SUM_KINDS);
+    return DT_NEW(b->rows, (size_t)b->n_sizes * N_SUM_KINDS);
 }
 
 /* The largest size: two buffers of it on every rank of the node in half of the free memory. */
 static dt_status choose_sizes(struct bench *b, const struct dt_allreduce_options *options)
 {
-    double room =
-        (double)dt_memory_available("") / 4 / dt_comm_local_size(b->base.engine.ranks.comm);
+    double room = (double)dt_memory_available("") / 4 / dt_comm_local_size(b->comm);
     double least_room = -fmin(room, (double)default_most_bytes);
-    DT_TRY(dt_comm_max_f64(b->base.engine.ranks.comm, &least_room, 1));
+    DT_TRY(dt_comm_max_f64(b->comm, &least_room, 1));
     size_t most = options->max_bytes > 0 ? options->max_bytes : (size_t)-least_room;
-    DT_TRY(dt_comm_agree(b->base.engine.ranks.comm, list_sizes(b, options->min_bytes, most)));
+    DT_TRY(dt_comm_agree(b->comm, list_sizes(b, options->min_bytes, most)));
     if (b->n_sizes == 0)
         DT_FAIL_ALIKE(DT_ERR_USAGE,
                       "--min-bytes %zu and --max-bytes %zu: no power of two from 8 and no bucket "
@@ -229,20 +367,15 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
 {
     DT_TRY(dt_bench_open(&b->base, true));
     DT_TRY(choose_sizes(b, options));
-    DT_TRY(dt_comm_agree(b->base.engine.ranks.comm, allocate(b)));
-    b->result.model = b->base.engine.model->name;
-    b->result.n_ranks = b->base.engine.ranks.n_ranks;
-    b->result.n_local_ranks = dt_comm_local_size(b->base.engine.ranks.comm);
+    DT_TRY(dt_comm_agree(b->comm, allocate(b)));
     if (b->base.engine.ranks.rank == 0)
-        dt_allreduce_print_head(&b->result);
+        print_head(b);
     for (int i = 0; i < b->n_sizes; i++)
-        DT_TRY(run_size(b, &b->sizes[i], DT_SUM_RING, DT_SUM_ALLREDUCE));
+        DT_TRY(run_size(b, &b->sizes[i], SUM_RING, SUM_ALLREDUCE));
     for (int i = 0; i < b->n_sizes && b->base.engine.plane == DT_PLANE_NCCL; i++)
-        DT_TRY(run_size(b, &b->sizes[i], DT_SUM_NCCL, DT_SUM_NCCL));
-    dt_status status = b->base.engine.ranks.rank == 0
-                           ? dt_allreduce_report(&b->result, options->json_path)
-                           : DT_OK;
-    return dt_comm_agree(b->base.engine.ranks.comm, status);
+        DT_TRY(run_size(b, &b->sizes[i], SUM_NCCL, SUM_NCCL));
+    return dt_comm_agree(b->comm,
+                         b->base.engine.ranks.rank == 0 ? report(b, options->json_path) : DT_OK);
 }
 
 dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *config,
@@ -251,6 +384,7 @@ dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *confi
     const struct dt_bench_options plain = {0};
     struct bench *b = NULL;
     DT_TRY(DT_NEW(b, 1));
+    b->comm = comm;
     b->open = -1;
     dt_status status = dt_bench_begin(&b->base, comm, config, &plain, 0);
     if (status == DT_OK)
@@ -263,7 +397,7 @@ dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *confi
     free(b->in);
     free(b->sum);
     free(b->sizes);
-    free(b->result.rows);
+    free(b->rows);
     free(b);
     return status;
 }

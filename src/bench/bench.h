@@ -1,6 +1,6 @@
 /* Inside the bench room: one measurement of training or of the forward pass, shared by the files
- * that make it (sizes.c, train.c, peak.c) and those that show it (result.c, profile.c, choices.c,
- * compare.c). Functions are collective unless said otherwise. */
+ * that make it (sizes.c, train.c, peak.c) and those that show it (result.c, profile.c, compare.c).
+ * Functions are collective unless said otherwise. */
 #ifndef DTRAIN_BENCH_BENCH_H
 #define DTRAIN_BENCH_BENCH_H
 
@@ -80,16 +80,13 @@ const char *dt_bench_format_rate(char *out, size_t bytes, double value);
 void dt_bench_print_header(const struct dt_bench *b);
 void dt_bench_sum_up(struct dt_bench *b);
 void dt_bench_print(const struct dt_bench *b);
-/* What must be equal for two results to be compared: members of an open object. */
+/* Members of an open object; identity: what must be equal for two results to be compared. */
 void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w);
 dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w);
 
-/* profile.c, local: time, bytes and flops by op and by layer, with conclusions. */
+/* profile.c, local: time, bytes and flops by op and by layer, with conclusions; write as above. */
 dt_status dt_bench_print_profile(const struct dt_bench *b);
 dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w);
-/* choices.c, local, with --profile: nothing, and an empty list, where nothing was chosen. */
-void dt_bench_print_choices(const struct dt_bench *b);
-void dt_bench_write_choices(const struct dt_bench *b, struct dt_jsonw *w);
 
 /* compare.c, local. load: DT_ERR_USAGE for a bad tolerance. check: DT_ERR_CONFIG if `b` measures
  * something else than b->old. compare: prints a sentence, or DT_ERR_DISAGREE if this result is

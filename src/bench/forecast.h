@@ -1,5 +1,5 @@
 /* The time of a training step on many ranks, from the times on one: an alpha-beta model, in which a
- * message of B bytes takes latency_s + B / bytes_per_s. Pure functions.
+ * message of B bytes takes latency_s + B / bytes_per_s. Pure functions, but the last.
  *
  * Buckets are summed one after the other, each as soon as the one before is done and its last
  * gradient is ready; what ends after the backward pass is exposed. Every rank has the same work
@@ -9,6 +9,9 @@
 #define DTRAIN_BENCH_FORECAST_H
 
 #include <stdbool.h>
+
+#include "dtrain/comm.h"
+#include "dtrain/config.h"
 
 struct dt_link {
     double bytes_per_s, latency_s; /* one direction */
@@ -60,5 +63,24 @@ int dt_forecast_limit(const struct dt_forecast_step *step, double efficiency,
 /* The link that explains the times s[0 .. n) of ring sums of bytes[0 .. n) on n_ranks >= 2 ranks
  * with the smallest relative squares. */
 struct dt_link dt_forecast_fit(const double *bytes, const double *s, int n, int n_ranks);
+
+/* --- `dtrain plan`: forecast_run.c --- */
+
+enum { DT_FORECAST_RANKS_MOST = 16 };
+
+struct dt_forecast_options {
+    int ranks[DT_FORECAST_RANKS_MOST], n_ranks;
+    struct dt_forecast_network network; /* has_trees follows from the configuration */
+    bool measure_link;                  /* network.link is that of the ring between these ranks */
+    double step_s;                      /* step time on one rank, 0 = measure it here */
+    const char *json_path;              /* NULL = no file */
+};
+
+/* Predicts step time, exposed communication and images/s of the configured training on those
+ * numbers of ranks, with the plan's own buckets, and prints a table and advice. The measured ones
+ * are the ranks of comm, on synthetic data; with step_s nothing runs, the time is spread over the
+ * ops by their flops, and a configuration for a GPU needs none. Collective. */
+dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
+                          const struct dt_forecast_options *options);
 
 #endif

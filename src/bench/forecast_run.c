@@ -1,14 +1,15 @@
 /* `dtrain plan`: gets what the model of forecast.h needs, from a short profile or from the flops of
  * the ops, and prints what it says. */
-#include "bench/forecast_run.h"
-
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sort.h"
 #include "bench/bench.h"
+#include "bench/forecast.h"
 
 static const double mib = 1 << 20;
 static const double caps_mb[] = {1, 2, 4, 8, 16, 25, 32, 64, 128};
@@ -16,8 +17,11 @@ static const double caps_mb[] = {1, 2, 4, 8, 16, 25, 32, 64, 128};
 struct forecast {
     struct dt_bench base;
     const struct dt_forecast_options *options;
-    struct dt_forecast_result result;
-    struct dt_forecast_bucket *buckets; /* result.step.buckets */
+    struct dt_forecast_network network;
+    struct dt_forecast_step step;       /* the configured bucket_cap_mb cuts its buckets */
+    double measured_s;                  /* step on these ranks; 0 = not measured */
+    double best_cap_mb, best_s;         /* for the most ranks */
+    struct dt_forecast_bucket *buckets; /* step.buckets */
     double *node_s;                     /* by node, in all passes of a step */
     double *compute_s;                  /* by measured step: of the slowest rank */
     size_t width;                       /* bytes of a gradient between ranks */
@@ -86,29 +90,30 @@ static dt_status run_steps(struct dt_bench *b, int n, double *compute_s)
  * slow each other down, as in training. */
 static dt_status measure_step(struct forecast *f)
 {
-    const struct dt_config_bench *bench = &f->base.engine.config->bench;
-    int n_steps = bench->steps_per_round, n_nodes = f->base.engine.graph->n_nodes;
-    double rank_steps = (double)n_steps * f->base.engine.ranks.n_ranks;
-    DT_TRY(dt_plan_init_params(f->base.engine.plan, f->base.engine.config->train.seed));
+    struct dt_engine *engine = &f->base.engine;
+    const struct dt_config_bench *bench = &engine->config->bench;
+    int n_steps = bench->steps_per_round, n_nodes = engine->graph->n_nodes;
+    double rank_steps = (double)n_steps * engine->ranks.n_ranks;
+    DT_TRY(dt_plan_init_params(engine->plan, engine->config->train.seed));
     f->base.loader = f->base.sets.train;
     f->base.n_steps = n_steps;
     DT_TRY(dt_bench_start(&f->base));
     DT_TRY(run_steps(&f->base, bench->warmup_steps, NULL));
-    DT_TRY(dt_comm_barrier(f->base.engine.ranks.comm));
+    DT_TRY(dt_comm_barrier(engine->ranks.comm));
     double begin_s = dt_clock_s();
     DT_TRY(run_steps(&f->base, n_steps, f->compute_s));
     dt_log_progress("");
-    const struct dt_plan_times *times = &f->base.engine.plan->times;
+    const struct dt_plan_times *times = &engine->plan->times;
     double sums[] = {dt_clock_s() - begin_s, times->compute_s, times->comm_s};
     for (int i = 0; i < n_nodes; i++)
-        f->node_s[i] = f->base.engine.plan->node_s[i] / rank_steps;
-    DT_TRY(dt_comm_sum_f64(f->base.engine.ranks.comm, sums, DT_COUNT(sums)));
-    DT_TRY(dt_comm_sum_f64(f->base.engine.ranks.comm, f->node_s, n_nodes));
-    DT_TRY(dt_comm_max_f64(f->base.engine.ranks.comm, f->compute_s, n_steps));
+        f->node_s[i] = engine->plan->node_s[i] / rank_steps;
+    DT_TRY(dt_comm_sum_f64(engine->ranks.comm, sums, DT_COUNT(sums)));
+    DT_TRY(dt_comm_sum_f64(engine->ranks.comm, f->node_s, n_nodes));
+    DT_TRY(dt_comm_max_f64(engine->ranks.comm, f->compute_s, n_steps));
     for (int i = 0; i < n_steps; i++)
-        f->result.step.compute_s += f->compute_s[i] / n_steps;
-    f->result.measured_s = sums[0] / rank_steps;
-    f->result.step.rest_s = (sums[0] - sums[1] - sums[2]) / rank_steps;
+        f->step.compute_s += f->compute_s[i] / n_steps;
+    f->measured_s = sums[0] / rank_steps;
+    f->step.rest_s = (sums[0] - sums[1] - sums[2]) / rank_steps;
     return DT_OK;
 }
 
@@ -120,7 +125,7 @@ static void spread_step(struct forecast *f)
         flops += g->node[i].phase == DT_TRAIN ? dt_node_flops(g, &g->node[i]) : 0;
     for (int i = 0; i < g->n_nodes; i++)
         f->node_s[i] = f->options->step_s * dt_node_flops(g, &g->node[i]) / flops;
-    f->result.step.compute_s = f->options->step_s;
+    f->step.compute_s = f->options->step_s;
 }
 
 /* --- Buckets --- */
@@ -128,35 +133,35 @@ static void spread_step(struct forecast *f)
 /* Cuts the buckets as a plan for many ranks does. */
 static dt_status cut_buckets(struct forecast *f, double cap_mb)
 {
-    const struct dt_plan *own = f->base.engine.plan;
+    const struct dt_engine *engine = &f->base.engine;
+    const struct dt_plan *own = engine->plan;
     struct dt_plan_options options = own->options;
     size_t planned = dt_dtype_bytes(options.accumulate ? DT_F32 : own->grads_type);
     struct dt_plan *plan;
     options.n_ranks = 2;
     options.bucket_bytes = (size_t)(cap_mb * mib) / f->width * planned;
     options.last_bucket_bytes =
-        (size_t)(f->base.engine.config->comm.last_bucket_cap_mb * mib) / f->width * planned;
-    DT_TRY(dt_plan_layout(&plan, f->base.engine.graph, f->base.engine.backend,
-                          f->base.engine.device, &options));
+        (size_t)(engine->config->comm.last_bucket_cap_mb * mib) / f->width * planned;
+    DT_TRY(dt_plan_layout(&plan, engine->graph, engine->backend, engine->device, &options));
     free(f->buckets);
     dt_status status = DT_NEW(f->buckets, (size_t)plan->n_buckets);
     for (int i = 0; status == DT_OK && i < plan->n_buckets; i++) {
         double left_s = 0;
-        for (int n = 0; n < f->base.engine.graph->n_nodes; n++) {
-            const struct dt_node *node = &f->base.engine.graph->node[n];
+        for (int n = 0; n < engine->graph->n_nodes; n++) {
+            const struct dt_node *node = &engine->graph->node[n];
             if (node->phase == DT_TRAIN && n > plan->buckets[i].last_writer[node->program])
-                left_s += f->node_s[n] / f->base.engine.stage.n_passes;
+                left_s += f->node_s[n] / engine->stage.n_passes;
         }
         const bool is_wide = dt_plan_is_wide(plan, &plan->buckets[i]);
         f->buckets[i] = (struct dt_forecast_bucket){
             .bytes = (double)(plan->buckets[i].count * (is_wide ? sizeof(float) : f->width)),
-            .ready_s = f->result.step.compute_s - left_s,
+            .ready_s = f->step.compute_s - left_s,
         };
     }
     if (status == DT_OK)
         dt_forecast_sort(f->buckets, plan->n_buckets); /* the last may be the fp32 one */
-    f->result.step.buckets = f->buckets;
-    f->result.step.n_buckets = plan->n_buckets;
+    f->step.buckets = f->buckets;
+    f->step.n_buckets = plan->n_buckets;
     dt_plan_destroy(plan);
     return status;
 }
@@ -172,14 +177,134 @@ static dt_status choose_cap(struct forecast *f)
     for (size_t i = 0; i <= DT_COUNT(caps_mb); i++) {
         double cap_mb = i < DT_COUNT(caps_mb) ? caps_mb[i] : configured_mb;
         DT_TRY(cut_buckets(f, cap_mb));
-        double s = dt_forecast_step_s(&f->result.step, most, &f->result.network);
-        if (i == 0 || s < f->result.best_s ||
-            (s <= f->result.best_s * 1.001 && cap_mb == configured_mb)) {
-            f->result.best_s = s;
-            f->result.best_cap_mb = cap_mb;
+        double s = dt_forecast_step_s(&f->step, most, &f->network);
+        if (i == 0 || s < f->best_s || (s <= f->best_s * 1.001 && cap_mb == configured_mb)) {
+            f->best_s = s;
+            f->best_cap_mb = cap_mb;
         }
     }
     return DT_OK;
+}
+
+/* --- The forecast as a table, in sentences and as JSON --- */
+
+/* Per rank and step. */
+static int images_of(const struct forecast *f)
+{
+    return f->base.engine.stage.n_passes * f->base.engine.stage.micro_batch_size;
+}
+
+static double images_per_s(const struct forecast *f, int n_ranks)
+{
+    return (double)n_ranks * images_of(f) / dt_forecast_step_s(&f->step, n_ranks, &f->network);
+}
+
+static void print_limit(const struct forecast *f, double efficiency)
+{
+    int n = dt_forecast_limit(&f->step, efficiency, &f->network);
+    if (n > 0)
+        printf("Efficiency falls below %.0f %% at %d ranks.\n", 100 * efficiency, n);
+    else
+        printf("Efficiency stays above %.0f %% up to a million ranks.\n", 100 * efficiency);
+}
+
+static void print_head(const struct forecast *f)
+{
+    const struct dt_forecast_network *network = &f->network;
+    double bytes = 0;
+    for (int i = 0; i < f->step.n_buckets; i++)
+        bytes += f->step.buckets[i].bytes;
+    printf("%s, %d images per rank: %.2f ms without communication (%s), gradients of %.1f MB in %d "
+           "bucket(s)\n",
+           f->base.engine.model->name, images_of(f), 1e3 * dt_forecast_step_s(&f->step, 1, network),
+           f->measured_s > 0 ? "measured" : "given", bytes / 1e6, f->step.n_buckets);
+    printf("Link: %.3g GB/s, %.3g us%s", network->link.bytes_per_s / 1e9,
+           1e6 * network->link.latency_s, f->options->measure_link ? " (measured)" : "");
+    if (network->ranks_per_node > 1)
+        printf("; between the %d ranks of a node: %.3g GB/s, %.3g us", network->ranks_per_node,
+               network->local.bytes_per_s / 1e9, 1e6 * network->local.latency_s);
+    printf("\n%s\n\n", f->step.overlaps
+                           ? "Sums overlap the backward pass."
+                           : "Sums take the time of the CPUs that compute: none is hidden.");
+}
+
+static void print_table(const struct forecast *f)
+{
+    const struct dt_forecast_options *o = f->options;
+    printf("%8s %10s %12s %12s %11s\n", "ranks", "step ms", "exposed ms", "images/s", "efficiency");
+    for (int i = 0; i < o->n_ranks; i++)
+        printf("%8d %10.2f %12.3f %12.0f %9.1f %%\n", o->ranks[i],
+               1e3 * dt_forecast_step_s(&f->step, o->ranks[i], &f->network),
+               1e3 * dt_forecast_exposed_s(&f->step, o->ranks[i], &f->network),
+               images_per_s(f, o->ranks[i]),
+               100 * dt_forecast_efficiency(&f->step, o->ranks[i], &f->network));
+    printf("\n");
+}
+
+static void print_advice(const struct forecast *f)
+{
+    const double cap_mb = f->base.engine.config->comm.bucket_cap_mb;
+    const int n = f->base.engine.ranks.n_ranks;
+    print_limit(f, 0.9);
+    print_limit(f, 0.5);
+    printf("On the most ranks comm.bucket_cap_mb %g is best: %.2f ms per step", f->best_cap_mb,
+           1e3 * f->best_s);
+    printf(f->best_cap_mb == cap_mb ? ", as configured.\n" : " (configured: %g).\n", cap_mb);
+    if (f->measured_s > 0 && n > 1)
+        printf("Check on these %d ranks: measured %.2f ms, forecast %.2f ms (%+.1f %%).\n", n,
+               1e3 * f->measured_s, 1e3 * dt_forecast_step_s(&f->step, n, &f->network),
+               100 * (dt_forecast_step_s(&f->step, n, &f->network) / f->measured_s - 1));
+    printf("Not in the model: more ranks to wait for than measured, and ranks that share memory "
+           "bandwidth or a CPU.\n");
+}
+
+static void write_points(const struct forecast *f, struct dt_jsonw *w)
+{
+    dt_jsonw_begin(w, "forecast", '[');
+    for (int i = 0; i < f->options->n_ranks; i++) {
+        const int n = f->options->ranks[i];
+        dt_jsonw_begin(w, NULL, '{');
+        dt_jsonw_integer(w, "ranks", n);
+        dt_jsonw_number(w, "step_s", dt_forecast_step_s(&f->step, n, &f->network));
+        dt_jsonw_number(w, "exposed_comm_s", dt_forecast_exposed_s(&f->step, n, &f->network));
+        dt_jsonw_number(w, "images_per_s", images_per_s(f, n));
+        dt_jsonw_number(w, "efficiency", dt_forecast_efficiency(&f->step, n, &f->network));
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, ']');
+}
+
+static dt_status save_json(const struct forecast *f)
+{
+    struct dt_jsonw w;
+    dt_jsonw_init(&w, true);
+    dt_jsonw_begin(&w, NULL, '{');
+    dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
+    dt_jsonw_string(&w, "model", f->base.engine.model->name);
+    dt_jsonw_integer(&w, "images_per_rank", images_of(f));
+    dt_jsonw_number(&w, "link_bytes_per_s", f->network.link.bytes_per_s);
+    dt_jsonw_number(&w, "link_latency_s", f->network.link.latency_s);
+    dt_jsonw_bool(&w, "overlaps", f->step.overlaps);
+    if (f->measured_s > 0) {
+        dt_jsonw_integer(&w, "measured_ranks", f->base.engine.ranks.n_ranks);
+        dt_jsonw_number(&w, "measured_step_s", f->measured_s);
+    }
+    write_points(f, &w);
+    dt_jsonw_integer(&w, "below_90_percent", dt_forecast_limit(&f->step, 0.9, &f->network));
+    dt_jsonw_integer(&w, "below_50_percent", dt_forecast_limit(&f->step, 0.5, &f->network));
+    dt_jsonw_number(&w, "best_bucket_cap_mb", f->best_cap_mb);
+    dt_jsonw_close(&w, '}');
+    return dt_jsonw_save(&w, f->options->json_path);
+}
+
+static dt_status report(const struct forecast *f)
+{
+    print_head(f);
+    print_table(f);
+    print_advice(f);
+    if (fflush(stdout) != 0)
+        DT_FAIL(DT_ERR_IO, "cannot write the forecast to standard output");
+    return f->options->json_path ? save_json(f) : DT_OK;
 }
 
 /* --- Together --- */
@@ -191,8 +316,8 @@ static void take_config(struct forecast *f, struct dt_config *own)
     bool narrow = train->precision == DT_PRECISION_FP16 || train->precision == DT_PRECISION_BF16;
     bool is_wide = !narrow || own->comm.grad_dtype == DT_GRAD_FP32;
     f->width = is_wide ? sizeof(float) : sizeof(uint16_t);
-    f->result.step.overlaps = own->device.kind != DT_DEVICE_CPU;
-    f->result.network.has_trees = own->comm.algorithm != DT_ALGORITHM_RING;
+    f->step.overlaps = own->device.kind != DT_DEVICE_CPU;
+    f->network.has_trees = own->comm.algorithm != DT_ALGORITHM_RING;
     if (f->options->step_s == 0)
         return;
     own->device.kind = DT_DEVICE_CPU;
@@ -203,34 +328,28 @@ static void take_config(struct forecast *f, struct dt_config *own)
 
 static dt_status forecast(struct forecast *f)
 {
+    struct dt_engine *engine = &f->base.engine;
+    struct dt_comm *comm = engine->ranks.comm;
     bool runs = f->options->step_s == 0;
     if (f->options->measure_link)
-        DT_TRY(measure_link(f->base.engine.ranks.comm, &f->result.network.link));
+        DT_TRY(measure_link(comm, &f->network.link));
     DT_TRY(dt_bench_open(&f->base, !runs));
-    if (f->options->measure_link && f->base.engine.plane == DT_PLANE_NCCL)
+    if (f->options->measure_link && engine->plane == DT_PLANE_NCCL)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--link measured: only sums in host memory are measured, but "
                                     "these ranks use GPUs; give bandwidth and latency");
-    DT_TRY(dt_comm_agree(f->base.engine.ranks.comm,
-                         DT_NEW(f->node_s, (size_t)f->base.engine.graph->n_nodes)));
+    DT_TRY(dt_comm_agree(comm, DT_NEW(f->node_s, (size_t)engine->graph->n_nodes)));
     DT_TRY(
-        dt_comm_agree(f->base.engine.ranks.comm,
-                      DT_NEW(f->compute_s, (size_t)f->base.engine.config->bench.steps_per_round)));
-    if (f->base.engine.stage.n_passes > 1)
+        dt_comm_agree(comm, DT_NEW(f->compute_s, (size_t)engine->config->bench.steps_per_round)));
+    if (engine->stage.n_passes > 1)
         f->width = sizeof(float); /* of the sums over the passes */
     if (runs) {
         DT_TRY(measure_step(f));
-        f->result.step.overlaps = f->base.engine.backend != &dt_backend_cpu;
+        f->step.overlaps = engine->backend != &dt_backend_cpu;
     } else {
         spread_step(f);
     }
-    DT_TRY(dt_comm_agree(f->base.engine.ranks.comm, choose_cap(f)));
-    f->result.model = f->base.engine.model->name;
-    f->result.n_ranks = f->base.engine.ranks.n_ranks;
-    f->result.images = f->base.engine.stage.n_passes * f->base.engine.stage.micro_batch_size;
-    f->result.cap_mb = f->base.engine.config->comm.bucket_cap_mb;
-    return dt_comm_agree(f->base.engine.ranks.comm, f->base.engine.ranks.rank == 0
-                                                        ? dt_forecast_report(&f->result, f->options)
-                                                        : DT_OK);
+    DT_TRY(dt_comm_agree(comm, choose_cap(f)));
+    return dt_comm_agree(comm, engine->ranks.rank == 0 ? report(f) : DT_OK);
 }
 
 dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
@@ -241,7 +360,7 @@ dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
     struct forecast *f = NULL;
     DT_TRY(DT_NEW(f, 1));
     f->options = options;
-    f->result.network = options->network;
+    f->network = options->network;
     own = *config;
     take_config(f, &own);
     dt_status status = dt_bench_begin(&f->base, comm, &own, &plain, 0);

@@ -1,6 +1,6 @@
 /* `dtrain bench --profile`: where the time of a step goes, by op and by layer, and what follows
- * from it. All times are of rank 0; the bytes of an op are those of its tensors, as often as its
- * kernels pass over them. */
+ * from it; on a device that chooses between algorithms also what each layer got. All times are of
+ * rank 0; the bytes of an op are those of its tensors, as often as its kernels pass over them. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +100,48 @@ static void print_rest(const struct dt_bench *b, double ops_s)
             print_rows(b, &rows[i], 1);
 }
 
+/* --- Choices between algorithms --- */
+
+/* Choice number k of node i, which took part in the profile. */
+static bool find_choice(const struct dt_bench *b, int i, int k, struct dt_choice *out)
+{
+    const struct dt_plan *plan = b->engine.plan;
+    return plan->backend->chosen && plan->node_s[i] > 0 &&
+           plan->backend->chosen(plan->device, plan->exec[i], k, out);
+}
+
+static const char *subject(const struct dt_bench *b, int i, const struct dt_choice *choice)
+{
+    return choice->group ? choice->group : dt_op_name(b->engine.plan->graph->node[i].op);
+}
+
+/* "-" if unknown. */
+static const char *format_ms(char *out, size_t bytes, double seconds)
+{
+    snprintf(out, bytes, isnan(seconds) ? "-" : "%.3f", 1e3 * seconds);
+    return out;
+}
+
+/* What a run of each took when it was chosen, and the next best. Nothing if nothing was chosen. */
+static void print_choices(const struct dt_bench *b)
+{
+    const struct dt_graph *g = b->engine.plan->graph;
+    struct dt_choice choice;
+    char ms[32], next_ms[32];
+    bool has_head = false;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; find_choice(b, i, k, &choice); k++) {
+            if (!has_head)
+                printf("\n%-34s %-20s %10s %10s  %s\n", "layer", "op or group", "ms", "next ms",
+                       "algorithm or way, next best");
+            has_head = true;
+            printf("%-34s %-20s %10s %10s  %s%s%s\n", g->node[i].name, subject(b, i, &choice),
+                   format_ms(ms, sizeof ms, choice.seconds),
+                   format_ms(next_ms, sizeof next_ms, choice.runner_up_s), choice.way,
+                   choice.runner_up[0] ? ", " : "", choice.runner_up);
+        }
+}
+
 /* --- What follows --- */
 
 static const struct row *find_slowest(const struct dt_bench *b, const struct row *rows, int n)
@@ -174,7 +216,7 @@ dt_status dt_bench_print_profile(const struct dt_bench *b)
     print_rest(b, ops_s);
     print_head("layer", "op");
     print_rows(b, layers, n_layers);
-    dt_bench_print_choices(b);
+    print_choices(b);
     printf("\n");
     say_op(b, ops, n_ops);
     say_comm(b);
@@ -208,10 +250,29 @@ static dt_status write_rows(const struct dt_bench *b, bool by_layer, struct dt_j
     return status;
 }
 
+static void write_choices(const struct dt_bench *b, struct dt_jsonw *w)
+{
+    const struct dt_graph *g = b->engine.plan->graph;
+    struct dt_choice choice;
+    dt_jsonw_begin(w, "choices", '[');
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int k = 0; find_choice(b, i, k, &choice); k++) {
+            dt_jsonw_begin(w, NULL, '{');
+            dt_jsonw_string(w, "name", g->node[i].name);
+            dt_jsonw_string(w, "op", subject(b, i, &choice));
+            dt_jsonw_string(w, "algorithm", choice.way);
+            dt_jsonw_number(w, "ms", 1e3 * choice.seconds);
+            dt_jsonw_string(w, "runner_up", choice.runner_up);
+            dt_jsonw_number(w, "runner_up_ms", 1e3 * choice.runner_up_s);
+            dt_jsonw_close(w, '}');
+        }
+    dt_jsonw_close(w, ']');
+}
+
 dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w)
 {
     DT_TRY(write_rows(b, false, w));
     DT_TRY(write_rows(b, true, w));
-    dt_bench_write_choices(b, w);
+    write_choices(b, w);
     return DT_OK;
 }

@@ -166,7 +166,12 @@ static dt_status show(const struct dt_bench *b, struct dt_jsonw *w)
     dt_bench_print(b);
     if (b->options->profile)
         DT_TRY(dt_bench_print_profile(b));
-    return dt_bench_write(b, w);
+    dt_jsonw_begin(w, NULL, '{');
+    dt_status status = dt_bench_write(b, w);
+    if (status == DT_OK && b->options->profile)
+        status = dt_bench_write_profile(b, w);
+    dt_jsonw_close(w, '}');
+    return status;
 }
 
 /* --- Begin and end --- */

@@ -15,7 +15,7 @@ struct dt_average {
  * the last one's. DT_ERR_CONFIG if they are not of the same model, with the same classes. *average
  * may be reset in any case. */
 dt_status dt_average_read(struct dt_average *average, char *const *paths, int n);
-/* Writes them from the beginning of a file that was begun (dt_file_begin), again if called again. */
+/* Writes them from the beginning of a file that dt_file_begin has begun, again if called again. */
 dt_status dt_average_write(const struct dt_average *average, const struct dt_new_file *file);
 void dt_average_reset(struct dt_average *average);
 

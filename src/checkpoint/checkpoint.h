@@ -64,8 +64,17 @@ struct dt_checkpoint {
     int64_t n_train_images;
 };
 
+/* --- Names and folders: paths.c --- */
+
 /* <dir>/step-NNNNNNNNN into path[DT_PATH_MAX]. */
 dt_status dt_checkpoint_path(char *path, const char *dir, int64_t step);
+/* Steps of the folders "step-NNN" in `dir`, newest first; none if the folder is missing.
+ * free(*steps). */
+dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir);
+/* Whether `path` is one checkpoint (*is_one: named step-NNN, or with a manifest or state.json) or
+ * contains checkpoints, whose folder goes to dir[DT_PATH_MAX]; for a run folder that is
+ * "path/checkpoints". DT_ERR_NO_INPUT if `path` is not a folder. */
+dt_status dt_checkpoint_locate(char *dir, bool *is_one, const char *path);
 
 /* --- Writing: write.c, clean.c --- */
 
@@ -103,15 +112,8 @@ void dt_checkpoint_clean(const char *dir);
 /* Whether a save could begin in `dir`, if that exists: DT_ERR_PERMISSION or DT_ERR_CREATE. */
 dt_status dt_checkpoint_check_dir(const char *dir);
 
-/* --- Reading: find.c, verify.c, load.c --- */
+/* --- Reading: verify.c, find.c, load.c --- */
 
-/* Steps of the folders "step-NNN" in `dir`, newest first; none if the folder is missing.
- * free(*steps). */
-dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir);
-/* Whether `path` is one checkpoint (*is_one: named step-NNN, or with a manifest or state.json) or
- * contains checkpoints, whose folder goes to dir[DT_PATH_MAX]; for a run folder that is
- * "path/checkpoints". DT_ERR_NO_INPUT if `path` is not a folder. */
-dt_status dt_checkpoint_locate(char *dir, bool *is_one, const char *path);
 /* DT_OK if manifest, sizes, checksums of files and tensors, tables of contents and state are as
  * written; otherwise DT_ERR_DATA (or NO_INPUT) naming the first mismatch. Any other status means
  * that the checkpoint could not be read, and says nothing about its contents. `state` may be NULL.
@@ -138,9 +140,8 @@ dt_status dt_checkpoint_classes(char **classes, const char *path);
 dt_status dt_checkpoint_match(const struct dt_checkpoint *saved,
                               const struct dt_checkpoint *current, const char *path);
 /* Loads parameters, running statistics, the optimizer's states if wanted and, if the plan has them,
- * the moving averages from the verified checkpoint folder `path`; without averages there, they begin
- * as copies, with a warning. DT_ERR_CONFIG or DT_ERR_DATA if names or shapes differ from the plan's.
- */
+ * the moving averages from the verified checkpoint folder `path`; without averages there, they
+ * begin as copies, with a warning. DT_ERR_CONFIG or DT_ERR_DATA if names or shapes do not fit. */
 dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path, bool with_states);
 
 /* --- Text of state.json: state.c --- */

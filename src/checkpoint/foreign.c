@@ -1,11 +1,10 @@
-#include "checkpoint/foreign.h"
-
+/* Weights in the formats of other programs, which people give where a safetensors file belongs. */
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/internal.h"
 
 enum { HEAD_BYTES = 512 };
 

@@ -1,4 +1,4 @@
-/* File names in a checkpoint folder, for the code that reads and writes them. */
+/* Inside the room: file names in a checkpoint folder, and functions for one or two other files. */
 #ifndef DTRAIN_CHECKPOINT_INTERNAL_H
 #define DTRAIN_CHECKPOINT_INTERNAL_H
 
@@ -11,10 +11,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The step in the resolved name of the folder `path`; false if the name has none. */
+#include "base/status.h"
+
+/* paths.c: the step in the resolved name of the folder `path`; false if the name has none. */
 bool dt_checkpoint_folder_step(int64_t *step, const char *path);
 
-/* Removes .trash-step-N in the folder of the checkpoints. Beats dt_pulse_writer. */
+/* clean.c: removes .trash-step-N in the folder of the checkpoints. Beats dt_pulse_writer. */
 void dt_checkpoint_empty_trash(const char *dir);
+/* foreign.c: fails with DT_ERR_DATA, whose text says what the file, which is not a safetensors
+ * file, is by its first bytes, and what to do. */
+dt_status dt_foreign_refuse(int fd, uint64_t file_bytes, const char *path);
 
 #endif

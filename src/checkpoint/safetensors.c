@@ -10,9 +10,10 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/half.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "checkpoint/foreign.h"
+#include "checkpoint/internal.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian");
 
@@ -260,42 +261,17 @@ const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const c
     return prefixed;
 }
 
-static float bits_to_f32(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static float bf16_to_f32(uint16_t bits)
-{
-    return bits_to_f32((uint32_t)bits << 16);
-}
-
-/* IEEE 754 binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits. */
-static float f16_to_f32(uint16_t bits)
-{
-    uint32_t sign = (uint32_t)(bits & 0x8000U) << 16;
-    uint32_t exponent = (bits >> 10) & 31U, fraction = bits & 1023U;
-    if (exponent == 0) { /* zero or subnormal: fraction * 2^-24, exact in fp32 */
-        float value = (float)fraction * 0x1p-24F;
-        return sign ? -value : value;
-    }
-    exponent = exponent == 31 ? 255 : exponent + (127 - 15);
-    return bits_to_f32(sign | exponent << 23 | fraction << 13);
-}
-
 static dt_status read_converted(struct dt_st_reader *r, const struct dt_st_tensor *t, float *out)
 {
     uint16_t raw[CONVERT_ELEMENTS];
-    float (*convert)(uint16_t) = t->dtype == DT_ST_F16 ? f16_to_f32 : bf16_to_f32;
     for (uint64_t done = 0; done < t->elements;) {
         uint64_t left = t->elements - done;
         size_t n = left < CONVERT_ELEMENTS ? (size_t)left : CONVERT_ELEMENTS;
         uint64_t at = r->data_offset + t->offset + done * sizeof *raw;
         DT_TRY(dt_file_pread(r->fd, raw, n * sizeof *raw, at, r->path));
         for (size_t i = 0; i < n; i++)
-            out[done + i] = convert(raw[i]);
+            out[done + i] =
+                t->dtype == DT_ST_F16 ? dt_fp16_to_float(raw[i]) : dt_bf16_to_float(raw[i]);
         done += n;
     }
     return DT_OK;

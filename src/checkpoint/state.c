@@ -1,6 +1,7 @@
 /* state.json. Every member is required; the manifest vouches for the bytes, so a mismatch here
  * means another version. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -142,13 +143,12 @@ static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root
 static bool parse_best(struct dt_best *best, const struct dt_json *object)
 {
     const struct dt_json *metric = dt_json_get(object, "metric");
-    const struct dt_json *value = dt_json_get(object, "value");
-    if (!metric || metric->type != DT_JSON_STRING || !value || value->type != DT_JSON_NUMBER)
+    best->value = dt_json_number(object, "value");
+    if (!metric || metric->type != DT_JSON_STRING || isnan(best->value))
         return false;
     best->metric = 0;
     while (best->metric < DT_N_METRICS && strcmp(dt_metric_name(best->metric), metric->string) != 0)
         best->metric++;
-    best->value = value->number;
     return best->metric < DT_N_METRICS &&
            dt_json_integer(dt_json_get(object, "step"), -1, integer_max, &best->step) &&
            dt_json_integer(dt_json_get(object, "epoch"), 0, integer_max, &best->epoch);
@@ -156,41 +156,30 @@ static bool parse_best(struct dt_best *best, const struct dt_json *object)
 
 static bool parse_goal(struct dt_checkpoint *state, const struct dt_json *root)
 {
-    const struct dt_json *reference = dt_json_get(root, "goal_reference");
-    if (!reference || reference->type != DT_JSON_NUMBER)
-        return false;
-    state->goal_reference = reference->number;
-    return parse_best(&state->goal, dt_json_get(root, "goal"));
+    state->goal_reference = dt_json_number(root, "goal_reference");
+    return !isnan(state->goal_reference) && parse_best(&state->goal, dt_json_get(root, "goal"));
 }
 
 /* Absent with other schedules. */
 static bool parse_plateau(struct dt_plateau *plateau, const struct dt_json *object)
 {
-    const struct dt_json *best = dt_json_get(object, "best");
-    const struct dt_json *factor = dt_json_get(object, "factor");
     if (!object)
         return true;
-    if (!best || best->type != DT_JSON_NUMBER || !factor || factor->type != DT_JSON_NUMBER ||
-        !(factor->number > 0))
-        return false;
-    plateau->best = best->number;
-    plateau->factor = factor->number;
-    return dt_json_integer(dt_json_get(object, "waits"), 0, integer_max, &plateau->waits);
+    plateau->best = dt_json_number(object, "best");
+    plateau->factor = dt_json_number(object, "factor");
+    return !isnan(plateau->best) && plateau->factor > 0 &&
+           dt_json_integer(dt_json_get(object, "waits"), 0, integer_max, &plateau->waits);
 }
 
 /* Absent in checkpoints of older versions: then the mean is of the rest of the epoch. */
 static bool parse_epoch_loss(struct dt_epoch_loss *sum, const struct dt_json *object)
 {
-    const struct dt_json *loss = dt_json_get(object, "loss");
-    const struct dt_json *weight = dt_json_get(object, "weight");
     if (!object)
         return true;
-    if (!loss || loss->type != DT_JSON_NUMBER || !weight || weight->type != DT_JSON_NUMBER ||
-        !(weight->number >= 0))
-        return false;
-    sum->loss = loss->number;
-    sum->weight = weight->number;
-    return dt_json_integer(dt_json_get(object, "epoch"), 1, integer_max, &sum->epoch);
+    sum->loss = dt_json_number(object, "loss");
+    sum->weight = dt_json_number(object, "weight");
+    return !isnan(sum->loss) && sum->weight >= 0 &&
+           dt_json_integer(dt_json_get(object, "epoch"), 1, integer_max, &sum->epoch);
 }
 
 /* Absent in a run that began in its own folder. */

@@ -1,4 +1,5 @@
-/* Weights by name from a safetensors file: resuming, evaluation, fine-tuning. */
+/* Weights by name from a safetensors file: resuming, evaluation, fine-tuning. find and config are
+ * in find.c. */
 #ifndef DTRAIN_CHECKPOINT_WEIGHTS_H
 #define DTRAIN_CHECKPOINT_WEIGHTS_H
 
@@ -19,8 +20,8 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
                           char *text);
 /* Resolves a file, a checkpoint, a folder of another program, a run folder (its best checkpoint),
  * or RUN@best, RUN@latest, RUN@step-N to a safetensors file, written to out[DT_PATH_MAX]. In a
- * checkpoint that is ema.safetensors if the run evaluated it (eval.weights in the config.json beside
- * it), otherwise model.safetensors; a log line says which. */
+ * checkpoint that is ema.safetensors if the run evaluated it (eval.weights in the config.json
+ * beside it), otherwise model.safetensors; a log line says which. */
 dt_status dt_weights_find(char *out, const char *path);
 /* The configuration saved beside the model file `model`; DT_ERR_USAGE if there is none. */
 dt_status dt_weights_config(char *out, const char *model);

@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "cli/commands.h"
 #include "image/convert.h"
 
 #define AT(field) offsetof(struct dt_arguments, field)
@@ -354,7 +353,7 @@ static dt_status choose_command(struct dt_arguments *args, int argc, char **argv
     if (!args->command)
         return dt_error_pass(DT_ERR_USAGE, __func__, __FILE__, __LINE__);
     if (args->named && argc == 3 && strcmp(argv[2], "help") == 0)
-        args->help |= args->command->run != dt_cmd_config; /* "dtrain config help" lists the keys */
+        args->help |= !strstr(args->command->operands, "help"); /* "dtrain config help" */
     return DT_OK;
 }
 

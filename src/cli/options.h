@@ -5,9 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/status.h"
-#include "cli/arguments.h"
-#include "dtrain/config.h"
+#include "cli/commands.h"
 
 enum dt_option_kind {
     DT_OPTION_TEXT,
@@ -21,7 +19,7 @@ enum dt_option_kind {
 };
 
 struct dt_option {
-    const char *name; /* or "COMMAND:name" if other sub-commands mean something else by it */
+    const char *name;
     enum dt_option_kind kind;
     size_t offset; /* in struct dt_arguments */
     int64_t min, max;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "bench/forecast_run.h"
+#include "bench/forecast.h"
 #include "cli/commands.h"
 
 struct unit {

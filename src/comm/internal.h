@@ -45,13 +45,28 @@ struct dt_comm {
     bool has_failed; /* one of its calls failed, here or (open) on another rank */
 };
 
-/* DT_OK, or DT_ERR_DEVICE with the call and MPI's text recorded. */
+/* control.c: DT_OK, or DT_ERR_DEVICE with the call and MPI's text recorded. */
 dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int line);
 #define DT_MPI(call)                                                                     \
     do {                                                                                 \
         dt_status dt_mpi_status = dt_comm_mpi_status((call), #call, __FILE__, __LINE__); \
         if (dt_mpi_status != DT_OK)                                                      \
             return dt_mpi_status;                                                        \
+    } while (0)
+
+/* Adds the time since begin_s to wait_s, and a span of it to the timeline. */
+void dt_comm_count_wait(struct dt_comm *comm, const char *what, double begin_s);
+/* DT_MPI for a call that returns only when other ranks make theirs; `what` is for the watchdog. */
+#define DT_MPI_WAIT(what, call)                                                               \
+    do {                                                                                      \
+        double dt_mpi_begin_s = dt_clock_s();                                                 \
+        dt_pulse_wait(&dt_pulse_main, (what));                                                \
+        int dt_mpi_code = (call);                                                             \
+        dt_pulse_go_on(&dt_pulse_main);                                                       \
+        dt_comm_count_wait(comm, (what), dt_mpi_begin_s);                                     \
+        dt_status dt_mpi_status = dt_comm_mpi_status(dt_mpi_code, #call, __FILE__, __LINE__); \
+        if (dt_mpi_status != DT_OK)                                                           \
+            return dt_mpi_status;                                                             \
     } while (0)
 
 #endif

@@ -4,8 +4,6 @@
  * but each of them is an MPI world of its own because launcher and MPI do not share a protocol. A
  * row has the variable with its process count, the variable that identifies the launcher, and the
  * command to use instead. */
-#include "comm/launch.h"
-
 #include <errno.h>
 #include <stdlib.h>
 

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "data/classes.h"
 #include "data/coco_rows.h"
 #include "data/index_file.h"
@@ -290,14 +289,10 @@ static const char index_magic[8] = {'D', 'T', 'C', 'O', 'C', 'O', '_', '1'};
 
 /* The tables in the order of the file, and their sizes in bytes; names as text. */
 enum { N_TABLES = 6 };
-struct table {
-    void *data;
-    size_t bytes;
-};
-static void list_tables(struct table tables[N_TABLES], const struct dt_coco *coco,
+static void list_tables(struct dt_index_part tables[N_TABLES], const struct dt_coco *coco,
                         const struct index_header *h)
 {
-    const struct table all[N_TABLES] = {
+    const struct dt_index_part all[N_TABLES] = {
         {coco->images, h->n_images * sizeof *coco->images},
         {coco->first_truth, ((size_t)h->n_images + 1) * sizeof *coco->first_truth},
         {coco->truths, h->n_truths * sizeof *coco->truths},
@@ -307,7 +302,7 @@ static void list_tables(struct table tables[N_TABLES], const struct dt_coco *coc
     memcpy(tables, all, sizeof all);
 }
 
-static size_t bytes_of_tables(const struct table tables[N_TABLES])
+static size_t bytes_of_tables(const struct dt_index_part tables[N_TABLES])
 {
     size_t bytes = 0;
     for (int i = 0; i < N_TABLES; i++)
@@ -315,34 +310,23 @@ static size_t bytes_of_tables(const struct table tables[N_TABLES])
     return bytes;
 }
 
-static dt_status save_index(const struct dt_coco *coco, const struct dt_index_file *file,
-                            const char *cache_dir)
+static void save_index(const struct dt_coco *coco, const struct dt_index_file *file,
+                       const char *cache_dir)
 {
-    const struct index_header h = {.fingerprint = coco->fingerprint,
-                                   .n_truths = coco->first_truth[coco->n_images],
-                                   .file_bytes = coco->files.bytes,
-                                   .category_bytes = coco->categories.bytes,
-                                   .n_images = coco->n_images,
-                                   .n_categories = (uint32_t)coco->n_categories};
-    struct table tables[N_TABLES];
-    char *block;
-    list_tables(tables, coco, &h);
-    const size_t bytes = sizeof h + bytes_of_tables(tables);
-    DT_TRY(DT_NEW(block, bytes));
-    char *at = block;
-    memcpy(at, &h, sizeof h);
-    at += sizeof h;
-    for (int i = 0; i < N_TABLES; at += tables[i++].bytes)
-        if (tables[i].bytes > 0)
-            memcpy(at, tables[i].data, tables[i].bytes);
-    dt_index_file_save(file, cache_dir, block, bytes);
-    free(block);
-    return DT_OK;
+    struct index_header h = {.fingerprint = coco->fingerprint,
+                             .n_truths = coco->first_truth[coco->n_images],
+                             .file_bytes = coco->files.bytes,
+                             .category_bytes = coco->categories.bytes,
+                             .n_images = coco->n_images,
+                             .n_categories = (uint32_t)coco->n_categories};
+    struct dt_index_part parts[1 + N_TABLES] = {{&h, sizeof h}};
+    list_tables(parts + 1, coco, &h);
+    dt_index_file_save(file, cache_dir, parts, DT_COUNT(parts));
 }
 
 static bool are_sizes_right(const struct index_header *h, size_t bytes)
 {
-    struct table tables[N_TABLES];
+    struct dt_index_part tables[N_TABLES];
     const struct dt_coco none = {0};
     if (h->n_images == 0 || h->n_images > bytes || h->n_truths > bytes || h->n_categories == 0 ||
         h->n_categories > bytes || h->file_bytes > bytes || h->category_bytes > bytes)
@@ -365,7 +349,7 @@ static dt_status split_names(struct dt_names *names, const char *text, size_t by
 
 static dt_status read_tables(struct dt_coco *coco, const struct index_header *h, const char *at)
 {
-    struct table tables[N_TABLES];
+    struct dt_index_part tables[N_TABLES];
     DT_TRY(DT_NEW(coco->images, h->n_images));
     DT_TRY(DT_NEW(coco->first_truth, (size_t)h->n_images + 1));
     DT_TRY(DT_NEW(coco->truths, h->n_truths));
@@ -432,7 +416,8 @@ static dt_status read_cached(struct dt_coco *coco, const char *path, const char 
     if (load_index(coco, &file))
         return DT_OK;
     DT_TRY(read_file(coco, path));
-    return save_index(coco, &file, cache_dir);
+    save_index(coco, &file, cache_dir);
+    return DT_OK;
 }
 
 dt_status dt_coco_open(struct dt_coco *coco, const char *path, const char *cache_dir)

@@ -35,7 +35,7 @@ dt_status dt_coco_images_folder(char *out, const char *path)
 static void name_coco(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
 {
     const struct coco_files *files = dataset->state;
-    snprintf(out, bytes, "%s/%s", files->folder, dt_coco_set_file(&files->set, id));
+    snprintf(out, bytes, "%s/%s", files->folder, dt_coco_set_file(dataset, id));
 }
 
 /* Whether the folder is the wrong one: none of the first images is there. */
@@ -58,7 +58,7 @@ static dt_status check_folder(const struct dt_dataset *dataset,
     }
     DT_FAIL(DT_ERR_NO_INPUT,
             "the folder %s does not hold the images of %s, such as %s; set %s to their folder",
-            files->folder, files->path, dt_coco_set_file(&files->set, 0), key);
+            files->folder, files->path, dt_coco_set_file(dataset, 0), key);
 }
 
 static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_options *options)
@@ -97,37 +97,14 @@ static void file_coco(const struct dt_dataset *dataset, uint32_t index, char *ou
         snprintf(out, bytes, "%s", ((const struct coco_files *)dataset->state)->path);
 }
 
-static int label_coco(const struct dt_dataset *dataset, uint32_t id)
-{
-    (void)dataset;
-    (void)id;
-    return 0;
-}
-
-static int truths_coco(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
-{
-    return dt_coco_set_truths(&((const struct coco_files *)dataset->state)->set, id, out);
-}
-
-static void image_coco(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
-{
-    *out = dt_coco_set_image(&((const struct coco_files *)dataset->state)->set, id);
-}
-
-static uint64_t key_coco(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
-{
-    return dt_coco_set_key(&((const struct coco_files *)dataset->state)->set, id, seed);
-}
-
 const struct dt_dataset_kind dt_dataset_coco = {
     .open = open_coco,
     .read = dt_files_read,
     .forget = dt_files_forget,
-    .label = label_coco,
-    .truths = truths_coco,
-    .image = image_coco,
+    .truths = dt_coco_set_truths,
+    .image = dt_coco_set_image,
     .name = name_coco,
     .file = file_coco,
-    .key = key_coco,
+    .key = dt_coco_set_key,
     .close = close_coco,
 };

@@ -95,6 +95,7 @@ dt_status dt_coco_set_use(struct dt_coco_set *set, struct dt_dataset *dataset,
     dataset->n = coco->n_images;
     dataset->max_boxes = (int)coco->max_boxes;
     dataset->categories = set->categories;
+    dataset->set = set;
     return DT_OK;
 }
 
@@ -108,27 +109,29 @@ void dt_coco_set_reset(struct dt_coco_set *set)
 
 /* --- Samples --- */
 
-int dt_coco_set_truths(const struct dt_coco_set *set, uint32_t id, struct dt_truth *out)
+int dt_coco_set_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
 {
-    const size_t first = set->coco.first_truth[id], n = set->coco.first_truth[id + 1] - first;
+    const struct dt_coco *coco = &dataset->set->coco;
+    const size_t first = coco->first_truth[id], n = coco->first_truth[id + 1] - first;
     if (n > 0)
-        memcpy(out, set->coco.truths + first, n * sizeof *out);
+        memcpy(out, coco->truths + first, n * sizeof *out);
     return (int)n;
 }
 
-struct dt_image_info dt_coco_set_image(const struct dt_coco_set *set, uint32_t id)
+void dt_coco_set_image(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
 {
-    const struct dt_coco_image *image = &set->coco.images[id];
-    return (struct dt_image_info){image->id, image->width, image->height};
+    const struct dt_coco_image *image = &dataset->set->coco.images[id];
+    *out = (struct dt_image_info){image->id, image->width, image->height};
 }
 
-const char *dt_coco_set_file(const struct dt_coco_set *set, uint32_t id)
+const char *dt_coco_set_file(const struct dt_dataset *dataset, uint32_t id)
 {
-    return dt_names_get(&set->coco.files, set->coco.images[id].name);
+    const struct dt_coco *coco = &dataset->set->coco;
+    return dt_names_get(&coco->files, coco->images[id].name);
 }
 
-uint64_t dt_coco_set_key(const struct dt_coco_set *set, uint32_t id, uint64_t seed)
+uint64_t dt_coco_set_key(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {
-    const int64_t image = set->coco.images[id].id;
+    const int64_t image = dataset->set->coco.images[id].id;
     return XXH64(&image, sizeof image, seed);
 }

@@ -17,8 +17,8 @@ struct dt_coco_set {
     int64_t *categories;     /* id by label, -1 for a class that the file does not have */
 };
 
-/* Call it in a kind's open when set->coco is filled: sets n, n_classes, classes, categories,
- * max_boxes and fingerprint of the data set.
+/* Call it in a kind's open when set->coco is filled: sets set, n, n_classes, classes,
+ * categories, max_boxes and fingerprint of the data set.
  *
  * Labels are the positions of the categories in the order of their ids; or, if options->num_classes
  * is larger than their number and than every id, the ids (torchvision's 91 outputs); or, if
@@ -28,11 +28,11 @@ dt_status dt_coco_set_use(struct dt_coco_set *set, struct dt_dataset *dataset,
                           const struct dt_dataset_options *options);
 void dt_coco_set_reset(struct dt_coco_set *set);
 
-/* For the functions of a kind. */
-int dt_coco_set_truths(const struct dt_coco_set *set, uint32_t id, struct dt_truth *out);
-struct dt_image_info dt_coco_set_image(const struct dt_coco_set *set, uint32_t id);
+/* For the struct dt_dataset_kind of a kind. */
+int dt_coco_set_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);
+void dt_coco_set_image(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out);
+uint64_t dt_coco_set_key(const struct dt_dataset *dataset, uint32_t id, uint64_t seed);
 /* The name of the image's file as the annotations have it. */
-const char *dt_coco_set_file(const struct dt_coco_set *set, uint32_t id);
-uint64_t dt_coco_set_key(const struct dt_coco_set *set, uint32_t id, uint64_t seed);
+const char *dt_coco_set_file(const struct dt_dataset *dataset, uint32_t id);
 
 #endif

@@ -48,12 +48,19 @@ static dt_status detect_source(enum dt_source *source, const char *path)
 
 /* --- Classes --- */
 
+/* Of the kind's sample `id`. */
+static int label_of(const struct dt_dataset *dataset, uint32_t id)
+{
+    const int label = dataset->kind->label ? dataset->kind->label(dataset, id) : 0;
+    return dataset->label_map ? dataset->label_map[label] : label;
+}
+
 /* Leaves out the samples of classes that are not listed. */
 static dt_status select_listed(struct dt_dataset *dataset)
 {
     DT_TRY(DT_NEW(dataset->ids, dataset->n));
     for (uint32_t id = 0; id < dataset->n; id++)
-        if (dataset->label_map[dataset->kind->label(dataset, id)] >= 0)
+        if (label_of(dataset, id) >= 0)
             dataset->ids[dataset->n_ids++] = id;
     return DT_OK;
 }
@@ -114,9 +121,7 @@ static size_t list_picks(struct dt_pick *picks, const struct dt_dataset *dataset
     const struct dt_dataset_kind *kind = dataset->kind;
     size_t n = 0;
     for (uint32_t id = 0; id < dataset->n; id++) {
-        int label = kind->label(dataset, id);
-        if (dataset->label_map)
-            label = dataset->label_map[label];
+        const int label = label_of(dataset, id);
         uint64_t key = kind->key ? kind->key(dataset, id, seed) : XXH64(&id, sizeof id, seed);
         if (label >= 0)
             picks[n++] = (struct dt_pick){.key = key, .id = id, .label = label};
@@ -291,8 +296,7 @@ static uint32_t kind_id(const struct dt_dataset *dataset, uint32_t id)
 
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id)
 {
-    int label = dataset->kind->label(dataset, kind_id(dataset, id));
-    return dataset->label_map ? dataset->label_map[label] : label;
+    return label_of(dataset, kind_id(dataset, id));
 }
 
 int dt_dataset_max_boxes(const struct dt_dataset *dataset)

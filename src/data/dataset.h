@@ -30,7 +30,7 @@ struct dt_dataset_kind {
     /* dt_dataset_will_need and dt_dataset_forget; may be NULL. */
     void (*will_need)(const struct dt_dataset *dataset, uint32_t id);
     void (*forget)(const struct dt_dataset *dataset);
-    int (*label)(const struct dt_dataset *dataset, uint32_t id);
+    int (*label)(const struct dt_dataset *dataset, uint32_t id); /* NULL: all are 0 */
     /* dt_dataset_truths and dt_dataset_image; NULL if the kind has no boxes. */
     int (*truths)(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);
     void (*image)(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out);
@@ -44,6 +44,7 @@ struct dt_dataset_kind {
 };
 
 struct dt_cache;
+struct dt_coco_set;
 struct dt_names;
 
 struct dt_dataset {
@@ -60,6 +61,7 @@ struct dt_dataset {
     int max_boxes;  /* of a sample; set by open with options.detects, else 0 */
     const int64_t *categories; /* ids of the kind's labels in the files; NULL = the labels + 1 */
     const struct dt_names *classes; /* names of those, first the kind's own; NULL or empty = none */
+    const struct dt_coco_set *set;  /* that has the boxes, of kinds that use one; else NULL */
     uint64_t fingerprint;
 };
 

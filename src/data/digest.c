@@ -1,6 +1,5 @@
 #include "data/digest.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -36,9 +36,9 @@ dt_status dt_index_file_of(struct dt_index_file *file, const char *input, const 
                         (unsigned long long)hash.low64);
 }
 
-static uint64_t check_of(const struct dt_index_stamp *stamp, const void *data, size_t bytes)
+static uint64_t hash_stamp(const struct dt_index_stamp *stamp)
 {
-    return XXH64(data, bytes, XXH64(stamp, sizeof *stamp, 0));
+    return XXH64(stamp, sizeof *stamp, 0);
 }
 
 void dt_index_file_refuse(const struct dt_index_file *file)
@@ -57,7 +57,7 @@ static bool parse(char *block, size_t *bytes, struct header *header,
     *bytes -= sizeof *header;
     memmove(block, block + sizeof *header, *bytes);
     return memcmp(header->stamp.magic, file->stamp.magic, sizeof file->stamp.magic) == 0 &&
-           header->check == check_of(&header->stamp, block, *bytes);
+           header->check == XXH64(block, *bytes, hash_stamp(&header->stamp));
 }
 
 char *dt_index_file_load(const struct dt_index_file *file, size_t *bytes)
@@ -80,29 +80,45 @@ char *dt_index_file_load(const struct dt_index_file *file, size_t *bytes)
     return NULL;
 }
 
-static dt_status write_file(const struct dt_index_file *file, const char *cache_dir,
-                            const void *data, size_t bytes)
+static dt_status make_header(struct header *header, const struct dt_index_file *file,
+                             const struct dt_index_part *parts, size_t n_parts)
 {
-    const struct header header = {.stamp = file->stamp,
-                                  .check = check_of(&file->stamp, data, bytes)};
+    size_t bytes = 0;
+    XXH64_state_t *hash = XXH64_createState();
+
+    if (!hash)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory for a checksum");
+    XXH64_reset(hash, hash_stamp(&file->stamp));
+    for (size_t i = 0; i < n_parts; bytes += parts[i++].bytes)
+        XXH64_update(hash, parts[i].data, parts[i].bytes);
+    *header = (struct header){.stamp = file->stamp, .check = XXH64_digest(hash)};
+    XXH64_freeState(hash);
+    if (bytes > DT_INDEX_MAX_BYTES - sizeof *header)
+        DT_FAIL(DT_ERR_CREATE, "%zu bytes are more than an index may have", bytes);
+    return DT_OK;
+}
+
+static dt_status write_file(const struct dt_index_file *file, const char *cache_dir,
+                            const struct dt_index_part *parts, size_t n_parts)
+{
+    struct header header;
     struct dt_new_file new = {.fd = -1};
     char folder[DT_PATH_MAX];
 
-    if (bytes > DT_INDEX_MAX_BYTES - sizeof header)
-        DT_FAIL(DT_ERR_CREATE, "%zu bytes are more than an index may have", bytes);
+    DT_TRY(make_header(&header, file, parts, n_parts));
     DT_TRY(dt_file_path(folder, "%s/index", cache_dir));
     DT_TRY(dt_file_make_folder(folder));
     DT_TRY(dt_file_begin(&new, file->path));
     dt_status status = dt_file_write(new.fd, &header, sizeof header, new.temporary);
-    if (status == DT_OK)
-        status = dt_file_write(new.fd, data, bytes, new.temporary);
+    for (size_t i = 0; i < n_parts && status == DT_OK; i++)
+        status = dt_file_write(new.fd, parts[i].data, parts[i].bytes, new.temporary);
     return dt_file_end(&new, status);
 }
 
-void dt_index_file_save(const struct dt_index_file *file, const char *cache_dir, const void *data,
-                        size_t bytes)
+void dt_index_file_save(const struct dt_index_file *file, const char *cache_dir,
+                        const struct dt_index_part *parts, size_t n_parts)
 {
-    if (write_file(file, cache_dir, data, bytes) == DT_OK)
+    if (write_file(file, cache_dir, parts, n_parts) == DT_OK)
         return;
     dt_log(DT_LOG_DEBUG, "%s is not written: %s", file->path, dt_error_text());
     dt_error_clear();

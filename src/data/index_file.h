@@ -28,9 +28,14 @@ char *dt_index_file_load(const struct dt_index_file *file, size_t *bytes);
 /* Says that the contents are not what they should be. */
 void dt_index_file_refuse(const struct dt_index_file *file);
 
+/* The contents are these, one after the other. */
+struct dt_index_part {
+    void *data;
+    size_t bytes;
+};
 /* Writes the file atomically. A failure is logged and forgotten: it only costs time, or another
  * rank was faster with the same file. */
-void dt_index_file_save(const struct dt_index_file *file, const char *cache_dir, const void *data,
-                        size_t bytes);
+void dt_index_file_save(const struct dt_index_file *file, const char *cache_dir,
+                        const struct dt_index_part *parts, size_t n_parts);
 
 #endif

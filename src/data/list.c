@@ -92,16 +92,8 @@ static void name_list(const struct dt_dataset *dataset, uint32_t id, char *out, 
     snprintf(out, bytes, "%s", dt_names_get(((const struct list *)dataset->state)->images, id));
 }
 
-static int label_list(const struct dt_dataset *dataset, uint32_t id)
-{
-    (void)dataset;
-    (void)id;
-    return 0;
-}
-
 const struct dt_dataset_kind dt_dataset_list = {.open = open_list,
                                                 .read = dt_files_read,
-                                                .label = label_list,
                                                 .truths = truths_list,
                                                 .image = image_list,
                                                 .name = name_list,

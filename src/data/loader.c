@@ -2,7 +2,6 @@
 #include "data/loader.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,18 +31,6 @@ static dt_status check_options(const struct dt_loader_options *o)
                 "the global batch size %d is not %s %d ranks times the micro-batch size %d",
                 o->global_batch_size, o->train ? "a multiple of" : "equal to", o->n_ranks,
                 o->micro_batch_size);
-    return DT_OK;
-}
-
-dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
-{
-    double fraction = loader->options.data->max_bad_fraction, limit = fraction * loader->n_samples;
-    if ((double)n_bad > limit)
-        DT_FAIL(DT_ERR_DATA,
-                "%" PRIu64 " of %" PRIu32 " %s images are bad, but data.max_bad_fraction allows "
-                "at most %g %% of %" PRIu32 " images (%.0f); repair the data or raise the limit",
-                n_bad, loader->n_samples, loader->options.train ? "training" : "validation",
-                100 * fraction, loader->n_samples, floor(limit));
     return DT_OK;
 }
 

@@ -5,6 +5,7 @@
  * count. If it were used to skip work, a sample that decodes for one crop but not for another would
  * make the data depend on which thread read it first. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,6 +51,18 @@ void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader
 }
 
 /* --- Bad samples --- */
+
+dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
+{
+    double fraction = loader->options.data->max_bad_fraction, limit = fraction * loader->n_samples;
+    if ((double)n_bad > limit)
+        DT_FAIL(DT_ERR_DATA,
+                "%" PRIu64 " of %" PRIu32 " %s images are bad, but data.max_bad_fraction allows "
+                "at most %g %% of %" PRIu32 " images (%.0f); repair the data or raise the limit",
+                n_bad, loader->n_samples, loader->options.train ? "training" : "validation",
+                100 * fraction, loader->n_samples, floor(limit));
+    return DT_OK;
+}
 
 /* Logs and counts sample `id` the first time it is bad; fails above the limit. The reason is this
  * thread's error text. Own: drawn at a position of this rank, not as a replacement. */

@@ -426,16 +426,6 @@ static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out
     snprintf(out, bytes, "%s: %s", path, member);
 }
 
-static int truths_shards(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
-{
-    return dt_coco_set_truths(&((const struct shards *)dataset->state)->set, id, out);
-}
-
-static void image_shards(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
-{
-    *out = dt_coco_set_image(&((const struct shards *)dataset->state)->set, id);
-}
-
 static void file_shards(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes)
 {
     snprintf(out, bytes, "%s", path_of(dataset->state, index));
@@ -447,7 +437,7 @@ static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64
 {
     const struct shards *shards = dataset->state;
     if (shards->detects)
-        return dt_coco_set_key(&shards->set, id, seed);
+        return dt_coco_set_key(dataset, id, seed);
     const char *base = dt_file_base(path_of(shards, shard_of(shards, id)));
     const uint64_t offset = shards->entries[id].offset;
     return XXH64(&offset, sizeof offset, XXH64(base, strlen(base), seed));
@@ -459,8 +449,8 @@ const struct dt_dataset_kind dt_dataset_shards = {
     .will_need = will_need_shards,
     .forget = forget_shards,
     .label = label_shards,
-    .truths = truths_shards,
-    .image = image_shards,
+    .truths = dt_coco_set_truths,
+    .image = dt_coco_set_image,
     .name = name_shards,
     .file = file_shards,
     .key = key_shards,

@@ -235,33 +235,17 @@ static bool load_cache(struct dt_tar_index *index, bool detects, const struct dt
     return valid;
 }
 
-static dt_status save_cache(const struct dt_tar_index *index, const struct dt_index_file *file,
-                            const char *cache_dir)
+static void save_cache(const struct dt_tar_index *index, const struct dt_index_file *file,
+                       const char *cache_dir)
 {
     const struct dt_wds_boxes *boxes = &index->boxes;
-    const struct cache_header header = {.n = index->n, .hash = index->hash};
-    const struct {
-        const void *data;
-        size_t bytes;
-    } parts[] = {{&header, sizeof header},
-                 {index->entries, index->n * sizeof *index->entries},
-                 {boxes->images, boxes->n * sizeof *boxes->images},
-                 {boxes->truths, boxes->n_truths * sizeof *boxes->truths}};
-    size_t bytes = 0;
-    char *block;
+    struct cache_header header = {.n = index->n, .hash = index->hash};
+    const struct dt_index_part parts[] = {{&header, sizeof header},
+                                          {index->entries, index->n * sizeof *index->entries},
+                                          {boxes->images, boxes->n * sizeof *boxes->images},
+                                          {boxes->truths, boxes->n_truths * sizeof *boxes->truths}};
 
-    for (size_t i = 0; i < DT_COUNT(parts); i++)
-        bytes += parts[i].bytes;
-    DT_TRY(DT_NEW(block, bytes));
-    bytes = 0;
-    for (size_t i = 0; i < DT_COUNT(parts); i++) {
-        if (parts[i].bytes > 0)
-            memcpy(block + bytes, parts[i].data, parts[i].bytes);
-        bytes += parts[i].bytes;
-    }
-    dt_index_file_save(file, cache_dir, block, bytes);
-    free(block);
-    return DT_OK;
+    dt_index_file_save(file, cache_dir, parts, DT_COUNT(parts));
 }
 
 dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool detects,
@@ -275,5 +259,6 @@ dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool d
     if (load_cache(index, detects, &file))
         return DT_OK;
     DT_TRY(dt_tar_index_build(index, path, detects));
-    return save_cache(index, &file, cache_dir);
+    save_cache(index, &file, cache_dir);
+    return DT_OK;
 }

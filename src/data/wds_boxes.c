@@ -1,7 +1,6 @@
 #include "data/wds_boxes.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -55,20 +55,19 @@ static void check_locked_memory(struct dt_doctor *d)
 
 static dt_status open_device(struct dt_doctor *d)
 {
+    struct dt_engine *engine = &d->bench.engine;
     struct dt_device_options options;
     char binding[512], text[256];
-    const bool on_cpu = d->bench.engine.backend == &dt_backend_cpu;
-    d->bench.engine.n_threads = d->bench.engine.config->device.threads > 0
-                                    ? d->bench.engine.config->device.threads
-                                    : dt_comm_cpus(d->bench.engine.ranks.comm);
-    options = dt_devices_options(d->bench.engine.config, d->bench.engine.n_threads);
-    options.rank = d->bench.engine.ranks.rank;
-    options.local_rank = dt_comm_local_rank(d->bench.engine.ranks.comm);
-    DT_TRY(d->bench.engine.backend->open(&d->bench.engine.device, &options));
-    if (dt_comm_describe_binding(d->bench.engine.ranks.comm, on_cpu ? d->bench.engine.n_threads : 1,
-                                 binding, sizeof binding))
+    const bool on_cpu = engine->backend == &dt_backend_cpu;
+    engine->n_threads =
+        d->config->device.threads > 0 ? d->config->device.threads : dt_comm_cpus(d->comm);
+    options = dt_devices_options(d->config, engine->n_threads);
+    options.rank = d->rank;
+    options.local_rank = dt_comm_local_rank(d->comm);
+    DT_TRY(engine->backend->open(&engine->device, &options));
+    if (dt_comm_describe_binding(d->comm, on_cpu ? engine->n_threads : 1, binding, sizeof binding))
         dt_doctor_warn(d, DT_STAGE_DEVICES, "%s", binding);
-    d->bench.engine.backend->describe(d->bench.engine.device, text, sizeof text);
+    engine->backend->describe(engine->device, text, sizeof text);
     snprintf(d->own.gpu, sizeof d->own.gpu, "%.*s", on_cpu ? 0 : (int)strcspn(text, ","), text);
     /* Without its first word, which says which device of the host it is. */
     snprintf(d->own.libraries, sizeof d->own.libraries, "%.*s", (int)sizeof d->own.libraries - 1,
@@ -131,27 +130,25 @@ dt_status dt_doctor_cpus(struct dt_doctor *d)
 /* Opens this rank's device; *all: every rank has one of the same kind, and its own. */
 static dt_status try_device(struct dt_doctor *d, bool *all)
 {
+    struct dt_engine *engine = &d->bench.engine;
     struct dt_device_choice choice;
-    dt_status status =
-        dt_devices_choose(&choice, d->bench.engine.config, d->bench.engine.ranks.n_ranks);
+    dt_status status = dt_devices_choose(&choice, d->config, d->n_ranks);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DEVICES, status, "", all));
     if (!*all)
         return DT_OK;
-    status = dt_devices_agree(&choice, d->bench.engine.ranks.comm, d->bench.engine.config);
+    status = dt_devices_agree(&choice, d->comm, d->config);
     *all = status == DT_OK;
     dt_doctor_note_alike(d, DT_STAGE_DEVICES, status);
     if (!*all)
         return DT_OK;
-    d->bench.engine.backend = choice.backend;
-    d->bench.engine.plane = choice.plane;
+    engine->backend = choice.backend;
+    engine->plane = choice.plane;
     check_shared_memory(d, choice.plane);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DEVICES, open_device(d), "", all));
     if (!*all)
         return DT_OK;
-    status =
-        dt_comm_agree(d->bench.engine.ranks.comm,
-                      dt_devices_check_twins(d->bench.engine.ranks.comm, d->bench.engine.backend,
-                                             d->bench.engine.device, d->bench.engine.config));
+    status = dt_comm_agree(
+        d->comm, dt_devices_check_twins(d->comm, engine->backend, engine->device, d->config));
     *all = status == DT_OK;
     dt_doctor_note_alike(d, DT_STAGE_DEVICES, status);
     return DT_OK;

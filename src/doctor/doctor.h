@@ -90,15 +90,15 @@ struct dt_doctor {
     int n_findings, n_left_out;
 };
 
-const char *dt_doctor_host(const struct dt_doctor *d, int host);
-
-/* doctor.c, local. note: a finding of this rank from the last error, unless status is DT_OK;
+/* findings.c, local. note: a finding of this rank from the last error, unless status is DT_OK;
  * `remedy` ("" = the text has one) ends the sentence. warn: one that costs speed or comfort only.
- * find: one about several ranks, alike on all, after the stages. */
+ * merge: puts those of all ranks together. find: then adds one about several, alike on all. */
+const char *dt_doctor_host(const struct dt_doctor *d, int host);
 void dt_doctor_note(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
                     const char *remedy);
 void dt_doctor_warn(struct dt_doctor *d, enum dt_doctor_stage stage, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+void dt_doctor_merge(struct dt_doctor *d);
 void dt_doctor_find(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
                     const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* The status that all ranks share: rank 0 notes it for all. */
@@ -121,7 +121,7 @@ void dt_doctor_interfaces(struct dt_patient *own);
 void dt_doctor_compare(struct dt_doctor *d);
 /* A host other than `host` that has the address, too; -1 = none. */
 int dt_doctor_twin_address(const struct dt_doctor *d, int host, const char *address);
-/* report.c and json.c, rank 0. */
+/* report.c, rank 0. */
 void dt_doctor_print(const struct dt_doctor *d);
 dt_status dt_doctor_save(const struct dt_doctor *d, const char *path);
 

@@ -128,7 +128,7 @@ dt_status dt_doctor_data(struct dt_doctor *d)
     bool all;
     if (!dt_config_is_synthetic(d->config) && !d->config->data.train[0])
         return DT_OK;
-    DT_TRY(dt_bench_find_index(d->bench.engine.config, &d->bench.engine.ranks, &data.cache_dir));
+    DT_TRY(dt_bench_find_index(d->config, &d->bench.engine.ranks, &data.cache_dir));
     dt_status status = dt_sets_open(&d->bench.sets, &data);
     if (status != DT_OK) {
         dt_doctor_note_alike(d, DT_STAGE_DATA, status);

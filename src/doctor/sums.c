@@ -1,7 +1,6 @@
 /* Sums over all ranks, in the memory and on the plane of training: a plan with one layer, whose
  * gradients are one bucket. */
 #include <math.h>
-#include <stdint.h>
 
 #include "base/clock.h"
 #include "base/sort.h"
@@ -29,7 +28,7 @@ static dt_status build(struct dt_plan **plan, struct dt_graph *g, struct dt_doct
     const struct dt_plan_options options = {
         .bucket_bytes = one_bucket,
         .last_bucket_bytes = one_bucket,
-        .n_ranks = d->bench.engine.ranks.n_ranks,
+        .n_ranks = d->n_ranks,
         .comm = dt_engine_comm_options(&d->bench.engine),
     };
     const int n_outputs = (int)(bytes / sizeof(float) / (N_INPUTS + 1));
@@ -39,8 +38,8 @@ static dt_status build(struct dt_plan **plan, struct dt_graph *g, struct dt_doct
     dt_graph_softmax_xent(g, src, 0);
     DT_TRY(dt_graph_check(g));
     DT_TRY(dt_graph_differentiate(g));
-    return dt_plan_build(plan, g, d->bench.engine.backend, d->bench.engine.device,
-                         d->bench.engine.ranks.comm, &options);
+    return dt_plan_build(plan, g, d->bench.engine.backend, d->bench.engine.device, d->comm,
+                         &options);
 }
 
 static dt_status time_sums(struct dt_doctor *d, struct dt_plan *plan, size_t count,

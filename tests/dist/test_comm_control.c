@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "comm/launch.h"
 #include "dist_rig.h"
 
 TEST(ranks)

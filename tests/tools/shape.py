@@ -93,7 +93,7 @@ def print_circles(bodies, verbose):
             own = {name for name, _, _ in found}
             edges[path.stem]
             for name, _, body in found:
-                for word in set(re.findall(r"\w+", "\n".join(body))) & defined.keys() - own:
+                for word in set(re.findall(r"(?<!struct )\b\w+", "\n".join(body))) & defined.keys() - own:
                     if defined[word] != path.stem:
                         edges[path.stem].add(defined[word])
                         calls[path.stem, defined[word]].add(f"{name} -> {word}")
