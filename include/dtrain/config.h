@@ -306,12 +306,16 @@ bool dt_config_fits(const struct dt_config *config, enum dt_metric metric); /* t
 double dt_metric_gain(enum dt_metric metric, double from, double to);
 
 /* The sizes of images that the network is built for, those of a classifier are squares: an image of
- * a detector lies in the upper left corner of its canvas. Returns their number. */
+ * a detector lies in the upper left corner of its canvas. */
 enum { DT_MAX_CANVASES = 4 };
 struct dt_canvas {
     int width, height;
 };
-int dt_config_canvases(const struct dt_config *config, struct dt_canvas out[DT_MAX_CANVASES]);
+struct dt_canvases {
+    struct dt_canvas size[DT_MAX_CANVASES];
+    int n;
+};
+struct dt_canvases dt_config_canvases(const struct dt_config *config);
 
 /* What the model's builder takes. */
 struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes);

@@ -43,14 +43,13 @@ struct dt_dataset_options {
                                        DT_ERR_DATA */
     const struct dt_names *images;  /* NULL, or these files instead of `path`, with label 0; kept
                                        until dt_dataset_close */
-    int synthetic_images, image_size;           /* for source synthetic */
-    struct dt_canvas canvases[DT_MAX_CANVASES]; /* instead, for detectors: image i has the size of
-                                                   canvas i % n_canvases */
-    int n_canvases;
-    bool detects; /* samples must have boxes, else DT_ERR_CONFIG */
+    int synthetic_images, image_size; /* for source synthetic */
+    struct dt_canvases canvases;      /* instead, for detectors: image i has size i % n */
+    bool has_boxes;                   /* samples must have boxes, else DT_ERR_CONFIG */
     uint64_t seed;
-    enum dt_part part; /* side of data.val_fraction; training: also data.max_train (select.h), and
-                          with `detects` only images with a box to train on (dt_truth_is_usable) */
+    enum dt_part
+        part; /* side of data.val_fraction; training: also data.max_train (select.h), and
+                 with `has_boxes` only images with a box to train on (dt_truth_is_usable) */
     const struct dt_dataset *rest_of; /* a data set of part train that is open: its files are not
                                          listed again; it must stay open. NULL = none */
 };
@@ -62,7 +61,7 @@ uint32_t dt_dataset_size(const struct dt_dataset *dataset);
 /* Of names, sizes and labels, and of which samples are used. */
 uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset);
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
-/* With options.detects: the most boxes of a sample, crowds too, at least 1; otherwise 0. */
+/* With options.has_boxes: the most boxes of a sample, crowds too, at least 1; otherwise 0. */
 int dt_dataset_max_boxes(const struct dt_dataset *dataset);
 /* The boxes of a sample into out[max_boxes]. Returns their number. */
 int dt_dataset_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);
@@ -137,8 +136,7 @@ struct dt_loader_options {
     bool train;                        /* shuffled, augmented, last partial global batch dropped */
     const struct dt_config_data *data; /* kept until dt_loader_destroy */
     int image_size;
-    struct dt_canvas canvases[DT_MAX_CANVASES]; /* of a detector, and then image_size is not used */
-    int n_canvases;
+    struct dt_canvases canvases; /* of a detector, and then image_size is not used */
     /* Training: global = ranks * passes * micro; evaluation: global = ranks * micro. Mixing needs
      * an even micro-batch size. */
     int global_batch_size, micro_batch_size;

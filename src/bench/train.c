@@ -279,7 +279,7 @@ static dt_status open_bench(struct dt_bench *b)
         DT_FAIL_ALIKE(DT_ERR_CONFIG,
                       "--forward-only: a batch of %d is more than the %u validation images%s",
                       b->engine.stage.global_batch_size, dt_bench_most(&b->sets, b->sets.val_set),
-                      b->sets.n_canvases > 1 ? " of a canvas" : "");
+                      b->sets.canvases.n > 1 ? " of a canvas" : "");
     DT_TRY(dt_comm_agree(b->engine.ranks.comm, allocate(b)));
     dt_host_name(host);
     DT_TRY(dt_comm_gather(b->engine.ranks.comm, b->hosts, host, sizeof host));

@@ -47,15 +47,15 @@ static int shorter(struct dt_canvas canvas)
 
 static bool min_side(const struct dt_config *c, char *what)
 {
-    struct dt_canvas canvas[DT_MAX_CANVASES];
-    const int n = dt_config_canvases(c, canvas), side = c->data.min_side;
+    const struct dt_canvases canvases = dt_config_canvases(c);
+    const int side = c->data.min_side;
     int largest = 0;
     if (side == 0)
         return false;
     if (c->data.max_side > 0 && c->data.max_side < side)
         WRONG("%d is more than data.max_side %d", side, c->data.max_side);
-    for (int i = 0; i < n; i++)
-        largest = shorter(canvas[i]) > largest ? shorter(canvas[i]) : largest;
+    for (int i = 0; i < canvases.n; i++)
+        largest = shorter(canvases.size[i]) > largest ? shorter(canvases.size[i]) : largest;
     if (dt_config_detects(c) && side > largest)
         WRONG("no image can be that large: %d, but the shorter side of every canvas is at most %d; "
               "change %s",

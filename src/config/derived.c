@@ -70,17 +70,17 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
             metric == dt_config_plateau_metric(config));
 }
 
-int dt_config_canvases(const struct dt_config *config, struct dt_canvas out[DT_MAX_CANVASES])
+struct dt_canvases dt_config_canvases(const struct dt_config *config)
 {
     char text[DT_CONFIG_NAME_MAX];
     const char *rest = config->model.canvases;
-    int n = 0;
-    while (n < DT_MAX_CANVASES && (rest = dt_config_names_next(rest, text, sizeof text)))
-        if (sscanf(text, "%dx%d", &out[n].width, &out[n].height) == 2)
-            n++;
-    if (n == 0)
-        out[n++] = (struct dt_canvas){config->model.image_size, config->model.image_size};
-    return n;
+    struct dt_canvases out = {0};
+    while (out.n < DT_MAX_CANVASES && (rest = dt_config_names_next(rest, text, sizeof text)))
+        if (sscanf(text, "%dx%d", &out.size[out.n].width, &out.size[out.n].height) == 2)
+            out.n++;
+    if (out.n == 0)
+        out.size[out.n++] = (struct dt_canvas){config->model.image_size, config->model.image_size};
+    return out;
 }
 
 struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes)

@@ -65,7 +65,7 @@ static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_o
 {
     struct coco_files *files;
     const char *folder = options->images_folder;
-    if (!options->detects)
+    if (!options->has_boxes)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s holds boxes, which only a detector is trained on: set model.name to one, such "
                 "as retinanet_resnet50_fpn; a classifier needs a folder, shards or a CSV file",

@@ -181,7 +181,7 @@ static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_
 
     if (options->part != DT_PART_TRAIN) {
         *n = dt_select_val(picks, *n, fraction);
-    } else if (!options->detects) {
+    } else if (!options->has_boxes) {
         *n = dt_select_train(picks, *n, fraction, most);
     } else {
         *n = dt_select_train(picks, *n, fraction, 0);
@@ -200,7 +200,7 @@ static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset
 {
     const bool train = options->part == DT_PART_TRAIN;
     const bool picks_some = options->data->val_fraction > 0 ||
-                            (train && (options->data->max_train > 0 || options->detects));
+                            (train && (options->data->max_train > 0 || options->has_boxes));
     struct dt_pick *picks;
 
     if (options->part == DT_PART_ALL || !picks_some)
@@ -233,7 +233,7 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     if (source != DT_SOURCE_SYNTHETIC && !path[0] && !options->images)
         DT_FAIL(DT_ERR_CONFIG, "the data set has no path: set data.train and data.val");
     dataset->kind = options->images ? &dt_dataset_list : kinds[source];
-    if (options->detects && !dataset->kind->truths)
+    if (options->has_boxes && !dataset->kind->truths)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: a detector needs boxes: annotations of COCO, a .json file, shards made of "
                 "them, or "
@@ -242,7 +242,7 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)
         DT_FAIL(DT_ERR_DATA, "data set %s holds no samples", path[0] ? path : "synthetic");
-    if (options->detects && dataset->max_boxes == 0) /* of no image, in evaluation */
+    if (options->has_boxes && dataset->max_boxes == 0) /* of no image, in evaluation */
         dataset->max_boxes = 1;
     return relate_classes(dataset, options);
 }

@@ -58,7 +58,7 @@ struct dt_dataset {
     bool is_view;   /* all but ids and cache belong to another data set */
     int n_classes;  /* of the kind while it opens (1 + its highest label), then as labels count */
     int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
-    int max_boxes;  /* of a sample; set by open with options.detects, else 0 */
+    int max_boxes;  /* of a sample; set by open with options.has_boxes, else 0 */
     const int64_t *categories; /* ids of the kind's labels in the files; NULL = the labels + 1 */
     const struct dt_names *classes; /* names of those, first the kind's own; NULL or empty = none */
     const struct dt_coco_set *set;  /* that has the boxes, of kinds that use one; else NULL */

@@ -15,7 +15,7 @@ enum { PAGE_BYTES = 4096 };
 
 static dt_status check_options(const struct dt_loader_options *o)
 {
-    const bool has_size = o->image_size > 0 || o->n_canvases > 0;
+    const bool has_size = o->image_size > 0 || o->canvases.n > 0;
     if (!has_size || o->micro_batch_size < 1 || o->global_batch_size < 1)
         DT_FAIL(DT_ERR_CONFIG,
                 "image size %d, micro-batch size %d and global batch size %d must be positive",
@@ -124,7 +124,7 @@ static dt_status start_workers(struct dt_loader *loader)
 static int canvas_of(const struct dt_dataset *dataset, const struct dt_loader_options *options,
                      uint32_t id)
 {
-    const struct dt_layout layout = {options->data, options->canvases, options->n_canvases};
+    const struct dt_layout layout = {options->data, options->canvases};
     struct dt_image_info info;
     dt_dataset_image(dataset, id, &info);
     return dt_placement_canvas(&layout, info.width, info.height);
@@ -135,9 +135,9 @@ void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *datas
 {
     const uint32_t n_samples = dt_dataset_size(dataset);
     memset(n, 0, DT_MAX_CANVASES * sizeof *n);
-    if (options->n_canvases < 2)
+    if (options->canvases.n < 2)
         n[0] = n_samples;
-    for (uint32_t id = 0; id < n_samples && options->n_canvases > 1; id++)
+    for (uint32_t id = 0; id < n_samples && options->canvases.n > 1; id++)
         n[canvas_of(dataset, options, id)]++;
 }
 
@@ -154,10 +154,10 @@ static dt_status count_batches(struct dt_loader *loader)
         DT_FAIL(DT_ERR_CONFIG,
                 "the training set has %" PRIu32 " samples, less than one global batch of %d%s",
                 loader->n_samples, o->global_batch_size,
-                o->n_canvases > 1 ? " on each canvas" : "");
+                o->canvases.n > 1 ? " on each canvas" : "");
     loader->end = (uint64_t)loader->n_passes * loader->n_batches;
     loader->next.m = loader->end; /* no epoch is started */
-    if (o->n_canvases < 2)
+    if (o->canvases.n < 2)
         return DT_OK;
     DT_TRY(DT_NEW(loader->canvas_of, loader->n_samples));
     for (uint32_t id = 0; id < loader->n_samples; id++)
@@ -168,7 +168,7 @@ static dt_status count_batches(struct dt_loader *loader)
 static dt_status create_orders(struct dt_loader *loader)
 {
     const struct dt_loader_options *o = &loader->options;
-    const size_t n_canvases = o->n_canvases > 1 ? (size_t)o->n_canvases : 1;
+    const size_t n_canvases = o->canvases.n > 1 ? (size_t)o->canvases.n : 1;
     for (int i = 0; i < 2; i++) {
         DT_TRY(DT_NEW(loader->order[i].ids, loader->n_samples));
         DT_TRY(DT_NEW(loader->order[i].batches, (size_t)loader->n_batches));
@@ -193,7 +193,7 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     made->n_samples = dt_dataset_size(dataset);
     made->n_passes = options->global_batch_size / (options->n_ranks * options->micro_batch_size);
     made->rows_per_task = mixes ? 2 : 1;
-    made->max_boxes = options->n_canvases > 0 ? dt_dataset_max_boxes(dataset) : 0;
+    made->max_boxes = options->canvases.n > 0 ? dt_dataset_max_boxes(dataset) : 0;
     made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
     made->n_workers = options->workers > 1 ? options->workers : 1;
     DT_TRY_OUT(count_batches(made));

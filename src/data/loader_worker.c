@@ -249,7 +249,7 @@ static void make_order(struct dt_loader *loader)
     dt_sampler_order(order->ids, loader->n_samples, o->seed, epoch, o->train);
     dt_sampler_batches(order->batches, order->ids, loader->n_samples,
                        (uint32_t)o->global_batch_size, loader->canvas_of,
-                       o->n_canvases > 1 ? o->n_canvases : 1, !o->train, loader->waiting);
+                       o->canvases.n > 1 ? o->canvases.n : 1, !o->train, loader->waiting);
     pthread_mutex_lock(&loader->mutex);
     order->is_known = true;
     order->epoch = epoch;
@@ -264,7 +264,7 @@ static void begin_slot(struct dt_loader *loader, struct dt_slot *slot)
     const uint64_t m = loader->fill.m;
     const struct rows rows = rows_of(loader, loader->fill.epoch, m);
     const struct dt_canvas square = {o->image_size, o->image_size};
-    const struct dt_canvas canvas = o->n_canvases > 0 ? o->canvases[rows.canvas] : square;
+    const struct dt_canvas canvas = o->canvases.n > 0 ? o->canvases.size[rows.canvas] : square;
     slot->state = DT_SLOT_FILLING;
     slot->lap = loader->fill.lap;
     slot->n_pending = o->micro_batch_size;

@@ -69,8 +69,8 @@ int dt_placement_canvas(const struct dt_layout *layout, int width, int height)
 {
     int best = 0;
     double best_merit = -1, best_area = 0;
-    for (int i = 0; i < layout->n_canvases; i++) {
-        const struct dt_canvas *canvas = &layout->canvases[i];
+    for (int i = 0; i < layout->canvases.n; i++) {
+        const struct dt_canvas *canvas = &layout->canvases.size[i];
         const double area = (double)canvas->width * canvas->height;
         const double merit = merit_of(layout, canvas, width, height);
         if (merit < best_merit || (merit == best_merit && area >= best_area))
@@ -89,8 +89,9 @@ bool dt_placement_fits(const struct dt_layout *layout, int width, int height)
     if (data->stretch || (data->min_side == 0 && data->max_side == 0))
         return true;
     wanted_size(wanted, data->min_side, data->max_side, width, height);
-    for (int i = 0; i < layout->n_canvases; i++)
-        if (wanted[0] <= layout->canvases[i].width && wanted[1] <= layout->canvases[i].height)
+    for (int i = 0; i < layout->canvases.n; i++)
+        if (wanted[0] <= layout->canvases.size[i].width &&
+            wanted[1] <= layout->canvases.size[i].height)
             return true;
     return false;
 }
@@ -100,7 +101,7 @@ static void place(struct dt_placement *placement, const struct dt_layout *layout
 {
     const int canvas = dt_placement_canvas(layout, width, height);
     int size[2];
-    size_on(size, layout, &layout->canvases[canvas], min_side, width, height);
+    size_on(size, layout, &layout->canvases.size[canvas], min_side, width, height);
     *placement = (struct dt_placement){
         .canvas = canvas,
         .image_width = width,

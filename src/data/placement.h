@@ -17,8 +17,7 @@
 /* The canvases of a loader, at least one; the section `data` has the keys. */
 struct dt_layout {
     const struct dt_config_data *data;
-    const struct dt_canvas *canvases;
-    int n_canvases;
+    struct dt_canvases canvases;
 };
 
 struct dt_placement {

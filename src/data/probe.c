@@ -68,8 +68,7 @@ dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int imag
     struct dt_loader_options options = {
         .data = &data,
         .image_size = image_size,
-        .canvases = {{image_size, image_size}},
-        .n_canvases = dt_dataset_max_boxes(dataset) > 0,
+        .canvases = {{{image_size, image_size}}, dt_dataset_max_boxes(dataset) > 0},
     };
     struct dt_row_reader *reader = NULL;
     struct dt_crop crop;

@@ -42,7 +42,7 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
     DT_TRY(DT_NEW(made, 1));
     made->dataset = dataset;
     made->options = options;
-    made->layout = (struct dt_layout){options->data, options->canvases, options->n_canvases};
+    made->layout = (struct dt_layout){options->data, options->canvases};
     made->edge = DT_RESIZE_IMAGE;
     if (options->train && options->data->augment != DT_AUGMENT_NONE)
         made->edge = DT_RESIZE_CROP;
@@ -239,7 +239,7 @@ static dt_status make_canvas(struct dt_row_reader *reader, uint8_t *pixels, stru
 {
     const struct dt_loader_options *options = reader->options;
     const struct dt_placement *p = &reader->placement;
-    const struct dt_canvas *canvas = &options->canvases[p->canvas];
+    const struct dt_canvas *canvas = &options->canvases.size[p->canvas];
     const size_t pitch = 3 * (size_t)canvas->width;
     struct dt_crop scaled;
     struct dt_rect need;
@@ -268,11 +268,11 @@ const struct dt_placement *dt_row_placement(const struct dt_row_reader *reader)
 
 size_t dt_row_bytes(const struct dt_loader_options *options)
 {
-    size_t most = options->n_canvases > 0 ? 0 : (size_t)options->image_size;
+    size_t most = options->canvases.n > 0 ? 0 : (size_t)options->image_size;
     most *= most;
-    for (int i = 0; i < options->n_canvases; i++) {
+    for (int i = 0; i < options->canvases.n; i++) {
         const size_t area =
-            (size_t)options->canvases[i].width * (size_t)options->canvases[i].height;
+            (size_t)options->canvases.size[i].width * (size_t)options->canvases.size[i].height;
         most = area > most ? area : most;
     }
     return 3 * most;
@@ -285,7 +285,7 @@ static dt_status make_any(struct dt_row_reader *reader, uint8_t *pixels, struct 
 {
     const struct dt_loader_options *options = reader->options;
     const int size = options->image_size;
-    if (options->n_canvases > 0)
+    if (options->canvases.n > 0)
         return make_canvas(reader, pixels, crop, epoch, id);
     DT_TRY(make_row(reader, pixels, crop, epoch, id));
     if (options->train)
@@ -298,7 +298,7 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
                       uint32_t epoch, uint32_t id)
 {
     reader->lap_s = dt_clock_s();
-    if (reader->options->n_canvases > 0)
+    if (reader->options->canvases.n > 0)
         draw_placement(reader, epoch, id);
     dt_status status = dt_dataset_read(reader->dataset, id, &reader->sample);
     lap(reader, &reader->times.read_s, "read");

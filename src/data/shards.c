@@ -50,7 +50,7 @@ struct shards {
     size_t n;
     struct dt_tar_entry *entries;
     size_t n_entries, capacity;
-    bool detects;
+    bool has_boxes;
     struct dt_wds_boxes boxes; /* of a detector, until they are moved to set.coco */
     struct dt_coco_set set;
     bool has_lock;
@@ -117,7 +117,7 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
     void *entries = shards->entries;
     uint32_t length;
 
-    DT_TRY_OUT(dt_tar_index_open(&index, path, shards->detects, cache_dir));
+    DT_TRY_OUT(dt_tar_index_open(&index, path, shards->has_boxes, cache_dir));
     if (dt_shard_info_find(info, base, &length) && length != index.n)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
                             "shard %s holds %zu samples, but %s says %u; one of them is "
@@ -184,8 +184,8 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
             memcpy(last_folder, folder, sizeof last_folder);
             dt_shard_info_reset(&info);
             DT_TRY_OUT(dt_shard_info_load(&info, folder));
-            DT_TRY_OUT(shards->detects ? dt_wds_categories_join(&shards->set.coco, folder)
-                                       : read_classes(shards, folder, i == 0));
+            DT_TRY_OUT(shards->has_boxes ? dt_wds_categories_join(&shards->set.coco, folder)
+                                         : read_classes(shards, folder, i == 0));
             if (is_folder)
                 DT_TRY_OUT(check_folder(shards, &info, folder));
         }
@@ -284,7 +284,7 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
     DT_TRY(DT_NEW(shards, 1));
     dataset->state = shards;
     dataset->classes = &shards->classes;
-    shards->detects = options->detects;
+    shards->has_boxes = options->has_boxes;
     DT_TRY(dt_brace_expand(&shards->paths, options->path));
     DT_TRY(DT_NEW(shards->shard, shards->paths.n));
     shards->n = shards->paths.n;
@@ -300,8 +300,8 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
 
     DT_TRY(check_missing(shards));
     DT_TRY(build_index(shards, dataset, options));
-    DT_TRY(shards->detects ? use_boxes(dataset, options)
-                           : check_labels(shards, &dataset->n_classes, options));
+    DT_TRY(shards->has_boxes ? use_boxes(dataset, options)
+                             : check_labels(shards, &dataset->n_classes, options));
     DT_TRY(check_keys(dataset, options->path));
     dataset->n = (uint32_t)shards->n_entries;
     dataset->n_files = (uint32_t)shards->n;
@@ -436,7 +436,7 @@ static void file_shards(const struct dt_dataset *dataset, uint32_t index, char *
 static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {
     const struct shards *shards = dataset->state;
-    if (shards->detects)
+    if (shards->has_boxes)
         return dt_coco_set_key(dataset, id, seed);
     const char *base = dt_file_base(path_of(shards, shard_of(shards, id)));
     const uint64_t offset = shards->entries[id].offset;

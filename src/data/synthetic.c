@@ -30,7 +30,7 @@ struct synthetic {
     uint8_t *noise;
     struct dt_canvas sizes[DT_MAX_CANVASES]; /* of image i: i % n_sizes */
     int n_sizes, num_classes;
-    bool detects;
+    bool has_boxes;
     uint64_t seed;
 };
 
@@ -44,7 +44,7 @@ static uint64_t identify(const struct synthetic *synthetic, uint32_t n)
 {
     const uint64_t identity[] = {synthetic->seed, n, (uint64_t)synthetic->sizes[0].width,
                                  (uint64_t)synthetic->num_classes};
-    const uint64_t hash = XXH64(identity, sizeof identity, synthetic->detects);
+    const uint64_t hash = XXH64(identity, sizeof identity, synthetic->has_boxes);
     const bool is_square = synthetic->sizes[0].width == synthetic->sizes[0].height;
     return is_square && synthetic->n_sizes == 1
                ? hash
@@ -54,10 +54,10 @@ static uint64_t identify(const struct synthetic *synthetic, uint32_t n)
 
 static void set_sizes(struct synthetic *synthetic, const struct dt_dataset_options *options)
 {
-    synthetic->n_sizes = options->n_canvases > 0 ? options->n_canvases : 1;
+    synthetic->n_sizes = options->canvases.n > 0 ? options->canvases.n : 1;
     synthetic->sizes[0] = (struct dt_canvas){options->image_size, options->image_size};
-    for (int i = 0; i < options->n_canvases; i++)
-        synthetic->sizes[i] = options->canvases[i];
+    for (int i = 0; i < options->canvases.n; i++)
+        synthetic->sizes[i] = options->canvases.size[i];
 }
 
 static dt_status make_noise(struct synthetic *synthetic)
@@ -87,22 +87,22 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
 {
     struct synthetic *synthetic;
 
-    if (options->synthetic_images < 1 || (options->image_size < 1 && options->n_canvases == 0))
+    if (options->synthetic_images < 1 || (options->image_size < 1 && options->canvases.n == 0))
         DT_FAIL(DT_ERR_CONFIG,
                 "synthetic data need at least one image of at least one pixel, not %d of %d",
                 options->synthetic_images, options->image_size);
     DT_TRY(DT_NEW(synthetic, 1));
     dataset->state = synthetic;
     set_sizes(synthetic, options);
-    synthetic->detects = options->detects;
+    synthetic->has_boxes = options->has_boxes;
     synthetic->num_classes = options->num_classes > 0 ? options->num_classes
-                             : options->detects       ? DETECTOR_CLASSES
+                             : options->has_boxes     ? DETECTOR_CLASSES
                                                       : DEFAULT_CLASSES;
     synthetic->seed = options->seed;
     DT_TRY(make_noise(synthetic));
     dataset->n = (uint32_t)options->synthetic_images;
     dataset->n_classes = synthetic->num_classes;
-    dataset->max_boxes = options->detects ? MOST_SHAPES : 0;
+    dataset->max_boxes = options->has_boxes ? MOST_SHAPES : 0;
     dataset->fingerprint = identify(synthetic, dataset->n);
     return DT_OK;
 }
@@ -216,7 +216,7 @@ static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
     DT_TRY(dt_sample_reserve(sample, 3 * (size_t)size.width * (size_t)size.height));
     dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 0, id);
     const uint8_t *noise = synthetic->noise + 3 * (size_t)dt_rng_below(&rng, OFFSETS);
-    if (synthetic->detects) {
+    if (synthetic->has_boxes) {
         memcpy(sample->data, noise, sample->bytes);
         n = draw_shapes(shapes, synthetic, id);
     }

@@ -34,14 +34,14 @@ struct pairing {
 static dt_status refuse_half(const struct pairing *pairing)
 {
     const struct dt_wds_pair *pair = &pairing->pair;
-    const char *label = pair->detects ? ".json" : ".cls";
+    const char *label = pair->has_boxes ? ".json" : ".cls";
 
     if (pair->has_image && pair->has_other)
         DT_FAIL(DT_ERR_DATA,
-                pair->detects ? "sample %s of shard %s has a label (.cls) but no boxes (.json): "
-                                "shards for a classifier do not train a detector"
-                              : "sample %s of shard %s has boxes (.json) but no label (.cls): "
-                                "shards for a detector do not train a classifier",
+                pair->has_boxes ? "sample %s of shard %s has a label (.cls) but no boxes (.json): "
+                                  "shards for a classifier do not train a detector"
+                                : "sample %s of shard %s has boxes (.json) but no label (.cls): "
+                                  "shards for a detector do not train a classifier",
                 pair->key, pairing->path);
     DT_FAIL(DT_ERR_DATA,
             "sample %s of shard %s has %s%s%s; the .jpg or .jpeg and the %s of a sample must be "
@@ -69,7 +69,7 @@ static dt_status end_sample(struct pairing *pairing)
     index->entries[index->n++] = pairing->entry;
     index->hash = XXH64(pair->key, strlen(pair->key), index->hash);
     index->hash = XXH64(&pairing->entry.bytes, sizeof pairing->entry.bytes, index->hash);
-    index->hash = pair->detects
+    index->hash = pair->has_boxes
                       ? dt_wds_boxes_hash(&index->boxes, index->hash)
                       : XXH64(&pairing->entry.label, sizeof pairing->entry.label, index->hash);
     return DT_OK;
@@ -127,7 +127,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
         DT_FAIL(DT_ERR_DATA, "member %s of shard %s at byte %llu is a second %s of its sample",
                 member->name, pairing->path, (unsigned long long)member->offset,
                 kind == DT_WDS_SECOND_IMAGE ? "image" : "label");
-    if (kind == DT_WDS_LABEL && pairing->pair.detects)
+    if (kind == DT_WDS_LABEL && pairing->pair.has_boxes)
         DT_TRY(dt_tar_boxes(&pairing->index->boxes, member, pairing->path));
     else if (kind == DT_WDS_LABEL)
         DT_TRY(dt_tar_label(&pairing->entry.label, member, pairing->path));
@@ -139,9 +139,9 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     return DT_OK;
 }
 
-dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, bool detects)
+dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, bool has_boxes)
 {
-    struct pairing pairing = {.index = index, .path = path, .pair.detects = detects};
+    struct pairing pairing = {.index = index, .path = path, .pair.has_boxes = has_boxes};
     int n_skipped;
 
     index->n = index->boxes.n = index->boxes.n_truths = 0;
@@ -167,7 +167,7 @@ void dt_tar_index_reset(struct dt_tar_index *index)
 struct cache_header {
     uint64_t n, hash;
 };
-static const char cache_magic[][9] = {"DTINDEX3", "DTBOXES1"}; /* by `detects` */
+static const char cache_magic[][9] = {"DTINDEX3", "DTBOXES1"}; /* by `has_boxes` */
 
 /* What is left of the file. */
 struct rest {
@@ -201,7 +201,7 @@ static bool take_boxes(struct dt_wds_boxes *boxes, struct rest *rest, size_t n)
 }
 
 /* False if the contents are not a header and as much as it says. */
-static bool parse_cache(struct dt_tar_index *index, bool detects, const char *block, size_t bytes)
+static bool parse_cache(struct dt_tar_index *index, bool has_boxes, const char *block, size_t bytes)
 {
     struct cache_header header;
     if (bytes < sizeof header)
@@ -215,15 +215,15 @@ static bool parse_cache(struct dt_tar_index *index, bool detects, const char *bl
         return false;
     index->n = index->capacity = (size_t)header.n;
     index->hash = header.hash;
-    return (!detects || take_boxes(&index->boxes, &rest, index->n)) && rest.bytes == 0;
+    return (!has_boxes || take_boxes(&index->boxes, &rest, index->n)) && rest.bytes == 0;
 }
 
 /* False if the cache is missing, damaged or outdated. */
-static bool load_cache(struct dt_tar_index *index, bool detects, const struct dt_index_file *file)
+static bool load_cache(struct dt_tar_index *index, bool has_boxes, const struct dt_index_file *file)
 {
     size_t bytes = 0;
     char *block = dt_index_file_load(file, &bytes);
-    const bool valid = block && parse_cache(index, detects, block, bytes);
+    const bool valid = block && parse_cache(index, has_boxes, block, bytes);
 
     if (block && !valid) {
         dt_index_file_refuse(file);
@@ -248,17 +248,17 @@ static void save_cache(const struct dt_tar_index *index, const struct dt_index_f
     dt_index_file_save(file, cache_dir, parts, DT_COUNT(parts));
 }
 
-dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool detects,
+dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool has_boxes,
                             const char *cache_dir)
 {
     struct dt_index_file file;
 
     if (!cache_dir || !cache_dir[0])
-        return dt_tar_index_build(index, path, detects);
-    DT_TRY(dt_index_file_of(&file, path, cache_dir, cache_magic[detects]));
-    if (load_cache(index, detects, &file))
+        return dt_tar_index_build(index, path, has_boxes);
+    DT_TRY(dt_index_file_of(&file, path, cache_dir, cache_magic[has_boxes]));
+    if (load_cache(index, has_boxes, &file))
         return DT_OK;
-    DT_TRY(dt_tar_index_build(index, path, detects));
+    DT_TRY(dt_tar_index_build(index, path, has_boxes));
     save_cache(index, &file, cache_dir);
     return DT_OK;
 }

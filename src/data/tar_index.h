@@ -52,10 +52,10 @@ struct dt_tar_index {
 
 /* Pairs .jpg/.jpeg with .cls members by WebDataset's rules; for a detector with .json members
  * (wds_boxes.h). DT_ERR_DATA names shard and member. */
-dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, bool detects);
+dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, bool has_boxes);
 /* Loads the index from cache_dir/index if the shard's size and time match those recorded; otherwise
  * builds it and stores it there. cache_dir NULL: always builds. */
-dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool detects,
+dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool has_boxes,
                             const char *cache_dir);
 void dt_tar_index_reset(struct dt_tar_index *index);
 

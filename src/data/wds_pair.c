@@ -31,12 +31,12 @@ enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name)
     const char *suffix = name + bytes + 1;
 
     if (dt_wds_begins(pair, name)) {
-        *pair = (struct dt_wds_pair){.detects = pair->detects};
+        *pair = (struct dt_wds_pair){.has_boxes = pair->has_boxes};
         memcpy(pair->key, name, bytes);
     }
     const bool is_image = dt_is_jpeg_suffix(suffix);
-    const bool is_label = !strcasecmp(suffix, pair->detects ? "json" : "cls");
-    pair->has_other |= !strcasecmp(suffix, pair->detects ? "cls" : "json");
+    const bool is_label = !strcasecmp(suffix, pair->has_boxes ? "json" : "cls");
+    pair->has_other |= !strcasecmp(suffix, pair->has_boxes ? "cls" : "json");
     bool *has = is_image ? &pair->has_image : &pair->has_label;
     if (!is_image && !is_label)
         return DT_WDS_OTHER;
@@ -52,7 +52,7 @@ const char *dt_wds_lacks(const struct dt_wds_pair *pair)
         return NULL;
     if (!pair->has_image)
         return ".jpg or .jpeg member";
-    if (pair->detects)
+    if (pair->has_boxes)
         return pair->has_other ? ".json member with boxes, but a label: a shard for a classifier"
                                : ".json member";
     return pair->has_other ? ".cls member, but boxes: a shard for a detector" : ".cls member";

@@ -9,10 +9,10 @@
 
 enum { DT_WDS_KEY_MAX = 1024 }; /* dt_tar_walk refuses longer names */
 
-/* The sample whose members are being visited; starts as {0}, or {.detects = true}. */
+/* The sample whose members are being visited; starts as {0}, or {.has_boxes = true}. */
 struct dt_wds_pair {
     char key[DT_WDS_KEY_MAX + 1];
-    bool detects; /* the label is the .json member, otherwise the .cls member */
+    bool has_boxes; /* the label is the .json member, otherwise the .cls member */
     bool has_image, has_label;
     bool has_other; /* the label of the other kind, which is ignored */
 };

@@ -232,7 +232,7 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
     int n_skipped = 0;
 
     (void)thread;
-    shard->pair.detects = verify->has_boxes;
+    shard->pair.has_boxes = verify->has_boxes;
     DT_TRY(dt_finding_of(&shard->findings, shard->base, check_size(shard)));
     const dt_status status = dt_tar_walk(shard->path, visit_member, &walk, &n_skipped);
     shard->is_whole = status == DT_OK;

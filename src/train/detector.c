@@ -55,7 +55,7 @@ static void warn(const struct dt_engine *engine)
 
 static void tell_reduced(const struct dt_sets *sets)
 {
-    const struct dt_layout layout = {&sets->config->data, sets->canvases, sets->n_canvases};
+    const struct dt_layout layout = {&sets->config->data, sets->canvases};
     const uint32_t n = dt_dataset_size(sets->train_set);
     uint32_t n_reduced = 0;
     for (uint32_t id = 0; id < n; id++) {
@@ -75,12 +75,13 @@ static void warn_of_data(const struct dt_engine *engine, const struct dt_sets *s
 {
     const int batch = engine->stage.global_batch_size;
     tell_reduced(sets);
-    for (int i = 0; i < sets->n_canvases; i++)
+    for (int i = 0; i < sets->canvases.n; i++)
         if (engine->n_images[i] > 0 && engine->n_images[i] < (uint32_t)batch)
             dt_log(DT_LOG_WARNING,
                    "only %" PRIu32 " training images are for the canvas %dx%d, less than a global "
                    "batch of %d: they are never trained on; use fewer canvases or a smaller batch",
-                   engine->n_images[i], sets->canvases[i].width, sets->canvases[i].height, batch);
+                   engine->n_images[i], sets->canvases.size[i].width, sets->canvases.size[i].height,
+                   batch);
 }
 
 static dt_status add_inputs(struct dt_engine *engine, const struct dt_sets *sets,

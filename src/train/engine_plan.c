@@ -16,7 +16,7 @@ static dt_status build_program(struct dt_engine *engine, const struct dt_sets *s
         phase == DT_TRAIN ? engine->stage.micro_batch_size : config->eval.batch_size_per_rank;
     int side = phase == DT_TRAIN ? engine->stage.image_size : config->model.image_size;
     const struct dt_canvas square = {side, side};
-    const struct dt_canvas size = sets->n_canvases > 0 ? sets->canvases[canvas] : square;
+    const struct dt_canvas size = sets->canvases.n > 0 ? sets->canvases.size[canvas] : square;
     DT_TRY(dt_graph_begin(engine->graph, phase, batch, size.height, size.width));
     engine->program[phase][canvas] = engine->graph->current;
     DT_TRY(engine->task->add_inputs(engine, sets, phase));
@@ -30,7 +30,7 @@ static dt_status build_program(struct dt_engine *engine, const struct dt_sets *s
 static dt_status build_phase(struct dt_engine *engine, const struct dt_sets *sets,
                              enum dt_phase phase)
 {
-    const int n = sets->n_canvases > 0 ? sets->n_canvases : 1;
+    const int n = sets->canvases.n > 0 ? sets->canvases.n : 1;
     for (int canvas = 0; canvas < n; canvas++)
         DT_TRY(build_program(engine, sets, phase, canvas));
     return DT_OK;

@@ -28,9 +28,8 @@ struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine
         .workers = config->data.workers > 0 ? config->data.workers : auto_workers(engine),
         .epochs = train ? (uint32_t)config->train.epochs : 0,
         .seed = config->train.seed,
-        .n_canvases = sets->n_canvases,
+        .canvases = sets->canvases,
     };
-    memcpy(options.canvases, sets->canvases, sizeof options.canvases);
     return options;
 }
 

@@ -127,10 +127,10 @@ static struct dt_canvas largest(const struct dt_engine *engine, const struct dt_
     struct dt_canvas size = {0, 0};
     if (!sets->task->has_boxes)
         size = (struct dt_canvas){engine->stage.image_size, engine->stage.image_size};
-    for (int i = 0; i < sets->n_canvases; i++) {
-        size.width = sets->canvases[i].width > size.width ? sets->canvases[i].width : size.width;
-        size.height =
-            sets->canvases[i].height > size.height ? sets->canvases[i].height : size.height;
+    for (int i = 0; i < sets->canvases.n; i++) {
+        const struct dt_canvas *canvas = &sets->canvases.size[i];
+        size.width = canvas->width > size.width ? canvas->width : size.width;
+        size.height = canvas->height > size.height ? canvas->height : size.height;
     }
     return size;
 }

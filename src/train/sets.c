@@ -17,26 +17,24 @@ void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_co
         .task = dt_task_of(config),
     };
     if (sets->task->has_boxes)
-        sets->n_canvases = dt_config_canvases(config, sets->canvases);
+        sets->canvases = dt_config_canvases(config);
 }
 
 const char *dt_sets_sizes(const struct dt_sets *sets, int side, char out[DT_SIZES_TEXT])
 {
     struct dt_text text = dt_text_in(out, DT_SIZES_TEXT);
-    if (sets->n_canvases == 0)
+    if (sets->canvases.n == 0)
         dt_text_add(&text, "%d x %d", side, side);
-    for (int i = 0; i < sets->n_canvases; i++)
-        dt_text_add(&text, "%s%d x %d", i == 0 ? "" : ", ", sets->canvases[i].width,
-                    sets->canvases[i].height);
+    for (int i = 0; i < sets->canvases.n; i++)
+        dt_text_add(&text, "%s%d x %d", i == 0 ? "" : ", ", sets->canvases.size[i].width,
+                    sets->canvases.size[i].height);
     return out;
 }
 
 void dt_sets_count(uint32_t n[DT_MAX_CANVASES], const struct dt_sets *sets,
                    const struct dt_dataset *set)
 {
-    struct dt_loader_options options = {.data = &sets->config->data,
-                                        .n_canvases = sets->n_canvases};
-    memcpy(options.canvases, sets->canvases, sizeof options.canvases);
+    struct dt_loader_options options = {.data = &sets->config->data, .canvases = sets->canvases};
     dt_loader_count(n, set, &options);
 }
 
@@ -84,13 +82,12 @@ static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool tr
         .subset = config->data.class_map[0] != '\0',
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = train ? largest_size(config) : config->model.image_size,
-        .detects = sets->task->has_boxes,
+        .has_boxes = sets->task->has_boxes,
         .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
         .part = train ? DT_PART_TRAIN : DT_PART_VAL,
         .rest_of = !train && is_split ? sets->train_set : NULL,
-        .n_canvases = sets->n_canvases,
+        .canvases = sets->canvases,
     };
-    memcpy(options.canvases, sets->canvases, sizeof options.canvases);
     DT_TRY(dt_dataset_open(set, &options));
     sets->num_classes = dt_dataset_n_classes(*set);
     if (!dt_dataset_classes(*set) && sets->num_classes < sets->weights_classes)
@@ -106,7 +103,7 @@ static dt_status open_images(struct dt_sets *sets)
         .images = sets->images,
         .num_classes = sets->num_classes > 0 ? sets->num_classes : sets->weights_classes,
         .classes = &sets->classes,
-        .detects = sets->task->has_boxes};
+        .has_boxes = sets->task->has_boxes};
     DT_TRY(dt_dataset_open(&sets->val_set, &options));
     sets->num_classes = dt_dataset_n_classes(sets->val_set);
     return DT_OK;

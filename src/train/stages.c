@@ -73,7 +73,7 @@ static dt_status check_batch(const struct dt_engine *engine, const struct dt_set
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: a global batch of %d is more than the %u training images%s; make it smaller",
                 batch_key(engine->config, &stage, key), stage.global_batch_size,
-                dt_dataset_size(sets->train_set), sets->n_canvases > 1 ? " of every canvas" : "");
+                dt_dataset_size(sets->train_set), sets->canvases.n > 1 ? " of every canvas" : "");
     return DT_OK;
 }
 

@@ -13,8 +13,7 @@ int main(int n_args, char **args)
 {
     const struct dt_config_data data = {.min_side = n_args > 1 ? atoi(args[1]) : 0,
                                         .max_side = n_args > 2 ? atoi(args[2]) : 0};
-    const struct dt_canvas canvas = {8192, 8192};
-    const struct dt_layout layout = {&data, &canvas, 1};
+    const struct dt_layout layout = {&data, {{{8192, 8192}}, 1}};
     struct dt_placement p;
     struct dt_truth t = {0};
     int width, height;

@@ -263,18 +263,15 @@ static dt_status open_tool(struct tool *t, char **argv, int workers)
 /* Of both orientations; images are at 800/1333 and flipped, warped ones also turned and scaled. */
 static dt_status open_canvases(struct tool *t, char **argv, double warp)
 {
-    const struct dt_dataset_options set = {.data = &t->data, .path = argv[2], .detects = true};
+    const struct dt_dataset_options set = {.data = &t->data, .path = argv[2], .has_boxes = true};
     t->data = (struct dt_config_data){.source = DT_SOURCE_AUTO,
                                       .augment = DT_AUGMENT_IMAGENET,
                                       .min_side = 800,
                                       .max_side = 1333,
                                       .rotate = warp,
                                       .scale = warp};
-    t->options = (struct dt_loader_options){.train = true,
-                                            .data = &t->data,
-                                            .canvases = {{1344, 800}, {800, 1344}},
-                                            .n_canvases = 2,
-                                            .seed = SEED};
+    t->options = (struct dt_loader_options){
+        .train = true, .data = &t->data, .canvases = {{{1344, 800}, {800, 1344}}, 2}, .seed = SEED};
     t->epoch = (uint32_t)atoi(argv[3]);
     t->laps = (uint32_t)atoi(argv[4]);
     DT_TRY(dt_dataset_open(&t->dataset, &set));

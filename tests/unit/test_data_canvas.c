@@ -11,7 +11,7 @@
 #include <math.h>
 
 enum { N_CANVASES = 4, MOST = 3, G = 6 };
-static const struct dt_canvas canvases[N_CANVASES] = {{80, 64}, {64, 80}, {64, 64}, {64, 128}};
+static const struct dt_canvases canvases = {{{80, 64}, {64, 80}, {64, 64}, {64, 128}}, N_CANVASES};
 static const struct dt_config_data data = {.augment = DT_AUGMENT_IMAGENET,
                                            .prefetch = 3,
                                            .min_side = 48,
@@ -61,20 +61,19 @@ static struct dt_loader_options options_of(bool train, int rank, int n_ranks, in
 {
     struct dt_loader_options options = {.train = train,
                                         .data = &data,
-                                        .n_canvases = N_CANVASES,
+                                        .canvases = canvases,
                                         .global_batch_size = train ? G : n_ranks * micro,
                                         .micro_batch_size = micro,
                                         .rank = rank,
                                         .n_ranks = n_ranks,
                                         .workers = workers,
                                         .seed = SEED};
-    memcpy(options.canvases, canvases, sizeof canvases);
     return options;
 }
 
 static int canvas_of(const struct dt_dataset *dataset, uint32_t id)
 {
-    const struct dt_layout layout = {&data, canvases, N_CANVASES};
+    const struct dt_layout layout = {&data, canvases};
     struct dt_image_info info;
     image_of(dataset, id, &info);
     return dt_placement_canvas(&layout, info.width, info.height);
@@ -106,8 +105,8 @@ static uint64_t hash_of(const uint8_t *bytes, size_t n)
 static void note(struct placed *row, const struct dt_batch *batch, int i)
 {
     const size_t bytes = 3 * (size_t)batch->width * (size_t)batch->height;
-    assert_int_equal(batch->width, canvases[batch->canvas].width);
-    assert_int_equal(batch->height, canvases[batch->canvas].height);
+    assert_int_equal(batch->width, canvases.size[batch->canvas].width);
+    assert_int_equal(batch->height, canvases.size[batch->canvas].height);
     row->id = batch->ids[i];
     row->canvas = batch->canvas;
     memcpy(row->size, batch->sizes + 2 * i, sizeof row->size);
@@ -381,7 +380,7 @@ TEST(wrong_sizes)
     int n_replaced = 0;
     assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
     while ((batch = next(loader))) {
-        const struct dt_canvas *canvas = &canvases[batch->canvas];
+        const struct dt_canvas *canvas = &canvases.size[batch->canvas];
         for (int i = 0; i < batch->n; i++) {
             char name[256];
             assert_int_equal(canvas_of(dataset, batch->ids[i]), batch->canvas);
@@ -413,7 +412,7 @@ TEST(counts)
     options.global_batch_size = 40; /* fewer than all, but more than on a canvas */
     assert_error(dt_loader_create(&loader, dataset, &options), DT_ERR_CONFIG,
                  "less than one global batch of 40 on each canvas");
-    options.n_canvases = 1;
+    options.canvases.n = 1;
     dt_loader_count(n, dataset, &options);
     assert_true(n[0] == N && n[1] == 0);
     dt_dataset_close(dataset);

@@ -146,7 +146,7 @@ TEST(synthetic_boxes)
                                          .num_classes = N_CLASSES,
                                          .synthetic_images = N,
                                          .image_size = SIZE,
-                                         .detects = true};
+                                         .has_boxes = true};
     struct dt_dataset *dataset = open_good(&options);
     struct dt_sample sample = {0};
     struct dt_truth truths[MOST];
@@ -185,7 +185,7 @@ TEST(synthetic_boxes)
     assert_true(n_inner > N / 2 && n_tight > 3 * n_inner / 4);
     const uint64_t fingerprint = dt_dataset_fingerprint(dataset);
     dt_dataset_close(dataset);
-    options.detects = false;
+    options.has_boxes = false;
     dataset = open_good(&options);
     assert_int_equal(dt_dataset_max_boxes(dataset), 0);
     assert_true(dt_dataset_fingerprint(dataset) != fingerprint);
@@ -454,7 +454,7 @@ TEST(wrong_classes)
     options.path = at("no-{00..01}.tar");
     expect_error(DT_ERR_NO_INPUT, "shards are missing", &options);
     options.path = at(".");
-    options.detects = true;
+    options.has_boxes = true;
     expect_error(DT_ERR_CONFIG, "a detector needs boxes", &options);
 }
 

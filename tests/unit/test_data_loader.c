@@ -187,13 +187,13 @@ TEST(evaluation)
 
 /* --- Synthetic data, wrong use, and moments --- */
 
-static struct dt_dataset *open_generated(int n, int size, bool detects)
+static struct dt_dataset *open_generated(int n, int size, bool has_boxes)
 {
     struct dt_dataset_options options = {.data = &synthetic_data,
                                          .num_classes = CLASSES,
                                          .synthetic_images = n,
                                          .image_size = size,
-                                         .detects = detects,
+                                         .has_boxes = has_boxes,
                                          .seed = 4};
     struct dt_dataset *dataset;
     assert_ok(dt_dataset_open(&dataset, &options));
@@ -248,8 +248,8 @@ static int check_boxes(const struct dt_dataset *dataset, const struct dt_batch *
 
 static int check_epoch(struct dt_dataset *dataset, struct dt_loader_options *options)
 {
-    options->canvases[0] = (struct dt_canvas){SIZE, SIZE};
-    options->n_canvases = 1;
+    options->canvases.size[0] = (struct dt_canvas){SIZE, SIZE};
+    options->canvases.n = 1;
     struct dt_loader *loader = open_loader(dataset, options);
     const struct dt_batch *batch;
     int n_flipped = 0;
@@ -375,8 +375,8 @@ TEST(memory)
     const uintptr_t page = 4096;
     struct dt_dataset *dataset = open_generated(N, SIZE, true);
     struct dt_loader_options options = make_options(true, 0, 1, 2, 1);
-    options.canvases[0] = (struct dt_canvas){SIZE, SIZE};
-    options.n_canvases = 1;
+    options.canvases.size[0] = (struct dt_canvas){SIZE, SIZE};
+    options.canvases.n = 1;
     struct dt_loader *loader = open_loader(dataset, &options);
     uintptr_t pages[16];
     size_t bytes;

@@ -10,10 +10,18 @@
 
 static const struct dt_canvas four[] = {{1344, 800}, {800, 1344}, {1088, 800}, {800, 800}};
 
+static struct dt_layout layout_of(const struct dt_config_data *data,
+                                  const struct dt_canvas *canvases, int n)
+{
+    struct dt_layout layout = {.data = data, .canvases.n = n};
+    memcpy(layout.canvases.size, canvases, (size_t)n * sizeof *canvases);
+    return layout;
+}
+
 static struct dt_placement plain(const struct dt_config_data *data,
                                  const struct dt_canvas *canvases, int n, int width, int height)
 {
-    const struct dt_layout layout = {data, canvases, n};
+    const struct dt_layout layout = layout_of(data, canvases, n);
     struct dt_placement p;
     dt_placement_plain(&p, &layout, width, height);
     return p;
@@ -56,8 +64,8 @@ TEST(as_large_as_fits)
     check(&p, 3, 480, 640);
     p = plain(&small, four, 4, 800, 300); /* fits nowhere, and is largest on the widest */
     check(&p, 0, 1344, 504);
-    const struct dt_layout any = {&data, four, 4}, large = {&small, four, 4},
-                           one = {&limited, four, 1};
+    const struct dt_layout any = layout_of(&data, four, 4), large = layout_of(&small, four, 4),
+                           one = layout_of(&limited, four, 1);
     assert_true(dt_placement_fits(&any, 9000, 1) && !dt_placement_fits(&large, 800, 300));
     assert_true(dt_placement_fits(&one, 9000, 10) && dt_placement_fits(&one, 10, 9000));
 }
@@ -102,7 +110,7 @@ TEST(any_size)
 
 static struct dt_placement draw(const struct dt_config_data *data, uint32_t epoch, uint32_t id)
 {
-    const struct dt_layout layout = {data, four, 4};
+    const struct dt_layout layout = layout_of(data, four, 4);
     struct dt_placement p;
     dt_placement_draw(&p, &layout, 5, epoch, id, 640, 480);
     return p;

@@ -189,11 +189,11 @@ static void make_boxes(const char *name, int first, int n)
 }
 
 static dt_status open_path(struct dt_dataset **dataset, const char *path, const char *cache,
-                           bool detects)
+                           bool has_boxes)
 {
     static const struct dt_config_data data = {.source = DT_SOURCE_SHARDS};
     const struct dt_dataset_options options = {
-        .data = &data, .path = path, .cache_dir = cache, .detects = detects};
+        .data = &data, .path = path, .cache_dir = cache, .has_boxes = has_boxes};
     return dt_dataset_open(dataset, &options);
 }
 
@@ -283,10 +283,10 @@ TEST(damaged_cache)
 
 /* --- Shards for another network, and shards that do not fit --- */
 
-static void expect_refused(dt_status wanted, const char *text, const char *path, bool detects)
+static void expect_refused(dt_status wanted, const char *text, const char *path, bool has_boxes)
 {
     struct dt_dataset *dataset = NULL;
-    assert_error(open_path(&dataset, path, NULL, detects), wanted, text);
+    assert_error(open_path(&dataset, path, NULL, has_boxes), wanted, text);
 }
 
 TEST(other_network)

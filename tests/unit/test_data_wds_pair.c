@@ -69,7 +69,7 @@ TEST(detector)
         {"b.jpeg", DT_WDS_IMAGE, NULL},
         {"c.seg.json", DT_WDS_OTHER, NULL},
     };
-    struct dt_wds_pair pair = {.detects = true};
+    struct dt_wds_pair pair = {.has_boxes = true};
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         assert_int_equal(dt_wds_add(&pair, rows[i].name), rows[i].kind);
         const char *lacks = dt_wds_lacks(&pair);

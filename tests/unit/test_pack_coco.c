@@ -31,7 +31,7 @@ static struct dt_dataset *open_one(const char *path, const struct places *places
                                                .path = path,
                                                .cache_dir = at("cache"),
                                                .num_classes = places->num_classes,
-                                               .detects = true,
+                                               .has_boxes = true,
                                                .seed = 5,
                                                .part = part};
     assert_ok(dt_dataset_open(&dataset, &options));
@@ -125,14 +125,13 @@ static void compare_parts(const struct places *places)
 
 /* --- Batches --- */
 
-static struct dt_loader *open_loader(struct dt_dataset *dataset, const struct dt_canvas canvases[2],
+static struct dt_loader *open_loader(struct dt_dataset *dataset, const struct dt_canvases *canvases,
                                      const struct dt_config_data *data, bool train, int workers)
 {
     struct dt_loader *loader = NULL;
     const struct dt_loader_options options = {.train = train,
                                               .data = data,
-                                              .canvases = {canvases[0], canvases[1]},
-                                              .n_canvases = 2,
+                                              .canvases = *canvases,
                                               .global_batch_size = G,
                                               .micro_batch_size = G,
                                               .n_ranks = 1,
@@ -175,7 +174,7 @@ static int compare_epoch(struct dt_loader *a, struct dt_loader *b, uint32_t epoc
     }
 }
 
-static void compare_batches(const struct places *places, const struct dt_canvas canvases[2],
+static void compare_batches(const struct places *places, const struct dt_canvases *canvases,
                             const struct dt_config_data *data)
 {
     for (int train = 0; train < 2; train++) {
@@ -233,7 +232,7 @@ static void make_coco(void)
 
 TEST(generated)
 {
-    static const struct dt_canvas canvases[2] = {{96, 64}, {64, 96}};
+    static const struct dt_canvases canvases = {{{96, 64}, {64, 96}}, 2};
     const struct dt_config_data data = {.augment = DT_AUGMENT_IMAGENET,
                                         .prefetch = 2,
                                         .min_side = 48,
@@ -246,12 +245,12 @@ TEST(generated)
     compare_parts(&places);
     places.num_classes = 12; /* labels are the ids */
     compare_parts(&places);
-    compare_batches(&places, canvases, &data);
+    compare_batches(&places, &canvases, &data);
 }
 
 TEST(sample_of_coco)
 {
-    static const struct dt_canvas canvases[2] = {{416, 256}, {256, 416}};
+    static const struct dt_canvases canvases = {{{416, 256}, {256, 416}}, 2};
     const struct dt_config_data data = {
         .augment = DT_AUGMENT_IMAGENET, .prefetch = 2, .min_side = 256, .max_side = 416};
     char json[DT_PATH_MAX];
@@ -264,7 +263,7 @@ TEST(sample_of_coco)
         skip();
     pack(places.json, places.shards, 20);
     compare_parts(&places);
-    compare_batches(&places, canvases, &data);
+    compare_batches(&places, &canvases, &data);
 }
 
 int main(void)
