@@ -3,6 +3,7 @@
 #define DTRAIN_TRAIN_PREFLIGHT_H
 
 #include "checkpoint/manifest.h"
+#include "data/digest.h"
 #include "train/engine.h"
 
 /* Values that must be the same on all ranks. */
@@ -21,9 +22,13 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
 /* Checks that all ranks have the same configuration (bytes), libraries and data index:
  * DT_ERR_DISAGREE names the rank, the host and the difference; different libraries cause a warning,
  * unless those of a training keep weights in different orders. Then that several machines have the
- * same data (same_data.h). Overwrites the weights; call it when the data sets and the plan, if
- * there is one, are open. */
+ * same data: one rank of each reads what data.check asks for. Overwrites the weights; call it when
+ * the data sets and the plan, if there is one, are open. */
 dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets);
+/* Compares one set, which all ranks have open; the ranks that do not read count as equal. `key` is
+ * data.train or data.val. DT_OK if no difference is found; rank 0 reads. */
+dt_status dt_same_data_compare(struct dt_comm *comm, const struct dt_dataset *set, const char *key,
+                               enum dt_digest kind, bool reads);
 /* Sums a known vector over the ranks on the plan's plane: DT_ERR_DEVICE if the result is wrong.
  * Decodes a few samples of each data set on every rank: DT_ERR_DATA if a rank can decode none, a
  * warning if it cannot decode all. */

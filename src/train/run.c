@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "train/announce.h"
 #include "train/preflight.h"
 #include "train/replicas.h"
 #include "train/resume.h"

@@ -53,8 +53,5 @@ void dt_sets_count(uint32_t n[DT_MAX_CANVASES], const struct dt_sets *sets,
 dt_status dt_sets_check_bad(const struct dt_loader *loader, double n_bad);
 /* Whether top-5 accuracy is reported: below 6 classes it says nothing. */
 bool dt_sets_has_top5(const struct dt_sets *sets);
-/* class_weights.c: sets sets->class_weights by train.class_weights and the training set.
- * DT_ERR_CONFIG if there is not one weight per class, or a class without images. Local. */
-dt_status dt_sets_weigh_classes(struct dt_sets *sets);
 
 #endif

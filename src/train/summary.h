@@ -1,4 +1,4 @@
-/* Summary of the run that is about to start, in one block of lines. Rank 0. */
+/* Summary of the run that is about to start, in one block of lines (rank 0) and as an event. */
 #ifndef DTRAIN_TRAIN_SUMMARY_H
 #define DTRAIN_TRAIN_SUMMARY_H
 
@@ -16,5 +16,9 @@ struct dt_summary {
 void dt_summary_print(const struct dt_summary *summary);
 /* --dry-run: schedule and memory. Rank 0. */
 void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *sets, FILE *out);
+
+/* Sends run_start; `config_json` is the complete configuration. Collective. */
+dt_status dt_announce_start(struct dt_engine *engine, struct dt_sets *sets, const char *config_json,
+                            int64_t start_step);
 
 #endif

@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "dist_rig.h"
 #include "test_dir.h"
-#include "train/same_data.h"
+#include "train/preflight.h"
 
 enum { FILES = 40, LARGE = 300000 };
 
