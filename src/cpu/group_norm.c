@@ -250,7 +250,7 @@ static struct group_norm arguments(const struct dt_exec *exec)
                                .size = size,
                                .together = blocks_together(rows, size),
                                .sums = exec->work,
-                               .src = dt_cpu_src(exec, 0),
+                               .src = dt_cpu_src(exec, DT_GN_SRC),
                                .eps = exec->node->attr.group_norm.eps};
 }
 
@@ -259,13 +259,13 @@ static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec,
 {
     (void)dev;
     (void)scalars;
-    const bool train = exec->node->n_dst > 1;
     struct group_norm gn = arguments(exec);
-    gn.scale = dt_cpu_src(exec, 1);
-    gn.shift = dt_cpu_src(exec, 2);
-    gn.dst = dt_cpu_dst(exec, 0);
-    gn.mean = train ? dt_cpu_dst(exec, 1) : group_scratch(exec, 0);
-    gn.inverse_std = train ? dt_cpu_dst(exec, 2) : group_scratch(exec, 1);
+    float *mean = dt_cpu_dst(exec, DT_GN_MEAN), *inverse_std = dt_cpu_dst(exec, DT_GN_INVERSE_STD);
+    gn.scale = dt_cpu_src(exec, DT_GN_SCALE);
+    gn.shift = dt_cpu_src(exec, DT_GN_SHIFT);
+    gn.dst = dt_cpu_dst(exec, DT_GN_DST);
+    gn.mean = mean ? mean : group_scratch(exec, 0);
+    gn.inverse_std = inverse_std ? inverse_std : group_scratch(exec, 1);
     gn.past_caches = dt_goes_past_caches(gn.rows, gn.dst, gn.src, NULL);
     run_tasks(&gn, &FORWARD);
     return DT_OK;
@@ -277,20 +277,18 @@ static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
     (void)dev;
     (void)scalars;
     struct group_norm gn = arguments(exec);
-    gn.diff_dst = dt_cpu_src(exec, 1);
-    gn.scale = dt_cpu_src(exec, 2);
-    gn.mean = dt_cpu_src(exec, 3);
-    gn.inverse_std = dt_cpu_src(exec, 4);
+    gn.diff_dst = dt_cpu_src(exec, DT_GN_BWD_DIFF_DST);
+    gn.scale = dt_cpu_src(exec, DT_GN_BWD_SCALE);
+    gn.mean = dt_cpu_src(exec, DT_GN_BWD_MEAN);
+    gn.inverse_std = dt_cpu_src(exec, DT_GN_BWD_INVERSE_STD);
     gn.offset = group_scratch(exec, 0);
     gn.slope = group_scratch(exec, 1);
-    gn.diff_src = dt_cpu_dst(exec, 0);
+    gn.diff_src = dt_cpu_dst(exec, DT_GN_BWD_DIFF_SRC);
     gn.past_caches = dt_goes_past_caches(gn.rows, gn.diff_src, gn.diff_dst, gn.src);
     run_tasks(&gn, &BACKWARD);
-    if (exec->node->n_dst == 1)
-        return DT_OK;
-    gn.diff_scale = dt_cpu_dst(exec, 1);
-    gn.diff_shift = dt_cpu_dst(exec, 2);
-    for (int c = 0; c < gn.rows->channels; c++)
+    gn.diff_scale = dt_cpu_dst(exec, DT_GN_BWD_DIFF_SCALE);
+    gn.diff_shift = dt_cpu_dst(exec, DT_GN_BWD_DIFF_SHIFT);
+    for (int c = 0; gn.diff_scale && c < gn.rows->channels; c++)
         store_gradients(&gn, c);
     return DT_OK;
 }

@@ -247,9 +247,9 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
 {
     (void)scalars;
     struct matching m = matching_of(exec);
-    m.boxes = dt_cpu_src(exec, 0);
-    m.labels = dt_cpu_src(exec, 1);
-    m.match = dt_cpu_dst(exec, 0);
+    m.boxes = dt_cpu_src(exec, DT_MATCH_BOXES);
+    m.labels = dt_cpu_src(exec, DT_MATCH_BOX_LABELS);
+    m.match = dt_cpu_dst(exec, DT_MATCH_DST);
     m.best = exec->work;
     m.found = m.best + m.n * m.n_slots;
 
@@ -259,7 +259,7 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
 #pragma omp parallel for schedule(static, 1)
     for (int i = 0; i < m.n * m.n_rows; i++)
         m.found[i] = match_row(&m, i / m.n_rows, i % m.n_rows);
-    count_images(&dev->counters, dt_cpu_dst(exec, 1), &m);
+    count_images(&dev->counters, dt_cpu_dst(exec, DT_MATCH_COUNT), &m);
     return DT_OK;
 }
 

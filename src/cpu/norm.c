@@ -174,7 +174,8 @@ static dt_status prepare_rows(struct dt_device *dev, struct dt_exec *exec, const
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, node->src[0], 0));
     size_t n_rows = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
     size_t mask_bytes = n_rows * dt_n_groups(exec->rows.row_elements) * sizeof(uint16_t);
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
+    while (exec->n_ports < node->n_src + node->n_dst) {
+        const int i = exec->n_ports;
         char kind = i < node->n_src ? src_kinds[i] : dst_kinds[i - node->n_src];
         if (kind == 'a')
             DT_TRY_OUT(dt_cpu_port_add(dev, exec, md));
@@ -197,7 +198,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare_rows(dev, exec, exec->node->relu ? "aappppwa" : "aappppa", "appa"));
+    DT_TRY(prepare_rows(dev, exec, "aappppwa", "appa"));
     return DT_OK;
 }
 
@@ -214,7 +215,7 @@ static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
                        .slots = exec->work,
                        .sums = sums,
                        .coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks),
-                       .src = dt_cpu_src(exec, 0),
+                       .src = dt_cpu_src(exec, DT_BN_SRC),
                        .rank = dev->options.rank,
                        .group = exec->node->attr.bn.group,
                        .half = dt_node_is_synced(exec->node) ? FIRST : WHOLE,
@@ -223,39 +224,35 @@ static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
 
 static struct bn forward_arguments(struct dt_device *dev, const struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
-    bool train = node->n_dst > 1;
     struct bn bn = arguments(dev, exec);
-    bn.scale = dt_cpu_src(exec, 1);
-    bn.shift = dt_cpu_src(exec, 2);
-    bn.running_mean = dt_cpu_src(exec, 3);
-    bn.running_var = dt_cpu_src(exec, 4);
-    bn.residual = node->residual ? dt_cpu_src(exec, 5) : NULL;
-    bn.dst = dt_cpu_dst(exec, 0);
-    bn.mean = train ? dt_cpu_dst(exec, 1) : NULL;
-    bn.variance = train ? dt_cpu_dst(exec, 2) : NULL;
-    bn.mask = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL;
-    bn.momentum = node->attr.bn.momentum;
-    bn.relu = node->relu;
+    bn.scale = dt_cpu_src(exec, DT_BN_SCALE);
+    bn.shift = dt_cpu_src(exec, DT_BN_SHIFT);
+    bn.running_mean = dt_cpu_src(exec, DT_BN_RUNNING_MEAN);
+    bn.running_var = dt_cpu_src(exec, DT_BN_RUNNING_VAR);
+    bn.residual = dt_cpu_src(exec, DT_BN_RESIDUAL);
+    bn.dst = dt_cpu_dst(exec, DT_BN_DST);
+    bn.mean = dt_cpu_dst(exec, DT_BN_MEAN);
+    bn.variance = dt_cpu_dst(exec, DT_BN_VARIANCE);
+    bn.mask = dt_cpu_dst(exec, DT_BN_MASK);
+    bn.momentum = exec->node->attr.bn.momentum;
+    bn.relu = exec->node->relu;
     bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
     return bn;
 }
 
 static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
-    int n_src = node->relu ? 7 : 6; /* without diff_dst2 */
     struct bn bn = arguments(dev, exec);
-    bn.diff_dst = dt_cpu_src(exec, 1);
-    bn.diff_dst2 = node->n_src > n_src ? dt_cpu_src(exec, n_src) : NULL;
-    bn.scale = dt_cpu_src(exec, 2);
-    bn.mean = dt_cpu_src(exec, 4);
-    bn.variance = dt_cpu_src(exec, 5);
-    bn.mask = node->relu ? dt_cpu_src(exec, 6) : NULL;
-    bn.diff_src = dt_cpu_dst(exec, 0);
-    bn.diff_scale = dt_cpu_dst(exec, 1);
-    bn.diff_shift = dt_cpu_dst(exec, 2);
-    bn.diff_residual = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL;
+    bn.diff_dst = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST);
+    bn.diff_dst2 = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST2);
+    bn.scale = dt_cpu_src(exec, DT_BN_BWD_SCALE);
+    bn.mean = dt_cpu_src(exec, DT_BN_BWD_MEAN);
+    bn.variance = dt_cpu_src(exec, DT_BN_BWD_VARIANCE);
+    bn.mask = dt_cpu_src(exec, DT_BN_BWD_MASK);
+    bn.diff_src = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SRC);
+    bn.diff_scale = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SCALE);
+    bn.diff_shift = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SHIFT);
+    bn.diff_residual = dt_cpu_dst(exec, DT_BN_BWD_DIFF_RESIDUAL);
     bn.past_caches =
         !bn.diff_dst2 && dt_goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
     return bn;
@@ -268,7 +265,7 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec,
     struct bn bn = forward_arguments(dev, exec);
 #pragma omp parallel
     {
-        if (exec->node->n_dst > 1)
+        if (dt_node_has_statistics(exec->node))
             run_stages(&bn, &FORWARD);
         else
             forward_eval(&bn);
@@ -303,9 +300,9 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
     (void)dev;
     (void)scalars;
     struct bn bn = {.rows = &exec->rows,
-                    .src = dt_cpu_src(exec, 0),
-                    .scale = dt_cpu_src(exec, 1),
-                    .running_var = dt_cpu_src(exec, 2),
+                    .src = dt_cpu_src(exec, DT_BN_FROZEN_BWD_DIFF_DST),
+                    .scale = dt_cpu_src(exec, DT_BN_FROZEN_BWD_SCALE),
+                    .running_var = dt_cpu_src(exec, DT_BN_FROZEN_BWD_RUNNING_VAR),
                     .dst = dt_cpu_dst(exec, 0),
                     .eps = exec->node->attr.bn.eps};
     bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, NULL);

@@ -79,7 +79,7 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
 /* The forward value's format: gradients adapt to it. */
 static dt_status prepare_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare_flat(dev, exec, exec->node->src[1]));
+    DT_TRY(prepare_flat(dev, exec, exec->node->src[DT_RELU_BWD_DST]));
     return DT_OK;
 }
 
@@ -88,12 +88,13 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
 {
     (void)dev;
     (void)scalars;
-    const float *diff_dst = dt_cpu_src(exec, 0), *dst = dt_cpu_src(exec, 1);
+    const float *diff_dst = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST),
+                *diff_dst2 = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST2),
+                *dst = dt_cpu_src(exec, DT_RELU_BWD_DST);
     float *diff_src = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
-    if (exec->node->n_src > 2) {
-        const float *diff_dst2 = dt_cpu_src(exec, 2);
+    if (diff_dst2) {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++) {
             float sum = diff_dst[i] + diff_dst2[i];
@@ -213,8 +214,8 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
     (void)scalars;
     const struct dt_node *node = exec->node;
     const struct dt_tensor *t = &exec->graph->tensor[node->dst[0]];
-    const uint8_t *src = dt_cpu_src(exec, 0);
-    const int32_t *sizes = node->n_src > 1 ? dt_cpu_src(exec, 1) : NULL;
+    const uint8_t *src = dt_cpu_src(exec, DT_INGEST_PIXELS);
+    const int32_t *sizes = dt_cpu_src(exec, DT_INGEST_SIZES);
     float *dst = dt_cpu_dst(exec, 0);
     int n_channels = t->dim[1], height = t->dim[2], width = t->dim[3];
     size_t plane = (size_t)height * (size_t)width;

@@ -12,13 +12,20 @@ size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes)
     return offset;
 }
 
+static int tensor_of_port(const struct dt_node *node, int i)
+{
+    return i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
+}
+
+/* Goes on to the next one that is present. */
 static struct dt_cpu_port *next_port(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     struct dt_cpu_port *port = &exec->port[exec->n_ports];
     port->is_dst = exec->n_ports >= node->n_src;
-    port->tensor = port->is_dst ? node->dst[exec->n_ports - node->n_src] : node->src[exec->n_ports];
-    exec->n_ports++;
+    port->tensor = tensor_of_port(node, exec->n_ports++);
+    while (exec->n_ports < node->n_src && node->src[exec->n_ports] < 0)
+        exec->port[exec->n_ports++].tensor = -1;
     return port;
 }
 
@@ -54,12 +61,8 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
 
 dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted)
 {
-    const struct dt_node *node = exec->node;
-    int i = exec->n_ports;
-    const struct dt_tensor *t =
-        &exec->graph->tensor[i < node->n_src ? node->src[i] : node->dst[i - node->n_src]];
     dnnl_dims_t dims;
-    int n_dims = dt_cpu_dims(dims, t);
+    int n_dims = dt_cpu_dims(dims, &exec->graph->tensor[tensor_of_port(exec->node, exec->n_ports)]);
     DT_TRY(dt_cpu_port_add_dims(dev, exec, wanted, n_dims, dims));
     return DT_OK;
 }
@@ -80,9 +83,7 @@ dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     while (exec->n_ports < node->n_src + node->n_dst) {
-        int i = exec->n_ports;
-        const struct dt_tensor *t =
-            &exec->graph->tensor[i < node->n_src ? node->src[i] : node->dst[i - node->n_src]];
+        const struct dt_tensor *t = &exec->graph->tensor[tensor_of_port(node, exec->n_ports)];
         if (t->dtype != DT_F32) {
             DT_TRY(dt_cpu_port_add_block(exec, 0));
             continue;
@@ -131,7 +132,9 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
 {
     for (int i = 0; i < exec->n_ports; i++) {
         struct dt_cpu_port *port = &exec->port[i];
-        void *stored = address[port->tensor];
+        void *stored = port->tensor < 0 ? NULL : address[port->tensor];
+        if (port->tensor < 0)
+            continue;
         if (!stored)
             DT_FAIL(DT_ERR_INTERNAL, "tensor '%s' of node '%s' has no address",
                     exec->graph->tensor[port->tensor].name, exec->node->name);

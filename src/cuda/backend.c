@@ -267,7 +267,8 @@ static dt_status find_formats(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     for (int i = 0; i < node->n_src; i++)
-        DT_TRY(dt_cuda_format(dev, &exec->src[i], exec->graph, node->src[i]));
+        if (node->src[i] >= 0)
+            DT_TRY(dt_cuda_format(dev, &exec->src[i], exec->graph, node->src[i]));
     for (int i = 0; i < node->n_dst; i++)
         DT_TRY(dt_cuda_format(dev, &exec->dst[i], exec->graph, node->dst[i]));
     return DT_OK;
@@ -318,8 +319,8 @@ static dt_status bind_tensors(struct dt_exec *exec, void **data, const int *tens
                               void *const *address)
 {
     for (int i = 0; i < n; i++) {
-        data[i] = address[tensor[i]];
-        if (!data[i])
+        data[i] = tensor[i] < 0 ? NULL : address[tensor[i]];
+        if (!data[i] && tensor[i] >= 0)
             DT_FAIL(DT_ERR_INTERNAL, "node '%s' (%s) has no memory for tensor '%s'",
                     exec->node->name, dt_op_name(exec->node->op),
                     exec->graph->tensor[tensor[i]].name);

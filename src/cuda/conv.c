@@ -16,9 +16,15 @@ static const struct {
     enum dt_conv_kind kind;
     struct place x, w, y;
 } layouts[DT_N_OPS] = {
-    [DT_OP_CONV] = {DT_CONV_FORWARD, {false, 0}, {false, 1}, {true, 0}},
-    [DT_OP_CONV_BWD_DATA] = {DT_CONV_BWD_DATA, {true, 0}, {false, 1}, {false, 0}},
-    [DT_OP_CONV_BWD_WEIGHTS] = {DT_CONV_BWD_WEIGHTS, {false, 0}, {true, 0}, {false, 1}},
+    [DT_OP_CONV] = {DT_CONV_FORWARD, {false, DT_CONV_SRC}, {false, DT_CONV_WEIGHTS}, {true, 0}},
+    [DT_OP_CONV_BWD_DATA] = {DT_CONV_BWD_DATA,
+                             {true, 0},
+                             {false, DT_BWD_DATA_WEIGHTS},
+                             {false, DT_BWD_DATA_DIFF_DST}},
+    [DT_OP_CONV_BWD_WEIGHTS] = {DT_CONV_BWD_WEIGHTS,
+                                {false, DT_BWD_WEIGHTS_SRC},
+                                {true, DT_BWD_DIFF_WEIGHTS},
+                                {false, DT_BWD_WEIGHTS_DIFF_DST}},
 };
 
 static const struct dt_cuda_format *format_at(const struct dt_exec *exec, struct place place)
@@ -81,7 +87,7 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 static size_t partial_bytes(const struct dt_exec *exec)
 {
     const struct dt_conv_task *task = &exec->problem->task;
-    if (exec->node->op != DT_OP_CONV_BWD_WEIGHTS || exec->node->n_dst < 2)
+    if (exec->node->op != DT_OP_CONV_BWD_WEIGHTS || !exec->dst[DT_BWD_DIFF_BIAS])
         return 0;
     size_t rows = (size_t)task->n * (size_t)dt_conv_out_h(task) * (size_t)dt_conv_out_w(task);
     return dt_channel_partial_bytes(rows, task->k, 1);
@@ -149,7 +155,7 @@ static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
     if (dt_conv_runs_elsewhere(exec))
         return DT_OK;
     const struct dt_cuda_format *dst = exec->dst[0];
-    const float *bias = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
+    const float *bias = exec->src_data[DT_CONV_BIAS];
     size_t rows = (size_t)dst->n * (size_t)dst->h * (size_t)dst->w;
     DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(exec)->plan, exec->own));
     if (bias || exec->node->relu)
@@ -168,13 +174,14 @@ static dt_status run_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_cuda_format *diff_dst = exec->src[1];
+    const struct dt_cuda_format *diff_dst = exec->src[DT_BWD_WEIGHTS_DIFF_DST];
     size_t rows = (size_t)diff_dst->n * (size_t)diff_dst->h * (size_t)diff_dst->w;
     DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(exec)->plan, exec->own));
-    if (exec->node->n_dst > 1)
+    if (exec->dst[DT_BWD_DIFF_BIAS])
         DT_TRY(DT_CUDA("summing the gradient of a bias",
-                       dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst_data[1],
-                                          (void *)exec->scratch, exec->src_data[1], rows,
+                       dt_kernel_bias_bwd(dev->compute, diff_dst->type,
+                                          exec->dst_data[DT_BWD_DIFF_BIAS], (void *)exec->scratch,
+                                          exec->src_data[DT_BWD_WEIGHTS_DIFF_DST], rows,
                                           diff_dst->cp)));
     return DT_OK;
 }

@@ -113,30 +113,30 @@ static void set_used(struct dt_cuda_format *format, const struct dt_node *node)
     const int *src = node->src, *dst = node->dst;
     switch (node->op) {
     case DT_OP_CONV:
-        set_weights(&format[src[1]], DT_LAYOUT_CONV_WEIGHTS, &format[src[0]]);
+        set_weights(&format[src[DT_CONV_WEIGHTS]], DT_LAYOUT_CONV_WEIGHTS, &format[src[0]]);
         break;
     case DT_OP_CONV_BWD_DATA:
-        set_weights(&format[src[1]], DT_LAYOUT_CONV_WEIGHTS, &format[dst[0]]);
+        set_weights(&format[src[DT_BWD_DATA_WEIGHTS]], DT_LAYOUT_CONV_WEIGHTS, &format[dst[0]]);
         break;
     case DT_OP_CONV_BWD_WEIGHTS:
         set_weights(&format[dst[0]], DT_LAYOUT_CONV_WEIGHTS, &format[src[0]]);
         break;
     case DT_OP_LINEAR:
-        set_weights(&format[src[1]], DT_LAYOUT_LINEAR_WEIGHTS, &format[src[0]]);
+        set_weights(&format[src[DT_LINEAR_WEIGHTS]], DT_LAYOUT_LINEAR_WEIGHTS, &format[src[0]]);
         break;
     case DT_OP_LINEAR_BWD_DATA:
-        set_weights(&format[src[1]], DT_LAYOUT_LINEAR_WEIGHTS, &format[dst[0]]);
+        set_weights(&format[src[DT_BWD_DATA_WEIGHTS]], DT_LAYOUT_LINEAR_WEIGHTS, &format[dst[0]]);
         break;
     case DT_OP_LINEAR_BWD_WEIGHTS:
         set_weights(&format[dst[0]], DT_LAYOUT_LINEAR_WEIGHTS, &format[src[0]]);
         break;
     case DT_OP_BN:
-        if (node->n_dst > 3)
-            set_bits(&format[dst[3]]);
+        if (dst[DT_BN_MASK] >= 0)
+            set_bits(&format[dst[DT_BN_MASK]]);
         break;
     case DT_OP_BN_BWD:
-        if (node->relu)
-            set_bits(&format[src[6]]);
+        if (src[DT_BN_BWD_MASK] >= 0)
+            set_bits(&format[src[DT_BN_BWD_MASK]]);
         break;
     default:
         break;

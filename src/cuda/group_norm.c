@@ -63,30 +63,31 @@ static dt_status prepare_group_norm_bwd(struct dt_device *dev, struct dt_exec *e
 static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_group_norm args = args_of(exec);
-    const bool train = exec->node->n_dst > 1;
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const struct dt_group_norm_statistics out = {.mean = train ? dst[1] : group_scratch(exec, 0),
-                                                 .inverse_std =
-                                                     train ? dst[2] : group_scratch(exec, 1),
-                                                 .partial = (void *)exec->scratch};
-    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_group_norm(dev->compute, exec->src[0]->type, dst[0],
-                                                          &out, src[0], src[1], src[2], &args)));
+    float *mean = dst[DT_GN_MEAN], *inverse_std = dst[DT_GN_INVERSE_STD];
+    const struct dt_group_norm_statistics out = {
+        .mean = mean ? mean : group_scratch(exec, 0),
+        .inverse_std = inverse_std ? inverse_std : group_scratch(exec, 1),
+        .partial = (void *)exec->scratch};
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_group_norm(dev->compute, exec->src[0]->type, dst[0], &out, src[0],
+                                        src[DT_GN_SCALE], src[DT_GN_SHIFT], &args)));
     return DT_OK;
 }
 
 static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_group_norm args = args_of(exec);
-    const bool trained = exec->node->n_dst > 1;
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const struct dt_group_norm_gradients out = {.diff_src = dst[0],
-                                                .diff_scale = trained ? dst[1] : NULL,
-                                                .diff_shift = trained ? dst[2] : NULL,
+    const struct dt_group_norm_gradients out = {.diff_src = dst[DT_GN_BWD_DIFF_SRC],
+                                                .diff_scale = dst[DT_GN_BWD_DIFF_SCALE],
+                                                .diff_shift = dst[DT_GN_BWD_DIFF_SHIFT],
                                                 .coefs = group_scratch(exec, 0),
                                                 .partial = (void *)exec->scratch};
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_group_norm_bwd(dev->compute, exec->src[0]->type, &out, src[0], src[1],
-                                            src[2], src[3], src[4], &args)));
+    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_group_norm_bwd(
+                                         dev->compute, exec->src[0]->type, &out, src[DT_GN_BWD_SRC],
+                                         src[DT_GN_BWD_DIFF_DST], src[DT_GN_BWD_SCALE],
+                                         src[DT_GN_BWD_MEAN], src[DT_GN_BWD_INVERSE_STD], &args)));
     return DT_OK;
 }
 

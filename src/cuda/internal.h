@@ -153,9 +153,10 @@ struct dt_exec {
     const struct dt_cuda_op *op;
     const struct dt_graph *graph;
     const struct dt_node *node;
+    /* NULL where absent; the addresses are set by bind. */
     const struct dt_cuda_format *src[DT_MAX_SRC], *dst[DT_MAX_DST];
-    void *src_data[DT_MAX_SRC], *dst_data[DT_MAX_DST]; /* after bind */
-    char *scratch;                                     /* after bind: aligned to DT_CUDA_ALIGN */
+    void *src_data[DT_MAX_SRC], *dst_data[DT_MAX_DST];
+    char *scratch; /* after bind: aligned to DT_CUDA_ALIGN */
     size_t scratch_bytes;
     struct dt_conv_problem *problem; /* convolutions */
     void *own;                       /* private to the op */

@@ -149,8 +149,8 @@ static dt_status run_linear(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_cuda_format *dst = exec->dst[0];
     DT_TRY(multiply(dev, exec, exec->src_data[1], exec->src_data[0], exec->dst_data[0]));
     DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0], exec->src_data[2],
-                                  (size_t)dst->n, dst->cp, false)));
+                   dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0],
+                                  exec->src_data[DT_LINEAR_BIAS], (size_t)dst->n, dst->cp, false)));
     return DT_OK;
 }
 
@@ -185,9 +185,9 @@ static dt_status run_linear_bwd_weights(struct dt_device *dev, struct dt_exec *e
     const struct dt_cuda_format *diff_dst = exec->src[1];
     DT_TRY(multiply(dev, exec, exec->src_data[0], exec->src_data[1], exec->dst_data[0]));
     DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst_data[1],
-                                      (float *)exec->scratch, exec->src_data[1],
-                                      (size_t)diff_dst->n, diff_dst->cp)));
+                   dt_kernel_bias_bwd(dev->compute, diff_dst->type,
+                                      exec->dst_data[DT_BWD_DIFF_BIAS], (float *)exec->scratch,
+                                      exec->src_data[1], (size_t)diff_dst->n, diff_dst->cp)));
     return DT_OK;
 }
 

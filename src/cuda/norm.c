@@ -48,7 +48,8 @@ dt_status dt_bn_prepare(struct dt_exec *exec, const char *src_kinds, const char 
         bool is_src = i < node->n_src;
         char kind = is_src ? src_kinds[i] : dst_kinds[i - node->n_src];
         const struct dt_cuda_format *f = is_src ? exec->src[i] : exec->dst[i - node->n_src];
-        bool ok = kind == 'a'   ? lies_alike(f, like) && f->cp % DT_GROUP == 0
+        bool ok = !f            ? true
+                  : kind == 'a' ? lies_alike(f, like) && f->cp % DT_GROUP == 0
                   : kind == 'w' ? is_mask(f, like)
                                 : f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp;
         if (!ok)
@@ -90,7 +91,7 @@ size_t dt_bn_scratch_bytes(const struct dt_device *dev, const struct dt_exec *ex
 static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     DT_TRY(dt_bn_prepare(exec, "avvvva", "avvw"));
-    exec->scratch_bytes = exec->node->n_dst > 1 ? dt_bn_scratch_bytes(dev, exec) : 0;
+    exec->scratch_bytes = dt_node_has_statistics(exec->node) ? dt_bn_scratch_bytes(dev, exec) : 0;
     return DT_OK;
 }
 
@@ -124,14 +125,20 @@ float *dt_bn_own_slot(const struct dt_device *dev, const struct dt_exec *exec)
 struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec)
 {
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const bool train = exec->node->n_dst > 1;
-    return (struct dt_bn_vectors){src[1], src[2], train ? dst[1] : src[3], train ? dst[2] : src[4]};
+    const bool train = dt_node_has_statistics(exec->node);
+    return (struct dt_bn_vectors){
+        .scale = src[DT_BN_SCALE],
+        .shift = src[DT_BN_SHIFT],
+        .mean = train ? dst[DT_BN_MEAN] : src[DT_BN_RUNNING_MEAN],
+        .variance = train ? dst[DT_BN_VARIANCE] : src[DT_BN_RUNNING_VAR],
+    };
 }
 
 /* Where the ReLU is active; NULL if no node asks for it. */
 static uint8_t *mask_of(const struct dt_exec *exec)
 {
-    return exec->node->n_dst > 3 && !exec->dst[3]->unused ? exec->dst_data[3] : NULL;
+    const struct dt_cuda_format *mask = exec->dst[DT_BN_MASK];
+    return mask && !mask->unused ? exec->dst_data[DT_BN_MASK] : NULL;
 }
 
 /* In the place of a mask that no node asks for: NULL if there is one. For a pair, that of its
@@ -140,8 +147,9 @@ static float *inverse_std_of(const struct dt_exec *exec)
 {
     const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 0, 1);
     if (second)
-        return (float *)second->dst_data[3] + exec->src[0]->cp;
-    return exec->node->n_dst > 3 && exec->dst[3]->instead > 0 ? exec->dst_data[3] : NULL;
+        return (float *)second->dst_data[DT_BN_MASK] + exec->src[0]->cp;
+    const struct dt_cuda_format *mask = exec->dst[DT_BN_MASK];
+    return mask && mask->instead > 0 ? exec->dst_data[DT_BN_MASK] : NULL;
 }
 
 /* Of a pair, `first` is the one that would be the residual. */
@@ -171,7 +179,7 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
         return apply_pair(dev, exec, first);
     DT_TRY(DT_CUDA(node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
-                                      src[0], node->residual ? src[5] : NULL, bn.scale, bn.shift,
+                                      src[DT_BN_SRC], src[DT_BN_RESIDUAL], bn.scale, bn.shift,
                                       bn.mean, bn.variance, node->relu, &args)));
     return DT_OK;
 }
@@ -251,10 +259,10 @@ static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
                                              const struct dt_exec *exec)
 {
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    return (struct dt_bn_statistics){.mean = dst[1],
-                                     .variance = dst[2],
-                                     .running_mean = src[3],
-                                     .running_var = src[4],
+    return (struct dt_bn_statistics){.mean = dst[DT_BN_MEAN],
+                                     .variance = dst[DT_BN_VARIANCE],
+                                     .running_mean = src[DT_BN_RUNNING_MEAN],
+                                     .running_var = src[DT_BN_RUNNING_VAR],
                                      .partial = (void *)exec->scratch,
                                      .slot = dt_bn_own_slot(dev, exec),
                                      .inverse_std = inverse_std_of(exec)};
@@ -283,8 +291,8 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
     }
     DT_TRY(DT_CUDA(node->name,
                    dt_kernel_bn_apply_sums(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
-                                           src[0], node->residual ? src[5] : NULL, src[1], src[2],
-                                           &out, sums, node->relu, &args)));
+                                           src[DT_BN_SRC], src[DT_BN_RESIDUAL], src[DT_BN_SCALE],
+                                           src[DT_BN_SHIFT], &out, sums, node->relu, &args)));
     return DT_OK;
 }
 
@@ -305,7 +313,7 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
 
     if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
         return run_conv_bn(dev, exec);
-    if (node->n_dst > 1) {
+    if (dt_node_has_statistics(node)) {
         const struct dt_bn_statistics out = statistics_of(dev, exec);
         DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, &out,
                                                       exec->src_data[0], &args)));

@@ -47,10 +47,11 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    const void *diff_dst2 = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
+    void *const *src = exec->src_data;
     DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_relu_bwd(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
-                                      diff_dst2, exec->src_data[1], f->elements)));
+                   dt_kernel_relu_bwd(dev->compute, f->type, exec->dst_data[0],
+                                      src[DT_RELU_BWD_DIFF_DST], src[DT_RELU_BWD_DIFF_DST2],
+                                      src[DT_RELU_BWD_DST], f->elements)));
     return DT_OK;
 }
 
@@ -91,7 +92,7 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *f = exec->dst[0];
-    struct dt_ingest ingest = {.sizes = node->n_src > 1 ? exec->src_data[1] : NULL,
+    struct dt_ingest ingest = {.sizes = exec->src_data[DT_INGEST_SIZES],
                                .n = f->n,
                                .height = f->h,
                                .width = f->w,

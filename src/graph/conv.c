@@ -3,7 +3,7 @@
 
 static dt_status infer_conv(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {
-    const struct dt_tensor *weights = &g->tensor[node->src[1]];
+    const struct dt_tensor *weights = &g->tensor[node->src[DT_CONV_WEIGHTS]];
     if (weights->dim[1] != dim[1])
         DT_FAIL(DT_ERR_INTERNAL, "%s: the input has %d channels, the weights expect %d", node->name,
                 dim[1], weights->dim[1]);

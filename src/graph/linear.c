@@ -3,7 +3,7 @@
 
 static dt_status infer_linear(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {
-    const struct dt_tensor *weights = &g->tensor[node->src[1]];
+    const struct dt_tensor *weights = &g->tensor[node->src[DT_LINEAR_WEIGHTS]];
     size_t features = (size_t)dim[1] * (size_t)dim[2] * (size_t)dim[3];
     if ((size_t)weights->dim[1] != features)
         DT_FAIL(DT_ERR_INTERNAL, "%s: the input has %zu features, the weights expect %d",

@@ -4,8 +4,7 @@
 #include "graph/internal.h"
 
 static const struct dt_op_row table[DT_N_OPS] = {
-#define ROW(NAME, name, min_src, max_src, min_dst, max_dst, inplace) \
-    [DT_OP_##NAME] = {#name, min_src, max_src, min_dst, max_dst, inplace, &dt_rule_##name},
+#define ROW(NAME, op, ...) [DT_OP_##NAME] = {.name = #op, .rule = &dt_rule_##op, __VA_ARGS__},
     DT_OP_LIST(ROW)
 #undef ROW
 };
@@ -22,7 +21,7 @@ const char *dt_op_name(enum dt_op op)
 
 unsigned dt_op_inplace(enum dt_op op)
 {
-    return table[op].inplace;
+    return table[op].in_place;
 }
 
 double dt_node_flops(const struct dt_graph *g, const struct dt_node *node)
@@ -89,7 +88,7 @@ int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft)
     if (!node)
         return -1;
     node->attr = draft->attr;
-    return node->n_dst > 0 ? node->dst[0] : -1;
+    return node->dst[0];
 }
 
 static dt_status check_shape(const struct dt_graph *g, int id, int n_dims, const int dim[4])

@@ -19,10 +19,9 @@ int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3
         dt_graph_remember(g, check_ingest(g, std));
     if (g->status != DT_OK)
         return -1;
-    struct dt_node draft = {.op = DT_OP_INGEST, .name = "ingest", .n_src = 1};
-    draft.src[0] = dt_graph_program(g)->pixels;
-    if (dt_graph_program(g)->sizes >= 0)
-        draft.src[draft.n_src++] = dt_graph_program(g)->sizes;
+    struct dt_node draft = {.op = DT_OP_INGEST, .name = "ingest", .n_src = 2};
+    draft.src[DT_INGEST_PIXELS] = dt_graph_program(g)->pixels;
+    draft.src[DT_INGEST_SIZES] = dt_graph_program(g)->sizes;
     for (int i = 0; i < 3; i++) {
         draft.attr.ingest.mean[i] = (float)mean[i];
         draft.attr.ingest.std[i] = (float)std[i];
