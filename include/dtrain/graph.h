@@ -301,7 +301,7 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
 /* --- Groups: training nodes that a backend may run together, in fewer passes over memory than one
  * after the other. They stay nodes of the graph; the results differ by rounding only.
  *
- * X(NAME, name); the nodes of each, in order of execution:
+ * X(NAME, name, members of struct rule in src/graph/groups.c); the nodes, in order of execution:
  *   bn_pair       bn bn        the second adds the first as its residual, which nothing else reads
  *   bn_pair_bwd   bn_bwd bn_bwd                         the gradients of such a pair
  *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
@@ -312,17 +312,17 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read
  *   conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a pair */
 #define DT_GROUP_LIST(X)                                                                          \
-    X(BN_PAIR, bn_pair)                                                                           \
-    X(BN_PAIR_BWD, bn_pair_bwd)                                                                   \
-    X(BN_POOL, bn_pool)                                                                           \
-    X(CONV_BN, conv_bn)                                                                           \
-    X(CONV_BN_BWD, conv_bn_bwd)                                                                   \
-    X(CONV_ADD_BN_BWD, conv_add_bn_bwd)                                                           \
-    X(BN_CONV, bn_conv)                                                                           \
-    X(CONV_PAIR_BWD, conv_pair_bwd)
+    X(BN_PAIR, bn_pair, .n_nodes = 2, .last = DT_OP_BN)                                           \
+    X(BN_PAIR_BWD, bn_pair_bwd, .n_nodes = 2, .last = DT_OP_BN_BWD)                               \
+    X(BN_POOL, bn_pool, .n_nodes = 4, .last = DT_OP_BN_BWD)                                       \
+    X(CONV_BN, conv_bn, .n_nodes = 2, .last = DT_OP_BN)                                           \
+    X(CONV_BN_BWD, conv_bn_bwd, .n_nodes = 3, .last = DT_OP_BN_BWD)                               \
+    X(CONV_ADD_BN_BWD, conv_add_bn_bwd, .n_nodes = 3, .last = DT_OP_BN_BWD)                       \
+    X(BN_CONV, bn_conv, .n_nodes = 4, .last = DT_OP_CONV_BWD_WEIGHTS)                             \
+    X(CONV_PAIR_BWD, conv_pair_bwd, .n_nodes = 5, .last = DT_OP_BN_BWD)
 
 enum dt_group_kind {
-#define DT_GROUP_ENUM(NAME, name) DT_GROUP_##NAME,
+#define DT_GROUP_ENUM(NAME, ...) DT_GROUP_##NAME,
     DT_GROUP_LIST(DT_GROUP_ENUM)
 #undef DT_GROUP_ENUM
     DT_N_GROUP_KINDS

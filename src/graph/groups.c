@@ -11,16 +11,6 @@ struct finder {
     int *producer, *reader, *n_readers; /* producer, reader: node id, -1 = none */
 };
 
-const char *dt_group_name(enum dt_group_kind kind)
-{
-    static const char *const name[] = {
-#define NAME(NAME, name) [DT_GROUP_##NAME] = #name,
-        DT_GROUP_LIST(NAME)
-#undef NAME
-    };
-    return name[kind];
-}
-
 /* The node of that op which makes tensor t, if only one node reads t; else NULL. */
 static const struct dt_node *maker(const struct finder *f, int t, enum dt_op op)
 {
@@ -158,24 +148,25 @@ static bool find_bn_conv(const struct finder *f, const struct dt_node *last,
     found[3] = last;
     return bn->op == DT_OP_BN && is_own_bn(bn) && bn->relu && !bn->residual &&
            conv->src[0] == bn->dst[0] && f->n_readers[bn->dst[0]] == 2 &&
-           found[2]->op == DT_OP_BN && find_conv_bn(f, found[2], conv_bn) && last->dst[DT_BWD_DIFF_BIAS] < 0;
+           found[2]->op == DT_OP_BN && find_conv_bn(f, found[2], conv_bn) &&
+           last->dst[DT_BWD_DIFF_BIAS] < 0;
 }
 
-/* Of each kind: the op of its last node. */
 static const struct rule {
-    enum dt_op last;
+    const char *name;
     finder_fn *find;
     int n_nodes;
+    enum dt_op last;
 } rules[DT_N_GROUP_KINDS] = {
-    [DT_GROUP_BN_PAIR] = {DT_OP_BN, find_bn_pair, 2},
-    [DT_GROUP_BN_PAIR_BWD] = {DT_OP_BN_BWD, find_bn_pair_bwd, 2},
-    [DT_GROUP_BN_POOL] = {DT_OP_BN_BWD, find_bn_pool, 4},
-    [DT_GROUP_CONV_BN] = {DT_OP_BN, find_conv_bn, 2},
-    [DT_GROUP_CONV_BN_BWD] = {DT_OP_BN_BWD, find_conv_bn_bwd, 3},
-    [DT_GROUP_CONV_ADD_BN_BWD] = {DT_OP_BN_BWD, find_conv_add_bn_bwd, 3},
-    [DT_GROUP_BN_CONV] = {DT_OP_CONV_BWD_WEIGHTS, find_bn_conv, 4},
-    [DT_GROUP_CONV_PAIR_BWD] = {DT_OP_BN_BWD, find_conv_pair_bwd, 5},
+#define ROW(NAME, kind, ...) [DT_GROUP_##NAME] = {.name = #kind, .find = find_##kind, __VA_ARGS__},
+    DT_GROUP_LIST(ROW)
+#undef ROW
 };
+
+const char *dt_group_name(enum dt_group_kind kind)
+{
+    return rules[kind].name;
+}
 
 static dt_status open_finder(struct finder *f, const struct dt_graph *g)
 {
