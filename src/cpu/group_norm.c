@@ -5,7 +5,7 @@
  * each group, and then normalises the rows while they are still in the cache. */
 #include <math.h>
 
-#include "cpu/norm.h"
+#include "cpu/norm_block.h"
 
 /* Arguments of one run. */
 struct group_norm {

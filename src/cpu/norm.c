@@ -10,7 +10,7 @@
  * With statistics over a group of ranks the node runs in two halves. The first ends with two sums
  * per channel for the other ranks (mean and squared deviation; backward: the sums), the second
  * begins with combining them in the order of the ranks. */
-#include "cpu/norm.h"
+#include "cpu/norm_block.h"
 
 /* Number of blocks processed together, so that they stay in the cache: about 2 MiB per thread. */
 static int blocks_together(const struct dt_cpu_rows *rows)

@@ -307,46 +307,14 @@ out:
     return status;
 }
 
-/* The op's scratch, plus what is needed to align it. */
-size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)
-{
-    (void)dev;
-    size_t bytes = exec->op->scratch_bytes ? exec->op->scratch_bytes(exec) : exec->scratch_bytes;
-    return bytes > 0 ? bytes + DT_CUDA_ALIGN - 1 : 0;
-}
-
-static dt_status bind_tensors(struct dt_exec *exec, void **data, const int *tensor, int n,
-                              void *const *address)
-{
-    for (int i = 0; i < n; i++) {
-        data[i] = tensor[i] < 0 ? NULL : address[tensor[i]];
-        if (!data[i] && tensor[i] >= 0)
-            DT_FAIL(DT_ERR_INTERNAL, "node '%s' (%s) has no memory for tensor '%s'",
-                    exec->node->name, dt_op_name(exec->node->op),
-                    exec->graph->tensor[tensor[i]].name);
-    }
-    return DT_OK;
-}
-
-dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
-                       void *scratch)
-{
-    const struct dt_node *node = exec->node;
-    size_t bytes = dt_cuda_scratch_bytes(dev, exec);
-    if (!scratch && bytes > 0)
-        DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch but got none", node->name,
-                bytes);
-    exec->scratch = (char *)dt_cuda_align((uintptr_t)scratch);
-    DT_TRY(bind_tensors(exec, exec->src_data, node->src, node->n_src, address));
-    DT_TRY(bind_tensors(exec, exec->dst_data, node->dst, node->n_dst, address));
-    if (exec->op->bind)
-        DT_TRY(exec->op->bind(dev, exec));
-    return DT_OK;
-}
-
 static dt_status cuda_run(struct dt_device *dev, struct dt_exec *exec)
 {
     return exec->op->run(dev, exec);
+}
+
+static dt_status cuda_finish(struct dt_device *dev, struct dt_exec *exec)
+{
+    return exec->op->finish(dev, exec);
 }
 
 const struct dt_backend dt_backend_cuda = {.name = "cuda",
@@ -372,7 +340,7 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .set_scalars = dt_cuda_set_scalars,
                                            .run = cuda_run,
                                            .exchanged = dt_cuda_exchanged,
-                                           .finish = dt_cuda_finish,
+                                           .finish = cuda_finish,
                                            .release = cuda_release,
                                            .again_bytes = dt_cuda_again_bytes,
                                            .update = dt_cuda_update,

@@ -4,8 +4,7 @@
  * diff_dst. The addresses of a node never change, so cuDNN gets them once, in bind. */
 #include "cuda/conv.h"
 
-#include "base/mem.h"
-#include "cuda/internal.h"
+#include "cuda/group.h"
 
 /* The positions of the task's x, weights and y in a node's sources or destinations. */
 struct place {
@@ -59,20 +58,6 @@ static dt_status make_task(struct dt_conv_task *task, const struct dt_exec *exec
     if (w->cp != x->cp || w->np != y->cp || w->type != x->type || y->type != x->type ||
         y->n != x->n || y->h != dt_conv_out_h(task) || y->w != dt_conv_out_w(task))
         DT_FAIL(DT_ERR_INTERNAL, "the formats of convolution '%s' are inconsistent", node->name);
-    return DT_OK;
-}
-
-dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *dev,
-                               const struct dt_conv_task *task)
-{
-    struct dt_conv_problem **end = &dev->problems;
-    while (*end && !dt_conv_equal(&(*end)->task, task))
-        end = &(*end)->next;
-    if (!*end) {
-        DT_TRY(DT_NEW(*end, 1));
-        (*end)->task = *task;
-    }
-    *out = *end;
     return DT_OK;
 }
 
@@ -135,18 +120,25 @@ struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec)
                                          [DT_DNN_Y] = data_at(exec, layouts[op].y)}};
 }
 
+void dt_conv_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn)
+{
+    if (!bn)
+        return;
+    memory->at[DT_DNN_X] = bn->src_data[DT_BN_SRC];
+    memory->at[DT_DNN_SCALE] = dt_bn_scale_factors(bn);
+    memory->at[DT_DNN_SHIFT] = dt_bn_shift_factors(bn);
+}
+
 static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
 {
     if (dt_conv_runs_elsewhere(exec))
         return DT_OK;
     if (!exec->problem->plan.plan)
         DT_FAIL(DT_ERR_INTERNAL, "no plan was chosen for convolution '%s'", exec->node->name);
-    const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_BN_CONV, 3, 0);
     struct dt_dnn_memory memory = dt_conv_memory(exec);
     if (dt_group_problem(exec)->plan.workspace_bytes > 0)
         memory.workspace = exec->scratch;
-    if (bn)
-        dt_bn_place_factors(&memory, bn);
+    dt_conv_place_factors(&memory, dt_cuda_partner(exec, DT_GROUP_BN_CONV, 3, 0));
     return dt_conv_bind(dev, exec, &memory);
 }
 
@@ -186,9 +178,11 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_conv = {prepare_conv, run_conv, scratch_bytes, bind,
-                                        dt_conv_release};
-const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare_conv, run_bwd_data, scratch_bytes, bind,
-                                                 dt_conv_release};
-const struct dt_cuda_op dt_cuda_conv_bwd_weights = {prepare_conv, run_bwd_weights, scratch_bytes,
-                                                    bind, dt_conv_release};
+#define CONV_OP(run_fn)                                                                       \
+    {                                                                                         \
+        .prepare = prepare_conv, .run = run_fn, .scratch_bytes = scratch_bytes, .bind = bind, \
+        .release = dt_conv_release                                                            \
+    }
+const struct dt_cuda_op dt_cuda_conv = CONV_OP(run_conv);
+const struct dt_cuda_op dt_cuda_conv_bwd_data = CONV_OP(run_bwd_data);
+const struct dt_cuda_op dt_cuda_conv_bwd_weights = CONV_OP(run_bwd_weights);

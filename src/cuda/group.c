@@ -19,6 +19,26 @@ static size_t inverse_std_bytes(const struct dt_exec *bn)
     return (size_t)bn->src[0]->cp * sizeof(float);
 }
 
+static size_t factor_bytes(const struct dt_exec *bn)
+{
+    return dt_cuda_align((size_t)bn->src[0]->cp * dt_dtype_bytes(bn->src[0]->type));
+}
+
+static size_t two_factor_bytes(const struct dt_exec *bn)
+{
+    return 2 * factor_bytes(bn);
+}
+
+void *dt_bn_scale_factors(const struct dt_exec *bn)
+{
+    return bn->dst_data[DT_BN_DST];
+}
+
+void *dt_bn_shift_factors(const struct dt_exec *bn)
+{
+    return (char *)bn->dst_data[DT_BN_DST] + factor_bytes(bn);
+}
+
 static size_t two_inverse_std_bytes(const struct dt_exec *bn)
 {
     return 2 * inverse_std_bytes(bn);
@@ -89,7 +109,7 @@ static const struct kind {
                                   .conv = {{1, DT_CONV_ADD_RESIDUAL_BN_BWD}}},
     [DT_GROUP_BN_CONV] = {.touched = {{2, SRC(0, BN_SRC)}, {3, SRC(0, BN_SRC)}},
                           .n_touched = 2,
-                          .unused = {{DST(0, BN_DST), dt_bn_factor_bytes}},
+                          .unused = {{DST(0, BN_DST), two_factor_bytes}},
                           .n_unused = 1,
                           .conv = {{1, DT_CONV_NORM_SUMS}, {3, DT_CONV_NORM}}},
     [DT_GROUP_CONV_PAIR_BWD] = {.touched = {{0, DST(1, BN_MASK)},

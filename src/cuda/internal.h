@@ -171,11 +171,12 @@ struct dt_cuda_op {
     /* May be NULL: */
     size_t (*scratch_bytes)(
         const struct dt_exec *exec); /* called after choose; NULL: exec's field */
-    dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec); /* addresses are set */
+    dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec);   /* addresses are set */
+    dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec); /* synced: the second half */
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* also after a failed prepare */
 };
 
-/* backend.c */
+/* exec.c */
 size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                        void *scratch);
@@ -189,7 +190,6 @@ DT_OP_LIST(DT_CUDA_DECLARE)
 /* norm.c */
 struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec); /* of bn */
 void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
-dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec);
 
 /* pool.c */
 struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec);
@@ -256,7 +256,7 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared);
 bool dt_cuda_chosen(const struct dt_device *dev, const struct dt_exec *exec, int i,
                     struct dt_choice *out);
-void dt_cuda_problems_destroy(struct dt_device *dev);
+void dt_cuda_problems_destroy(struct dt_device *dev); /* conv_problem.c */
 
 /* group.c */
 dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,

@@ -7,7 +7,6 @@
  * and, with statistics over several ranks, the slots in which they exchange their sums: there a
  * node ends its first half, and the second begins with a kernel that combines them. */
 #include "cuda/norm.h"
-#include "cuda/group.h"
 
 /* The geometry of the activation that is normalised. */
 static struct dt_norm_args args_of(const struct dt_exec *exec)
@@ -196,34 +195,6 @@ static size_t sums_bytes(const struct dt_exec *exec)
     return dt_cuda_align(slot_floats(exec) * sizeof(float));
 }
 
-size_t dt_bn_factor_bytes(const struct dt_exec *bn)
-{
-    return 2 * dt_cuda_align((size_t)bn->src[0]->cp * dt_dtype_bytes(bn->src[0]->type));
-}
-
-static void *scale_of(const struct dt_exec *exec)
-{
-    return exec->dst_data[0];
-}
-
-static void *shift_of(const struct dt_exec *exec)
-{
-    return (char *)exec->dst_data[0] + dt_bn_factor_bytes(exec) / 2;
-}
-
-void dt_bn_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn)
-{
-    memory->at[DT_DNN_X] = bn->src_data[0];
-    memory->at[DT_DNN_SCALE] = scale_of(bn);
-    memory->at[DT_DNN_SHIFT] = shift_of(bn);
-}
-
-/* The bn before the convolution that runs here, NULL if that is applied by itself. */
-static const struct dt_exec *inner_bn(const struct dt_exec *exec)
-{
-    return dt_cuda_partner(exec, DT_GROUP_BN_CONV, 2, 0);
-}
-
 static size_t bn_scratch_bytes(const struct dt_exec *exec)
 {
     const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
@@ -237,13 +208,11 @@ static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
     if (!conv)
         return DT_OK;
-    const struct dt_exec *bn = inner_bn(exec);
     struct dt_dnn_memory memory = dt_conv_memory(conv);
     memory.at[DT_DNN_SUM] = sums_of(exec);
     memory.at[DT_DNN_SQUARE_SUM] = sums_of(exec) + exec->src[0]->cp;
     memory.workspace = exec->scratch + sums_bytes(exec);
-    if (bn)
-        dt_bn_place_factors(&memory, bn);
+    dt_conv_place_factors(&memory, dt_cuda_partner(exec, DT_GROUP_BN_CONV, 2, 0));
     return dt_conv_bind(dev, exec, &memory);
 }
 
@@ -283,10 +252,11 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
     if (is_second || is_applied_later(exec)) {
         const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
         const bool has_factors = dt_cuda_partner(exec, DT_GROUP_BN_CONV, 0, 1);
-        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_finalize_sums(dev->compute, exec->src[0]->type,
-                                                              has_factors ? scale_of(exec) : NULL,
-                                                              has_factors ? shift_of(exec) : NULL,
-                                                              &out, sums, &bn, &args)));
+        DT_TRY(DT_CUDA(node->name,
+                       dt_kernel_bn_finalize_sums(dev->compute, exec->src[0]->type,
+                                                  has_factors ? dt_bn_scale_factors(exec) : NULL,
+                                                  has_factors ? dt_bn_shift_factors(exec) : NULL,
+                                                  &out, sums, &bn, &args)));
         return is_second ? apply_bn(dev, exec) : DT_OK;
     }
     DT_TRY(DT_CUDA(node->name,
@@ -300,9 +270,10 @@ static dt_status make_factors(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_norm_args args = args_of(exec);
     const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type, scale_of(exec),
-                                            shift_of(exec), &bn, &args)));
+    DT_TRY(
+        DT_CUDA(exec->node->name, dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type,
+                                                           dt_bn_scale_factors(exec),
+                                                           dt_bn_shift_factors(exec), &bn, &args)));
     return DT_OK;
 }
 
@@ -323,19 +294,25 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
     return dt_node_is_synced(node) || is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
 }
 
-dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec)
+const float *dt_bn_group_slots(const struct dt_device *dev, const struct dt_exec *exec)
+{
+    const int group = exec->node->attr.bn.group;
+    return slot_of(exec, dev->options.rank / group * group);
+}
+
+static dt_status finish_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
-    const int group = exec->node->attr.bn.group;
-    const float *slots = slot_of(exec, dev->options.rank / group * group);
-
-    if (exec->node->op == DT_OP_BN_BWD)
-        return dt_bn_finish_bwd(dev, exec, slots);
     const struct dt_bn_statistics out = statistics_of(dev, exec);
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_combine(dev->compute, &out, slots, group, &args)));
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_combine(dev->compute, &out, dt_bn_group_slots(dev, exec),
+                                        exec->node->attr.bn.group, &args)));
     return apply_bn(dev, exec);
 }
 
-const struct dt_cuda_op dt_cuda_bn = {prepare_bn, run_bn, bn_scratch_bytes, bind_bn,
-                                      dt_conv_release};
+const struct dt_cuda_op dt_cuda_bn = {.prepare = prepare_bn,
+                                      .run = run_bn,
+                                      .scratch_bytes = bn_scratch_bytes,
+                                      .bind = bind_bn,
+                                      .finish = finish_bn,
+                                      .release = dt_conv_release};

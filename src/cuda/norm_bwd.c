@@ -1,6 +1,5 @@
 /* The backward pass of batch norm: sums, then the gradient, or what nodes of its groups leave of
  * that. */
-#include "cuda/group.h"
 #include "cuda/norm.h"
 
 static float *coefs_of(const struct dt_exec *exec)
@@ -213,13 +212,13 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
     return dt_node_is_synced(node) ? DT_OK : apply_bn_bwd(dev, exec);
 }
 
-dt_status dt_bn_finish_bwd(struct dt_device *dev, const struct dt_exec *exec, const float *slots)
+static dt_status finish_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_vectors bn = bwd_vectors(exec);
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_bwd_combine(dev->compute, coefs_of(exec), slots,
-                                                           exec->node->attr.bn.group, &bn, &args)));
+    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_bn_bwd_combine(
+                                         dev->compute, coefs_of(exec), dt_bn_group_slots(dev, exec),
+                                         exec->node->attr.bn.group, &bn, &args)));
     return apply_bn_bwd(dev, exec);
 }
 
@@ -248,7 +247,11 @@ static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *ex
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_bn_bwd = {prepare_bn_bwd, run_bn_bwd, bwd_scratch_bytes,
-                                          bind_bn_bwd, dt_conv_release};
+const struct dt_cuda_op dt_cuda_bn_bwd = {.prepare = prepare_bn_bwd,
+                                          .run = run_bn_bwd,
+                                          .scratch_bytes = bwd_scratch_bytes,
+                                          .bind = bind_bn_bwd,
+                                          .finish = finish_bn_bwd,
+                                          .release = dt_conv_release};
 const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = prepare_bn_frozen_bwd,
                                                  .run = run_bn_frozen_bwd};

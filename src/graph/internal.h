@@ -49,7 +49,7 @@ void dt_node_save_nothing(struct dt_node *node);
 /* Id of the tensor of that name and role, -1 if absent. */
 int dt_graph_find_role(const struct dt_graph *g, const char *name, enum dt_role role);
 
-/* --- ops.c: helpers of the builders. A builder starts a draft of its node, adds parameters,
+/* --- draft.c: helpers of the builders. A builder starts a draft of its node, adds parameters,
  * lets the rule infer dst[0] and commits the node. --- */
 /* False if the graph already has an error or gets one here because `src` is not a forward value. */
 bool dt_draft_begin(struct dt_graph *g, struct dt_node *draft, enum dt_op op, const char *name,
