@@ -57,7 +57,7 @@ struct dt_tensor {
 /* ingest: u8 N,H,W,C to normalised f32; zero outside of sizes. */
 enum { DT_INGEST_PIXELS, DT_INGEST_SIZES };
 /* conv: attr conv; .relu fused after the bias. linear: weights O x (C*H*W). */
-enum { DT_CONV_SRC, DT_CONV_WEIGHTS, DT_CONV_BIAS };
+enum { DT_CONV_SRC, DT_CONV_WEIGHTS, DT_CONV_BIAS, DT_CONV_DST = 0 };
 enum { DT_LINEAR_SRC, DT_LINEAR_WEIGHTS, DT_LINEAR_BIAS };
 /* The gradients of conv and linear: by data and by weights. */
 enum { DT_BWD_DATA_DIFF_DST, DT_BWD_DATA_WEIGHTS, DT_BWD_DATA_DIFF_SRC = 0 };

@@ -187,10 +187,8 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
                                         {dnnl_query_weights_md, 1, DNNL_ARG_BIAS},
                                         {dnnl_query_dst_md, 0, DNNL_ARG_DST}};
     const struct dt_node *node = exec->node;
-    const struct roles roles = {.src = node->src[DT_CONV_SRC],
-                                .weights = node->src[DT_CONV_WEIGHTS],
-                                .bias = node->src[DT_CONV_BIAS],
-                                .dst = node->dst[0]};
+    const struct roles roles = {node->src[DT_CONV_SRC], node->src[DT_CONV_WEIGHTS],
+                                node->src[DT_CONV_BIAS], node->dst[0]};
     return prepare_conv_op(dev, exec, roles, make_forward, ports, DT_COUNT(ports));
 }
 
@@ -200,10 +198,8 @@ static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *ex
                                         {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
                                         {dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC}};
     const struct dt_node *node = exec->node;
-    const struct roles roles = {.src = node->dst[0],
-                                .weights = node->src[DT_BWD_DATA_WEIGHTS],
-                                .bias = -1,
-                                .dst = node->src[DT_BWD_DATA_DIFF_DST]};
+    const struct roles roles = {node->dst[0], node->src[DT_BWD_DATA_WEIGHTS], -1,
+                                node->src[DT_BWD_DATA_DIFF_DST]};
     return prepare_conv_op(dev, exec, roles, make_bwd_data, ports, DT_COUNT(ports));
 }
 
@@ -214,10 +210,8 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
                                         {dnnl_query_diff_weights_md, 0, DNNL_ARG_DIFF_WEIGHTS},
                                         {dnnl_query_diff_weights_md, 1, DNNL_ARG_DIFF_BIAS}};
     const struct dt_node *node = exec->node;
-    const struct roles roles = {.src = node->src[DT_BWD_WEIGHTS_SRC],
-                                .weights = node->dst[DT_BWD_DIFF_WEIGHTS],
-                                .bias = node->dst[DT_BWD_DIFF_BIAS],
-                                .dst = node->src[DT_BWD_WEIGHTS_DIFF_DST]};
+    const struct roles roles = {node->src[DT_BWD_WEIGHTS_SRC], node->dst[DT_BWD_DIFF_WEIGHTS],
+                                node->dst[DT_BWD_DIFF_BIAS], node->src[DT_BWD_WEIGHTS_DIFF_DST]};
     return prepare_conv_op(dev, exec, roles, make_bwd_weights, ports, DT_COUNT(ports));
 }
 

@@ -31,22 +31,11 @@ struct losses {
 
 /* --- Formats: rows as the convolution before them has left them --- */
 
-static dt_status add_ports(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md)
-{
-    const struct dt_node *node = exec->node;
-    DT_TRY(dt_cpu_port_add(dev, exec, md));
-    while (exec->n_ports < node->n_src)
-        DT_TRY(dt_cpu_port_add_block(exec, 0));
-    if (node->dst[0] >= 0)
-        DT_TRY(dt_cpu_port_add(dev, exec, md));
-    return DT_OK;
-}
-
 static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
 {
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, exec->node->src[0], 0));
-    dt_status status = add_ports(dev, exec, md);
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "appp", "a", 0);
     dt_md_destroy(md);
     DT_TRY(status);
     const int most =

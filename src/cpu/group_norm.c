@@ -200,39 +200,21 @@ static void run_tasks(const struct group_norm *gn, const struct stages *stages)
 
 /* --- Nodes --- */
 
-/* Ports by kind: a = activation in the row format of src[0], p = plain. The scratch holds the sums
- * of all rows and two values for each group. */
-static dt_status prepare(struct dt_device *dev, struct dt_exec *exec, const char *src_kinds,
-                         const char *dst_kinds)
+/* The scratch holds the sums of all rows and two values for each group. */
+static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    dt_status status = DT_OK;
     dt_md md = NULL;
 
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, node->src[0], 0));
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        char kind = i < node->n_src ? src_kinds[i] : dst_kinds[i - node->n_src];
-        DT_TRY_OUT(kind == 'a' ? dt_cpu_port_add(dev, exec, md) : dt_cpu_port_add_block(exec, 0));
-    }
+    dt_status status = dt_cpu_port_add_kinds(
+        dev, exec, md, node->op == DT_OP_GROUP_NORM ? "app" : "aappp", "app", 0);
     size_t n_groups = (size_t)(exec->rows.n * node->attr.group_norm.groups);
     exec->work_offset =
         dt_cpu_reserve(exec, (size_t)(exec->rows.n * exec->rows.n_blocks) * sizeof(struct pair) +
                                  2 * n_groups * sizeof(float));
-out:
     dt_md_destroy(md);
     return status;
-}
-
-static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare(dev, exec, "app", "app"));
-    return DT_OK;
-}
-
-static dt_status prepare_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare(dev, exec, "aappp", "app"));
-    return DT_OK;
 }
 
 static float *group_scratch(const struct dt_exec *exec, int i)
@@ -294,5 +276,5 @@ static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm) = {prepare_group_norm, run_group_norm};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm_bwd) = {prepare_group_norm_bwd,
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm_bwd) = {prepare_group_norm,
                                                              run_group_norm_bwd};

@@ -163,49 +163,26 @@ static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
     return dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks * bytes : 0;
 }
 
-/* Ports by kind: a = activation in the row format of src[0], p = plain, w = workspace. */
-static dt_status prepare_rows(struct dt_device *dev, struct dt_exec *exec, const char *src_kinds,
-                              const char *dst_kinds)
+static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 {
+    static const struct {
+        const char *src, *dst;
+    } kinds[DT_N_OPS] = {[DT_OP_BN] = {"appppa", "appw"},
+                         [DT_OP_BN_BWD] = {"aappppwa", "appa"},
+                         [DT_OP_BN_FROZEN_BWD] = {"app", "a"}};
     const struct dt_node *node = exec->node;
-    dt_status status = DT_OK;
     dt_md md = NULL;
 
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, node->src[0], 0));
     size_t n_rows = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
     size_t mask_bytes = n_rows * dt_n_groups(exec->rows.row_elements) * sizeof(uint16_t);
-    while (exec->n_ports < node->n_src + node->n_dst) {
-        const int i = exec->n_ports;
-        char kind = i < node->n_src ? src_kinds[i] : dst_kinds[i - node->n_src];
-        if (kind == 'a')
-            DT_TRY_OUT(dt_cpu_port_add(dev, exec, md));
-        else
-            DT_TRY_OUT(dt_cpu_port_add_block(exec, kind == 'w' ? (mask_bytes + 3) / 4 * 4 : 0));
-    }
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, kinds[node->op].src,
+                                             kinds[node->op].dst, (mask_bytes + 3) / 4 * 4);
     exec->work_offset =
         dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_rows * sizeof(struct pair) +
                                  (size_t)exec->rows.n_blocks * sizeof(struct dt_lanes_coefs));
-out:
     dt_md_destroy(md);
     return status;
-}
-
-static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_rows(dev, exec, "appppa", "appw"));
-    return DT_OK;
-}
-
-static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_rows(dev, exec, "aappppwa", "appa"));
-    return DT_OK;
-}
-
-static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_rows(dev, exec, "app", "a"));
-    return DT_OK;
 }
 
 static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
@@ -312,6 +289,5 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn) = {prepare_bn, run_bn};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_bwd) = {prepare_bn_bwd, run_bn_bwd};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_frozen_bwd) = {prepare_bn_frozen_bwd,
-                                                            run_bn_frozen_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_bwd) = {prepare_bn, run_bn_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_frozen_bwd) = {prepare_bn, run_bn_frozen_bwd};

@@ -24,17 +24,17 @@ static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec, int l
         DT_TRY(DT_DNNL(node->name, dt_md_create(&md, 4, dims, dnnl_abcd)));
     }
     exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(float);
-    dt_status status = DT_OK;
-    for (int i = 0; i < node->n_src + node->n_dst && status == DT_OK; i++)
-        status = dt_cpu_port_add(dev, exec, md);
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "aaa", "a", 0);
     dt_md_destroy(md);
     DT_TRY(status);
     return DT_OK;
 }
 
-static dt_status prepare_like_src(struct dt_device *dev, struct dt_exec *exec)
+/* The forward value's format: gradients adapt to it. */
+static dt_status prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare_flat(dev, exec, exec->node->src[0]));
+    const int value = exec->node->op == DT_OP_RELU_BWD ? DT_RELU_BWD_DST : 0;
+    DT_TRY(prepare_flat(dev, exec, exec->node->src[value]));
     return DT_OK;
 }
 
@@ -73,13 +73,6 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
         for (size_t i = 0; i < n; i++)
             dst[i] = a[i] + b[i];
     }
-    return DT_OK;
-}
-
-/* The forward value's format: gradients adapt to it. */
-static dt_status prepare_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_flat(dev, exec, exec->node->src[DT_RELU_BWD_DST]));
     return DT_OK;
 }
 
@@ -243,9 +236,9 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_ingest) = {prepare_ingest, run_ingest};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {prepare_like_src, run_relu};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_src, run_add};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_relu_bwd, run_relu_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {prepare_like_value, run_relu};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_value, run_add};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_like_value, run_relu_bwd};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_sum_grads) = {prepare_sum_grads, run_sum_grads};

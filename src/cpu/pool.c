@@ -269,14 +269,18 @@ const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_avg_pool_bwd,
 /* --- Upsampling --- */
 
 /* All tensors in the row format of `big`. exec->rows describes `small`. */
-static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec, int small, int big)
+static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec)
 {
+    const struct dt_node *node = exec->node;
+    const bool forward = node->op == DT_OP_UPSAMPLE_ADD;
+    const int small = forward ? node->src[DT_UPSAMPLE_ADD_COARSE] : node->dst[0];
+    const int big = node->src[forward ? DT_UPSAMPLE_ADD_FINE : 0];
     struct dt_cpu_rows like, rows;
     dt_md md = NULL;
 
     DT_TRY(dt_cpu_rows_choose(&like, &md, exec->formats, big, 0));
     dt_md_destroy(md);
-    int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(exec->node, tensor);
+    int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
     for (int i = 0; i < n; i++) {
         DT_TRY(dt_cpu_rows_choose(&rows, &md, exec->formats, tensor[i], like.block));
         dt_status status = dt_cpu_port_add(dev, exec, md);
@@ -285,19 +289,6 @@ static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec,
         if (tensor[i] == small)
             exec->rows = rows;
     }
-    return DT_OK;
-}
-
-static dt_status prepare_upsample_add(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_upsampling(dev, exec, exec->node->src[DT_UPSAMPLE_ADD_COARSE],
-                              exec->node->src[DT_UPSAMPLE_ADD_FINE]));
-    return DT_OK;
-}
-
-static dt_status prepare_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_upsampling(dev, exec, exec->node->dst[0], exec->node->src[0]));
     return DT_OK;
 }
 
@@ -369,6 +360,6 @@ static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exe
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsample_add, run_upsample_add};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add_bwd) = {prepare_upsample_add_bwd,
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsampling, run_upsample_add};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add_bwd) = {prepare_upsampling,
                                                                run_upsample_add_bwd};

@@ -11,6 +11,10 @@ struct place {
     bool dst;
     int index;
 };
+/* clang-format off */
+#define SRC(operand) {false, DT_##operand}
+#define DST(operand) {true, DT_##operand}
+/* clang-format on */
 static const struct {
     enum dt_conv_kind kind;
     struct place x, w, y;
@@ -178,11 +182,18 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-#define CONV_OP(run_fn)                                                                       \
-    {                                                                                         \
-        .prepare = prepare_conv, .run = run_fn, .scratch_bytes = scratch_bytes, .bind = bind, \
-        .release = dt_conv_release                                                            \
-    }
-const struct dt_cuda_op dt_cuda_conv = CONV_OP(run_conv);
-const struct dt_cuda_op dt_cuda_conv_bwd_data = CONV_OP(run_bwd_data);
-const struct dt_cuda_op dt_cuda_conv_bwd_weights = CONV_OP(run_bwd_weights);
+const struct dt_cuda_op dt_cuda_conv = {.prepare = prepare_conv,
+                                        .run = run_conv,
+                                        .scratch_bytes = scratch_bytes,
+                                        .bind = bind,
+                                        .release = dt_conv_release};
+const struct dt_cuda_op dt_cuda_conv_bwd_data = {.prepare = prepare_conv,
+                                                 .run = run_bwd_data,
+                                                 .scratch_bytes = scratch_bytes,
+                                                 .bind = bind,
+                                                 .release = dt_conv_release};
+const struct dt_cuda_op dt_cuda_conv_bwd_weights = {.prepare = prepare_conv,
+                                                    .run = run_bwd_weights,
+                                                    .scratch_bytes = scratch_bytes,
+                                                    .bind = bind,
+                                                    .release = dt_conv_release};

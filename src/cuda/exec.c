@@ -1,5 +1,35 @@
-/* Scratch and addresses of prepared nodes. */
+/* Formats, scratch and addresses of prepared nodes. */
 #include "cuda/internal.h"
+
+static bool is_kind(const struct dt_cuda_format *f, const struct dt_cuda_format *like, char kind,
+                    size_t n_groups)
+{
+    switch (kind) {
+    case 'a':
+        return f->layout == DT_LAYOUT_ACTIVATION && f->type == like->type && f->cp == like->cp &&
+               f->elements == like->elements && f->cp % DT_GROUP == 0;
+    case 'v':
+        return f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp;
+    case 'w': /* bit i belongs to element i of the activation */
+        return f->layout == DT_LAYOUT_BITS && f->elements == like->elements / 8;
+    default:
+        return f->type == DT_F32 && f->elements == n_groups;
+    }
+}
+
+dt_status dt_cuda_check_kinds(const struct dt_exec *exec, const char *src_kinds,
+                              const char *dst_kinds, size_t n_groups)
+{
+    const struct dt_node *node = exec->node;
+    for (int i = 0; i < node->n_src + node->n_dst; i++) {
+        const int d = i - node->n_src;
+        const struct dt_cuda_format *f = d < 0 ? exec->src[i] : exec->dst[d];
+        if (f && !is_kind(f, exec->src[0], d < 0 ? src_kinds[i] : dst_kinds[d], n_groups))
+            DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout (%s %d)",
+                    node->name, d < 0 ? "source" : "destination", d < 0 ? i : d);
+    }
+    return DT_OK;
+}
 
 /* The op's scratch, plus what is needed to align it. */
 size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)

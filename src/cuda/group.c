@@ -54,14 +54,12 @@ static const struct kind {
     struct {
         int by; /* a node, and a tensor of another that it touches */
         struct port port;
-    } touched[DT_MAX_TOUCHED];
-    int n_touched;
+    } touched[DT_MAX_TOUCHED]; /* a tensor of its own: there are no more */
     struct {
         struct port port;
         size_t (*instead)(const struct dt_exec *exec); /* NULL: 0 */
     } unused[3]; /* tensors that no node uses then, and what of its memory the node that makes one
-                    uses for something else */
-    int n_unused;
+                    uses for something else; a source: there are no more */
     struct {
         int node;
         enum dt_conv_extra extra;
@@ -70,54 +68,39 @@ static const struct kind {
     [DT_GROUP_BN_PAIR] = {.touched = {{1, SRC(0, BN_SRC)},
                                       {1, DST(0, BN_MEAN)},
                                       {1, DST(0, BN_VARIANCE)}},
-                          .n_touched = 3,
-                          .unused = {{DST(0, BN_DST), NULL}},
-                          .n_unused = 1},
+                          .unused = {{DST(0, BN_DST)}}},
     [DT_GROUP_BN_PAIR_BWD] = {.touched = {{0, SRC(1, BN_BWD_SRC)},
                                           {0, SRC(1, BN_BWD_MEAN)},
                                           {0, SRC(1, BN_BWD_VARIANCE)},
                                           {0, DST(1, BN_BWD_DIFF_SRC)}},
-                              .n_touched = 4,
-                              .unused = {{DST(0, BN_BWD_DIFF_RESIDUAL), NULL}},
-                              .n_unused = 1},
+                              .unused = {{DST(0, BN_BWD_DIFF_RESIDUAL)}}},
     [DT_GROUP_BN_POOL] = {.touched = {{1, SRC(0, BN_SRC)},
                                       {1, DST(0, BN_MEAN)},
                                       {1, DST(0, BN_VARIANCE)},
                                       {3, SRC(2, MAX_POOL_BWD_DIFF_DST)},
                                       {3, SRC(2, MAX_POOL_BWD_WORKSPACE)}},
-                          .n_touched = 5,
-                          .unused = {{DST(0, BN_DST), NULL},
-                                     {DST(0, BN_MASK), NULL},
-                                     {DST(2, MAX_POOL_BWD_DIFF_SRC), NULL}},
-                          .n_unused = 3},
+                          .unused = {{DST(0, BN_DST)},
+                                     {DST(0, BN_MASK)},
+                                     {DST(2, MAX_POOL_BWD_DIFF_SRC)}}},
     [DT_GROUP_CONV_BN] = {.touched = {{1, SRC(0, CONV_SRC)}, {1, SRC(0, CONV_WEIGHTS)}},
-                          .n_touched = 2,
                           .conv = {{0, DT_CONV_SUMS}}},
     [DT_GROUP_CONV_BN_BWD] = {.touched = {{2, SRC(1, BWD_DATA_DIFF_DST)},
                                           {2, SRC(1, BWD_DATA_WEIGHTS)}},
-                              .n_touched = 2,
                               .unused = {{DST(0, BN_MASK), inverse_std_bytes}},
-                              .n_unused = 1,
                               .conv = {{1, DT_CONV_BN_BWD}}},
     [DT_GROUP_CONV_ADD_BN_BWD] = {.touched = {{2, SRC(1, BWD_DATA_DIFF_DST)},
                                               {2, SRC(1, BWD_DATA_WEIGHTS)},
                                               {2, SRC(0, BN_RESIDUAL)}},
-                                  .n_touched = 3,
                                   .unused = {{DST(0, BN_MASK), inverse_std_bytes},
-                                             {DST(1, BWD_DATA_DIFF_SRC), NULL}},
-                                  .n_unused = 2,
+                                             {DST(1, BWD_DATA_DIFF_SRC)}},
                                   .conv = {{1, DT_CONV_ADD_RESIDUAL_BN_BWD}}},
     [DT_GROUP_BN_CONV] = {.touched = {{2, SRC(0, BN_SRC)}, {3, SRC(0, BN_SRC)}},
-                          .n_touched = 2,
                           .unused = {{DST(0, BN_DST), two_factor_bytes}},
-                          .n_unused = 1,
                           .conv = {{1, DT_CONV_NORM_SUMS}, {3, DT_CONV_NORM}}},
     [DT_GROUP_CONV_PAIR_BWD] = {.touched = {{0, DST(1, BN_MASK)},
                                             {3, SRC(2, BWD_DATA_DIFF_DST)},
                                             {3, SRC(2, BWD_DATA_WEIGHTS)}},
-                                .n_touched = 3,
                                 .unused = {{DST(1, BN_MASK), two_inverse_std_bytes}},
-                                .n_unused = 1,
                                 .conv = {{2, DT_CONV_ADD_PAIR_BN_BWD}}},
 };
 
@@ -133,7 +116,7 @@ int dt_cuda_touches(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED])
     for (size_t slot = 0; slot < DT_COUNT(exec->group); slot++) {
         const struct dt_cuda_group *group = exec->group[slot];
         const struct kind *kind = group ? &kinds[group->kind] : NULL;
-        for (int i = 0; kind && i < kind->n_touched; i++)
+        for (int i = 0; kind && kind->touched[i].by != kind->touched[i].port.place; i++)
             if (group->exec[kind->touched[i].by] == exec)
                 tensor[n++] = tensor_at(group, kind->touched[i].port);
     }
@@ -285,7 +268,7 @@ void dt_group_settle(struct dt_cuda_group *group, enum dt_group_way way)
         return;
     for (int i = 0; i < group->n_nodes; i++)
         group->exec[i]->group[dt_group_slot(group->kind, i)] = group;
-    for (int i = 0; i < kind->n_unused; i++) {
+    for (size_t i = 0; i < DT_COUNT(kind->unused) && kind->unused[i].port.dst; i++) {
         const struct dt_exec *exec = group->exec[kind->unused[i].port.place];
         dt_cuda_format_drop(group->dev, exec->graph, tensor_at(group, kind->unused[i].port),
                             kind->unused[i].instead ? kind->unused[i].instead(exec) : 0);

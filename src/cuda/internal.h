@@ -171,12 +171,16 @@ struct dt_cuda_op {
     /* May be NULL: */
     size_t (*scratch_bytes)(
         const struct dt_exec *exec); /* called after choose; NULL: exec's field */
-    dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec);   /* addresses are set */
-    dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec); /* synced: the second half */
+    dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec); /* addresses are set */
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* also after a failed prepare */
+    dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec); /* synced: the second half */
 };
 
 /* exec.c */
+/* Checks the tensors of a node: a = activation like src[0], v = vector of its channels, w = mask of
+ * the ReLU, g = values of n_groups groups. */
+dt_status dt_cuda_check_kinds(const struct dt_exec *exec, const char *src_kinds,
+                              const char *dst_kinds, size_t n_groups);
 size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                        void *scratch);

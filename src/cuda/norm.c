@@ -18,46 +18,6 @@ static struct dt_norm_args args_of(const struct dt_exec *exec)
                                  .momentum = exec->node->attr.bn.momentum};
 }
 
-static bool lies_alike(const struct dt_cuda_format *f, const struct dt_cuda_format *like)
-{
-    return f->layout == DT_LAYOUT_ACTIVATION && f->type == like->type && f->cp == like->cp &&
-           f->elements == like->elements;
-}
-
-/* Bit i of the workspace belongs to element i of the activation. */
-static bool is_mask(const struct dt_cuda_format *f, const struct dt_cuda_format *like)
-{
-    return f->layout == DT_LAYOUT_BITS && f->elements == like->elements / 8;
-}
-
-/* Ports by kind: a = activation like src[0], v = vector of its channels, w = workspace. */
-dt_status dt_bn_prepare(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_cuda_format *like = exec->src[0];
-    size_t rows = args_of(exec).rows;
-
-    if (rows > INT32_MAX)
-        DT_FAIL(DT_ERR_CONFIG,
-                "batch norm '%s' has %zu pixels per micro-batch, the GPU supports up to %d: use a "
-                "smaller "
-                "batch",
-                node->name, rows, INT32_MAX);
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        bool is_src = i < node->n_src;
-        char kind = is_src ? src_kinds[i] : dst_kinds[i - node->n_src];
-        const struct dt_cuda_format *f = is_src ? exec->src[i] : exec->dst[i - node->n_src];
-        bool ok = !f            ? true
-                  : kind == 'a' ? lies_alike(f, like) && f->cp % DT_GROUP == 0
-                  : kind == 'w' ? is_mask(f, like)
-                                : f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp;
-        if (!ok)
-            DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout (%s %d)",
-                    node->name, is_src ? "source" : "destination", is_src ? i : i - node->n_src);
-    }
-    return DT_OK;
-}
-
 static size_t partial_bytes(const struct dt_norm_args *args)
 {
     return dt_sums_partial_bytes(args->rows, args->cp, 2);
@@ -80,17 +40,32 @@ static size_t n_coefs(const struct dt_exec *exec)
     return exec->node->op == DT_OP_BN_BWD ? 3 * (size_t)exec->src[0]->cp : 0;
 }
 
-size_t dt_bn_scratch_bytes(const struct dt_device *dev, const struct dt_exec *exec)
+/* Of a node by itself: partial sums, then (backward) coefficients, then (synced) slots. */
+static size_t scratch_bytes_alone(const struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_norm_args args = args_of(exec);
     size_t n_slots = dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks : 0;
     return partial_bytes(&args) + (n_coefs(exec) + n_slots * slot_floats(exec)) * sizeof(float);
 }
 
-static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(dt_bn_prepare(exec, "avvvva", "avvw"));
-    exec->scratch_bytes = dt_node_has_statistics(exec->node) ? dt_bn_scratch_bytes(dev, exec) : 0;
+    static const struct {
+        const char *src, *dst;
+    } kinds[DT_N_OPS] = {[DT_OP_BN] = {"avvvva", "avvw"},
+                         [DT_OP_BN_BWD] = {"aavvvvwa", "avva"},
+                         [DT_OP_BN_FROZEN_BWD] = {"avv", "a"}};
+    const struct dt_node *node = exec->node;
+    const size_t rows = args_of(exec).rows;
+    if (rows > INT32_MAX)
+        DT_FAIL(DT_ERR_CONFIG,
+                "batch norm '%s' has %zu pixels per micro-batch, the GPU supports up to %d: use a "
+                "smaller "
+                "batch",
+                node->name, rows, INT32_MAX);
+    DT_TRY(dt_cuda_check_kinds(exec, kinds[node->op].src, kinds[node->op].dst, 0));
+    if (node->op == DT_OP_BN_BWD || dt_node_has_statistics(node))
+        exec->scratch_bytes = scratch_bytes_alone(dev, exec);
     return DT_OK;
 }
 
@@ -310,9 +285,5 @@ static dt_status finish_bn(struct dt_device *dev, struct dt_exec *exec)
     return apply_bn(dev, exec);
 }
 
-const struct dt_cuda_op dt_cuda_bn = {.prepare = prepare_bn,
-                                      .run = run_bn,
-                                      .scratch_bytes = bn_scratch_bytes,
-                                      .bind = bind_bn,
-                                      .finish = finish_bn,
-                                      .release = dt_conv_release};
+const struct dt_cuda_op dt_cuda_bn = {dt_bn_prepare, run_bn,          bn_scratch_bytes,
+                                      bind_bn,       dt_conv_release, finish_bn};

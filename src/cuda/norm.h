@@ -5,11 +5,8 @@
 #include "cuda/conv.h"
 #include "cuda/group.h"
 
-/* Checks the tensors of a node: a = activation like src[0], v = vector of its channels, w = mask of
- * the ReLU. */
-dt_status dt_bn_prepare(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds);
-/* Of a node by itself: partial sums, then (backward) coefficients, then (synced) slots. */
-size_t dt_bn_scratch_bytes(const struct dt_device *dev, const struct dt_exec *exec);
+/* Of the three ops. */
+dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec);
 /* The coefficients of the gradient in a scratch. */
 float *dt_bn_coefs(const struct dt_exec *exec, char *scratch);
 /* If synced, the slot of this rank; else NULL. */

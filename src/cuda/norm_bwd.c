@@ -233,25 +233,7 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(dt_bn_prepare(exec, "aavvvvwa", "avva"));
-    exec->scratch_bytes = dt_bn_scratch_bytes(dev, exec);
-    return DT_OK;
-}
-
-static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    DT_TRY(dt_bn_prepare(exec, "avv", "a"));
-    return DT_OK;
-}
-
-const struct dt_cuda_op dt_cuda_bn_bwd = {.prepare = prepare_bn_bwd,
-                                          .run = run_bn_bwd,
-                                          .scratch_bytes = bwd_scratch_bytes,
-                                          .bind = bind_bn_bwd,
-                                          .finish = finish_bn_bwd,
-                                          .release = dt_conv_release};
-const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = prepare_bn_frozen_bwd,
+const struct dt_cuda_op dt_cuda_bn_bwd = {dt_bn_prepare, run_bn_bwd,      bwd_scratch_bytes,
+                                          bind_bn_bwd,   dt_conv_release, finish_bn_bwd};
+const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = dt_bn_prepare,
                                                  .run = run_bn_frozen_bwd};

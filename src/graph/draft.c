@@ -60,6 +60,12 @@ int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft)
     return node->dst[0];
 }
 
+int dt_draft_infer_and_commit(struct dt_graph *g, struct dt_node *draft)
+{
+    dt_draft_infer(g, draft, NULL);
+    return dt_draft_commit(g, draft);
+}
+
 static dt_status check_shape(const struct dt_graph *g, int id, int n_dims, const int dim[4])
 {
     const struct dt_tensor *t = &g->tensor[id];

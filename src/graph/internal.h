@@ -67,6 +67,7 @@ void dt_draft_dst(struct dt_graph *g, struct dt_node *draft, const char *suffix,
 void dt_draft_infer(struct dt_graph *g, struct dt_node *draft, int dim[4]);
 /* Adds the node; returns the id of dst[0], -1 if there is none or after an error. */
 int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft);
+int dt_draft_infer_and_commit(struct dt_graph *g, struct dt_node *draft);
 
 /* --- loss.c: of all losses --- */
 /* Adds, in training, the gradient of src[0] as dst[0], and then the node. */

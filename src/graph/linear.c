@@ -24,8 +24,7 @@ int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_featu
     const int bias[4] = {out_features, 1, 1, 1};
     dt_draft_param(g, &draft, NULL, "weight", DT_PARAM, 2, weights, weight_init);
     dt_draft_param(g, &draft, NULL, "bias", DT_PARAM, 1, bias, bias_init);
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_linear(struct dt_autodiff *ad, const struct dt_node *node)

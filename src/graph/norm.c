@@ -40,8 +40,7 @@ int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps
         return -1;
     draft.attr.bn.eps = (float)eps;
     draft_vectors(g, &draft, DT_STAT, 1);
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 /* With fixed statistics it is a multiplication; a fused ReLU and addition come after it. */

@@ -26,8 +26,7 @@ int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3
         draft.attr.ingest.mean[i] = (float)mean[i];
         draft.attr.ingest.std[i] = (float)std[i];
     }
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 int dt_graph_relu(struct dt_graph *g, int src, const char *name)
@@ -35,8 +34,7 @@ int dt_graph_relu(struct dt_graph *g, int src, const char *name)
     struct dt_node draft;
     if (!dt_draft_begin(g, &draft, DT_OP_RELU, name, src))
         return -1;
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_relu(struct dt_autodiff *ad, const struct dt_node *node)
@@ -65,8 +63,7 @@ int dt_graph_add(struct dt_graph *g, int a, int b, const char *name)
         !dt_draft_begin(g, &draft, DT_OP_ADD, name, a))
         return -1;
     draft.src[draft.n_src++] = b;
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 /* The gradient of a sum is the gradient of both summands: one tensor, no copy. */
@@ -90,8 +87,7 @@ int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p)
         return src; /* the identity needs no node */
     draft.attr.dropout.p = (float)p;
     draft.attr.dropout.stream = dt_rng_hash(name);
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_dropout(struct dt_autodiff *ad, const struct dt_node *node)

@@ -76,8 +76,7 @@ int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *
         !dt_draft_begin(g, &draft, DT_OP_UPSAMPLE_ADD, name, coarse))
         return -1;
     draft.src[draft.n_src++] = fine;
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_upsample_add(struct dt_autodiff *ad, const struct dt_node *node)
