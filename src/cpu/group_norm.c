@@ -239,8 +239,7 @@ static struct group_norm arguments(const struct dt_exec *exec)
 static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec,
                                 const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     struct group_norm gn = arguments(exec);
     float *mean = dt_cpu_dst(exec, DT_GN_MEAN), *inverse_std = dt_cpu_dst(exec, DT_GN_INVERSE_STD);
     gn.scale = dt_cpu_src(exec, DT_GN_SCALE);
@@ -256,8 +255,7 @@ static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
                                     const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     struct group_norm gn = arguments(exec);
     gn.diff_dst = dt_cpu_src(exec, DT_GN_BWD_DIFF_DST);
     gn.scale = dt_cpu_src(exec, DT_GN_BWD_SCALE);

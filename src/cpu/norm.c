@@ -274,8 +274,7 @@ dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
                                    const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     struct bn bn = {.rows = &exec->rows,
                     .src = dt_cpu_src(exec, DT_BN_FROZEN_BWD_DIFF_DST),
                     .scale = dt_cpu_src(exec, DT_BN_FROZEN_BWD_SCALE),

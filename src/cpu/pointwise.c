@@ -41,8 +41,7 @@ static dt_status prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
                           const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const float *src = dt_cpu_src(exec, 0);
     float *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
@@ -56,8 +55,7 @@ static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
                          const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const float *a = dt_cpu_src(exec, 0), *b = dt_cpu_src(exec, 1);
     float *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
@@ -79,8 +77,7 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
                               const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const float *diff_dst = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST),
                 *diff_dst2 = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST2),
                 *dst = dt_cpu_src(exec, DT_RELU_BWD_DST);
@@ -123,8 +120,7 @@ static dt_status prepare_sum_grads(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     float *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
@@ -203,8 +199,7 @@ static int inside(const int32_t *size, int line, int width)
 static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
                             const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const struct dt_node *node = exec->node;
     const struct dt_tensor *t = &exec->graph->tensor[node->dst[0]];
     const uint8_t *src = dt_cpu_src(exec, DT_INGEST_PIXELS);

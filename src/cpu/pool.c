@@ -248,8 +248,7 @@ static dt_status run_average(struct dt_exec *exec, bool forward)
 static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec,
                               const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     DT_TRY(run_average(exec, true));
     return DT_OK;
 }
@@ -257,8 +256,7 @@ static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     DT_TRY(run_average(exec, false));
     return DT_OK;
 }
@@ -326,8 +324,7 @@ static inline void sum_line(float *diff_coarse, const float *diff_dst, int width
 static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const struct dt_cpu_rows *rows = &exec->rows;
     const float *coarse = dt_cpu_src(exec, DT_UPSAMPLE_ADD_COARSE),
                 *fine = dt_cpu_src(exec, DT_UPSAMPLE_ADD_FINE);
@@ -345,8 +342,7 @@ static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec,
                                       const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const struct dt_cpu_rows *rows = &exec->rows;
     const float *diff_dst = dt_cpu_src(exec, 0);
     float *diff_coarse = dt_cpu_dst(exec, 0);

@@ -195,8 +195,7 @@ static struct level level_of(const struct dt_exec *exec)
 static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec,
                                     const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const struct level level = level_of(exec);
     const int n_chunks = level.rows.n * CHUNKS, keep = level.keep;
     float *dst = dt_cpu_dst(exec, DT_TOP_DST);

@@ -64,8 +64,7 @@ static dt_status find_device(struct dt_device *dev)
         DT_FAIL(DT_ERR_DEVICE, "%s; or set device.kind to cpu", why);
     }
     dev->index = dev->options.local_rank % n;
-    DT_TRY(DT_CUDA("selecting the GPU", cudaSetDevice(dev->index)));
-    return DT_OK;
+    return DT_CUDA("selecting the GPU", cudaSetDevice(dev->index));
 }
 
 static dt_status read_properties(struct dt_device *dev)
@@ -96,8 +95,7 @@ static dt_status open_libraries(struct dt_device *dev)
 {
     DT_TRY(DT_CUDNN("starting cuDNN", cudnnCreate(&dev->dnn)));
     DT_TRY(DT_CUDNN("setting cuDNN's stream", cudnnSetStream(dev->dnn, dev->compute)));
-    DT_TRY(DT_CUBLAS("starting cuBLASLt", cublasLtCreate(&dev->blas)));
-    return DT_OK;
+    return DT_CUBLAS("starting cuBLASLt", cublasLtCreate(&dev->blas));
 }
 
 /* The first launch: fails here if the build has no code for this GPU. */
@@ -112,8 +110,7 @@ static dt_status start_step(struct dt_device *dev)
                 "-DCMAKE_CUDA_ARCHITECTURES=%d, or set device.kind to cpu",
                 dev->name, dev->capability / 10, dev->capability % 10, dev->capability);
     }
-    DT_TRY(DT_CUDA("first launch of a kernel", code));
-    return DT_OK;
+    return DT_CUDA("first launch of a kernel", code);
 }
 
 /* One zeroed block with a part for each; dev->step is its beginning. */
@@ -136,8 +133,7 @@ static dt_status open_state(struct dt_device *dev)
     const struct dt_scale_state state = {.clip = 1,
                                          .scale = fixed > 0 ? (float)fixed : DT_SCALE_START,
                                          .dynamic = fixed > 0 ? 0 : 1};
-    DT_TRY(DT_CUDA("loss scale", dt_kernel_set_scale(dev->compute, dev->scale, &state)));
-    return DT_OK;
+    return DT_CUDA("loss scale", dt_kernel_set_scale(dev->compute, dev->scale, &state));
 }
 
 static dt_status cuda_open(struct dt_device **out, const struct dt_device_options *options)
@@ -192,8 +188,7 @@ static void cuda_identity(struct dt_device *dev, char out[DT_IDENTITY_MAX])
 static bool cuda_supports(struct dt_device *dev, const struct dt_graph *g,
                           const struct dt_node *node)
 {
-    (void)dev;
-    (void)g;
+    (void)dev, (void)g;
     return dt_node_is_foldable(node);
 }
 
@@ -212,8 +207,7 @@ static size_t cuda_free_bytes(struct dt_device *dev)
 
 static dt_status cuda_zero(struct dt_device *dev, void *memory, size_t bytes)
 {
-    DT_TRY(DT_CUDA("zeroing GPU memory", cudaMemsetAsync(memory, 0, bytes, dev->compute)));
-    return DT_OK;
+    return DT_CUDA("zeroing GPU memory", cudaMemsetAsync(memory, 0, bytes, dev->compute));
 }
 
 static void cuda_free(struct dt_device *dev, void *memory, size_t bytes)

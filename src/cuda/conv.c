@@ -182,18 +182,9 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_conv = {.prepare = prepare_conv,
-                                        .run = run_conv,
-                                        .scratch_bytes = scratch_bytes,
-                                        .bind = bind,
-                                        .release = dt_conv_release};
-const struct dt_cuda_op dt_cuda_conv_bwd_data = {.prepare = prepare_conv,
-                                                 .run = run_bwd_data,
-                                                 .scratch_bytes = scratch_bytes,
-                                                 .bind = bind,
-                                                 .release = dt_conv_release};
-const struct dt_cuda_op dt_cuda_conv_bwd_weights = {.prepare = prepare_conv,
-                                                    .run = run_bwd_weights,
-                                                    .scratch_bytes = scratch_bytes,
-                                                    .bind = bind,
-                                                    .release = dt_conv_release};
+const struct dt_cuda_op dt_cuda_conv = {prepare_conv, run_conv,        scratch_bytes,
+                                        bind,         dt_conv_release, NULL};
+const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare_conv, run_bwd_data,    scratch_bytes,
+                                                 bind,         dt_conv_release, NULL};
+const struct dt_cuda_op dt_cuda_conv_bwd_weights = {prepare_conv, run_bwd_weights, scratch_bytes,
+                                                    bind,         dt_conv_release, NULL};

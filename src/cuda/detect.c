@@ -28,10 +28,9 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec)
     };
     for (int i = 0; i < anchors->n_levels; i++)
         args.level[i] = dt_level_of(anchors, i);
-    DT_TRY(DT_CUDA(node->name, dt_kernel_match(dev->compute, exec->dst_data[DT_MATCH_DST],
+    return DT_CUDA(node->name, dt_kernel_match(dev->compute, exec->dst_data[DT_MATCH_DST],
                                                exec->dst_data[DT_MATCH_COUNT], dev->counters,
-                                               exec->scratch, &args)));
-    return DT_OK;
+                                               exec->scratch, &args));
 }
 
 static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
@@ -50,8 +49,11 @@ static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
 static struct dt_detect_args args_of(const struct dt_exec *exec)
 {
     const struct dt_detect *detect = &exec->node->attr.detect;
+    const bool focal = exec->node->op == DT_OP_FOCAL_LOSS;
     return (struct dt_detect_args){
         .match = exec->src_data[DT_DETECT_LOSS_MATCH],
+        .labels = focal ? exec->src_data[DT_DETECT_LOSS_BOXES] : NULL,
+        .boxes = focal ? NULL : exec->src_data[DT_DETECT_LOSS_BOXES],
         .count = exec->src_data[DT_DETECT_LOSS_COUNT],
         .level = dt_level_of(&detect->anchors, detect->level),
         .n = exec->src[0]->n,
@@ -67,30 +69,17 @@ static struct dt_detect_args args_of(const struct dt_exec *exec)
     };
 }
 
-static dt_status run_focal_loss(struct dt_device *dev, struct dt_exec *exec)
+static dt_status run_loss(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    struct dt_detect_args args = args_of(exec);
-    args.labels = exec->src_data[DT_DETECT_LOSS_BOXES];
-    DT_TRY(DT_CUDA(node->name,
-                   dt_kernel_focal_loss(dev->compute, exec->src[0]->type, exec->dst_data[0],
-                                        dev->counters, (double *)(void *)exec->scratch,
-                                        exec->src_data[0], &args, dev->step, dev->scale)));
-    return DT_OK;
-}
-
-static dt_status run_box_loss(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_node *node = exec->node;
-    struct dt_detect_args args = args_of(exec);
-    args.boxes = exec->src_data[DT_DETECT_LOSS_BOXES];
-    DT_TRY(
-        DT_CUDA(node->name, dt_kernel_box_loss(dev->compute, exec->src[0]->type, exec->dst_data[0],
-                                               dev->counters, (double *)(void *)exec->scratch,
-                                               exec->src_data[0], &args, dev->step, dev->scale)));
-    return DT_OK;
+    const struct dt_detect_args args = args_of(exec);
+    return DT_CUDA(node->name,
+                   (node->op == DT_OP_FOCAL_LOSS ? dt_kernel_focal_loss : dt_kernel_box_loss)(
+                       dev->compute, exec->src[0]->type, exec->dst_data[0], dev->counters,
+                       (double *)(void *)exec->scratch, exec->src_data[0], &args, dev->step,
+                       dev->scale));
 }
 
 const struct dt_cuda_op dt_cuda_match = {.prepare = prepare_match, .run = run_match};
-const struct dt_cuda_op dt_cuda_focal_loss = {.prepare = prepare_loss, .run = run_focal_loss};
-const struct dt_cuda_op dt_cuda_box_loss = {.prepare = prepare_loss, .run = run_box_loss};
+const struct dt_cuda_op dt_cuda_focal_loss = {.prepare = prepare_loss, .run = run_loss};
+const struct dt_cuda_op dt_cuda_box_loss = {.prepare = prepare_loss, .run = run_loss};

@@ -312,8 +312,7 @@ dt_status dt_dnn_make(descriptor *d, cudnnBackendDescriptorType_t type, const at
 {
     DT_TRY(dt_dnn_create(d, type));
     DT_TRY(dt_dnn_set(*d, attributes, n));
-    DT_TRY(DT_CUDNN(what, cudnnBackendFinalize(*d)));
-    return DT_OK;
+    return DT_CUDNN(what, cudnnBackendFinalize(*d));
 }
 
 /* What a graph is being made of; the descriptors belong to it. */

@@ -1,20 +1,16 @@
 /* Formats, scratch and addresses of prepared nodes. */
 #include "cuda/internal.h"
 
+/* Bit i of a mask belongs to element i of the activation. */
 static bool is_kind(const struct dt_cuda_format *f, const struct dt_cuda_format *like, char kind,
                     size_t n_groups)
 {
-    switch (kind) {
-    case 'a':
+    if (kind == 'a')
         return f->layout == DT_LAYOUT_ACTIVATION && f->type == like->type && f->cp == like->cp &&
                f->elements == like->elements && f->cp % DT_GROUP == 0;
-    case 'v':
-        return f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp;
-    case 'w': /* bit i belongs to element i of the activation */
-        return f->layout == DT_LAYOUT_BITS && f->elements == like->elements / 8;
-    default:
-        return f->type == DT_F32 && f->elements == n_groups;
-    }
+    return kind == 'v'   ? f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp
+           : kind == 'w' ? f->layout == DT_LAYOUT_BITS && f->elements == like->elements / 8
+                         : f->type == DT_F32 && f->elements == n_groups;
 }
 
 dt_status dt_cuda_check_kinds(const struct dt_exec *exec, const char *src_kinds,

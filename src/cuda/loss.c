@@ -30,11 +30,10 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
         .cp = logits->cp,
         .smoothing = node->attr.xent.smoothing,
     };
-    DT_TRY(DT_CUDA(node->name, dt_kernel_softmax_xent(dev->compute, logits->type, exec->dst_data[0],
+    return DT_CUDA(node->name, dt_kernel_softmax_xent(dev->compute, logits->type, exec->dst_data[0],
                                                       dev->counters,
                                                       (struct dt_loss_row *)(void *)exec->scratch,
-                                                      &batch, dev->step, dev->scale)));
-    return DT_OK;
+                                                      &batch, dev->step, dev->scale));
 }
 
 const struct dt_cuda_op dt_cuda_softmax_xent = {.prepare = prepare_softmax_xent,

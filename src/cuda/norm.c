@@ -134,11 +134,10 @@ static dt_status apply_pair(struct dt_device *dev, const struct dt_exec *exec,
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_vectors own = dt_cuda_bn_vectors(exec), other = dt_cuda_bn_vectors(first);
     void *const *dst = exec->dst_data;
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_bn_pair_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
                                            exec->src_data[0], first->src_data[0], &own, &other,
-                                           node->relu, &args)));
-    return DT_OK;
+                                           node->relu, &args));
 }
 
 static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
@@ -151,11 +150,10 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 
     if (first)
         return apply_pair(dev, exec, first);
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
                                       src[DT_BN_SRC], src[DT_BN_RESIDUAL], bn.scale, bn.shift,
-                                      bn.mean, bn.variance, node->relu, &args)));
-    return DT_OK;
+                                      bn.mean, bn.variance, node->relu, &args));
 }
 
 /* If the convolution runs here, its sums of every channel and of their squares are at the start of
@@ -234,22 +232,20 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
                                                   &out, sums, &bn, &args)));
         return is_second ? apply_bn(dev, exec) : DT_OK;
     }
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_bn_apply_sums(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
                                            src[DT_BN_SRC], src[DT_BN_RESIDUAL], src[DT_BN_SCALE],
-                                           src[DT_BN_SHIFT], &out, sums, node->relu, &args)));
-    return DT_OK;
+                                           src[DT_BN_SHIFT], &out, sums, node->relu, &args));
 }
 
 static dt_status make_factors(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_norm_args args = args_of(exec);
     const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type,
-                                                           dt_bn_scale_factors(exec),
-                                                           dt_bn_shift_factors(exec), &bn, &args)));
-    return DT_OK;
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type,
+                                            dt_bn_scale_factors(exec), dt_bn_shift_factors(exec),
+                                            &bn, &args));
 }
 
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)

@@ -20,10 +20,9 @@ static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
         diff_dst2 = NULL;
         mask = NULL;
     }
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_bn_bwd_apply(dev->compute, exec->src[0]->type, dst[0], src[0],
-                                          diff_dst, diff_dst2, mask, coefs_of(exec), &args)));
-    return DT_OK;
+                                          diff_dst, diff_dst2, mask, coefs_of(exec), &args));
 }
 
 static struct dt_bn_vectors bwd_vectors(const struct dt_exec *exec)
@@ -60,11 +59,10 @@ static dt_status run_pair_bwd(struct dt_device *dev, const struct dt_exec *exec,
         DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_sums(dev->compute, exec->src[0]->type, sums,
                                                              src[0], second->src_data[0], diff_dst,
                                                              diff_dst2, mask, bn, &args)));
-    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_apply(
+    return DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_apply(
                                          dev->compute, exec->src[0]->type, exec->dst_data[0],
                                          second->dst_data[0], src[0], second->src_data[0], diff_dst,
-                                         diff_dst2, mask, sums[0].coefs, sums[1].coefs, &args)));
-    return DT_OK;
+                                         diff_dst2, mask, sums[0].coefs, sums[1].coefs, &args));
 }
 
 /* With the gradient of the pooling after it. */
@@ -81,10 +79,9 @@ static dt_status run_pool_bwd(struct dt_device *dev, const struct dt_exec *exec,
     DT_TRY(
         DT_CUDA(exec->node->name, dt_kernel_bn_pool_bwd_sums(dev->compute, type, &sums, src,
                                                              diff_dst, where, &bn, &args, &shape)));
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_bn_pool_bwd_apply(dev->compute, type, exec->dst_data[0], src, diff_dst,
-                                               where, sums.coefs, &shape)));
-    return DT_OK;
+                                               where, sums.coefs, &shape));
 }
 
 /* The gradient of the convolution after it, if that is computed here, too; else NULL. */
@@ -226,11 +223,10 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     void *const *src = exec->src_data;
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, exec->dst_data[0], NULL,
                                       src[0], NULL, src[DT_BN_FROZEN_BWD_SCALE], NULL, NULL,
-                                      src[DT_BN_FROZEN_BWD_RUNNING_VAR], false, &args)));
-    return DT_OK;
+                                      src[DT_BN_FROZEN_BWD_RUNNING_VAR], false, &args));
 }
 
 const struct dt_cuda_op dt_cuda_bn_bwd = {dt_bn_prepare, run_bn_bwd,      bwd_scratch_bytes,

@@ -24,11 +24,10 @@ static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec)
                                        .delta_cp = exec->src[DT_TOP_DELTAS]->cp,
                                        .keep = (unsigned)exec->dst[0]->c,
                                        .min_score = detect->min_score};
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_top_detections(dev->compute, logits->type, dst[DT_TOP_DST],
                                             dst[DT_TOP_N], src[DT_TOP_LOGITS], src[DT_TOP_DELTAS],
-                                            src[DT_TOP_SIZES], exec->scratch, &level)));
-    return DT_OK;
+                                            src[DT_TOP_SIZES], exec->scratch, &level));
 }
 
 const struct dt_cuda_op dt_cuda_top_detections = {.prepare = prepare_top_detections,
