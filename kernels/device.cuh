@@ -8,9 +8,7 @@
 #include "kernels/geometry.h"
 #include "kernels/kernels.h"
 
-#ifdef DTRAIN_EMULATE_CUDA
-#include "emulator/device.h" // runs kernels on the CPU, for tests: defines dt_launch
-#else
+#ifdef __CUDACC__ // else the compiler is told of another dt_launch
 
 // Enqueues one launch in the stream. Arguments are converted to the kernel's parameter types.
 template <typename... P, typename... A>
@@ -51,15 +49,15 @@ static __device__ inline size_t dt_flat_group()
 // The sum of v over a block of DT_BLOCK_THREADS threads, for all of them; always in the same order.
 static __device__ inline double dt_fold_sum(double v)
 {
-    __shared__ double sum[DT_BLOCK_THREADS];
-    sum[threadIdx.x] = v;
+    __shared__ double part[DT_BLOCK_THREADS];
+    part[threadIdx.x] = v;
     for (unsigned half = DT_BLOCK_THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
         if (threadIdx.x < half)
-            sum[threadIdx.x] += sum[threadIdx.x + half];
+            part[threadIdx.x] += part[threadIdx.x + half];
     }
     __syncthreads();
-    v = sum[0];
+    v = part[0];
     __syncthreads();
     return v;
 }

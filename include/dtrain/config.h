@@ -32,19 +32,19 @@ enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
 enum dt_upsampling { DT_UPSAMPLING_FANCY, DT_UPSAMPLING_PLAIN };
 enum dt_dct { DT_DCT_ACCURATE, DT_DCT_FAST };
 enum dt_scaled_decode { DT_SCALED_NEVER, DT_SCALED_TRAIN, DT_SCALED_ALWAYS };
-/* Schedules of the learning rate, with the formulas in src/train/schedule.h: X(NAME, name, whether
- * the rate of a step depends on the length of the run and goes down to min_lr). */
-#define DT_SCHEDULE_LIST(X)            \
-    X(CONSTANT, constant, false)       \
-    X(STEP, step, false)               \
-    X(COSINE, cosine, true)            \
-    X(POLY, poly, true)                \
-    X(PIECEWISE, piecewise, false)     \
-    X(EXPONENTIAL, exponential, false) \
-    X(LINEAR, linear, true)            \
-    X(WSD, wsd, true)                  \
-    X(ONE_CYCLE, one_cycle, true)      \
-    X(PLATEAU, plateau, false)
+/* Schedules of the learning rate: X(NAME, name, .has_end: whether the rate of a step depends on the
+ * length of the run and goes down to min_lr). The formulas are in src/train/schedule.h. */
+#define DT_SCHEDULE_LIST(X)                       \
+    X(CONSTANT, constant, .has_end = false)       \
+    X(STEP, step, .has_end = false)               \
+    X(COSINE, cosine, .has_end = true)            \
+    X(POLY, poly, .has_end = true)                \
+    X(PIECEWISE, piecewise, .has_end = false)     \
+    X(EXPONENTIAL, exponential, .has_end = false) \
+    X(LINEAR, linear, .has_end = true)            \
+    X(WSD, wsd, .has_end = true)                  \
+    X(ONE_CYCLE, one_cycle, .has_end = true)      \
+    X(PLATEAU, plateau, .has_end = false)
 #define DT_SCHEDULE_VALUE(NAME, ...) DT_SCHEDULE_##NAME,
 enum dt_schedule_kind { DT_SCHEDULE_LIST(DT_SCHEDULE_VALUE) };
 #undef DT_SCHEDULE_VALUE
@@ -62,23 +62,24 @@ enum dt_p6_from { DT_P6_FROM_P5, DT_P6_FROM_C5 };
 enum dt_head_norm { DT_HEAD_NORM_NONE, DT_HEAD_NORM_GROUP };
 enum dt_loss_normalizer { DT_NORMALIZER_IMAGE, DT_NORMALIZER_GLOBAL };
 
-/* Metrics of an evaluation: X(NAME, name, whether it is for two classes only, in per cent, better
- * if smaller, which networks have it). train_loss is the mean of the steps of the epoch before. */
+/* Metrics of an evaluation: X(NAME, name, traits, which networks have it). train_loss is the mean
+ * of the steps of the epoch before. */
+enum { DT_PLAIN_METRIC, DT_IN_PERCENT = 1, DT_LESS_IS_BETTER = 2, DT_TWO_CLASSES_ONLY = 4 };
 enum dt_networks { DT_OF_ALL, DT_OF_CLASSIFIERS, DT_OF_DETECTORS };
-#define DT_METRIC_LIST(X)                                                          \
-    X(LOSS, loss, false, false, true, DT_OF_CLASSIFIERS)                           \
-    X(TOP1, top1, false, true, false, DT_OF_CLASSIFIERS)                           \
-    X(TOP5, top5, false, true, false, DT_OF_CLASSIFIERS)                           \
-    X(BALANCED_ACCURACY, balanced_accuracy, false, true, false, DT_OF_CLASSIFIERS) \
-    X(MACRO_F1, macro_f1, false, true, false, DT_OF_CLASSIFIERS)                   \
-    X(AUC, auc, true, false, false, DT_OF_CLASSIFIERS)                             \
-    X(AVERAGE_PRECISION, average_precision, true, false, false, DT_OF_CLASSIFIERS) \
-    X(SENSITIVITY, sensitivity, true, true, false, DT_OF_CLASSIFIERS)              \
-    X(SPECIFICITY, specificity, true, true, false, DT_OF_CLASSIFIERS)              \
-    X(TRAIN_LOSS, train_loss, false, false, true, DT_OF_ALL)                       \
-    X(AP, ap, false, false, false, DT_OF_DETECTORS)                                \
-    X(AP50, ap50, false, false, false, DT_OF_DETECTORS)                            \
-    X(AP75, ap75, false, false, false, DT_OF_DETECTORS)
+#define DT_METRIC_LIST(X)                                                               \
+    X(LOSS, loss, DT_LESS_IS_BETTER, DT_OF_CLASSIFIERS)                                 \
+    X(TOP1, top1, DT_IN_PERCENT, DT_OF_CLASSIFIERS)                                     \
+    X(TOP5, top5, DT_IN_PERCENT, DT_OF_CLASSIFIERS)                                     \
+    X(BALANCED_ACCURACY, balanced_accuracy, DT_IN_PERCENT, DT_OF_CLASSIFIERS)           \
+    X(MACRO_F1, macro_f1, DT_IN_PERCENT, DT_OF_CLASSIFIERS)                             \
+    X(AUC, auc, DT_TWO_CLASSES_ONLY, DT_OF_CLASSIFIERS)                                 \
+    X(AVERAGE_PRECISION, average_precision, DT_TWO_CLASSES_ONLY, DT_OF_CLASSIFIERS)     \
+    X(SENSITIVITY, sensitivity, DT_TWO_CLASSES_ONLY | DT_IN_PERCENT, DT_OF_CLASSIFIERS) \
+    X(SPECIFICITY, specificity, DT_TWO_CLASSES_ONLY | DT_IN_PERCENT, DT_OF_CLASSIFIERS) \
+    X(TRAIN_LOSS, train_loss, DT_LESS_IS_BETTER, DT_OF_ALL)                             \
+    X(AP, ap, DT_PLAIN_METRIC, DT_OF_DETECTORS)                                         \
+    X(AP50, ap50, DT_PLAIN_METRIC, DT_OF_DETECTORS)                                     \
+    X(AP75, ap75, DT_PLAIN_METRIC, DT_OF_DETECTORS)
 #define DT_METRIC_VALUE(NAME, ...) DT_METRIC_##NAME,
 enum dt_metric {
     DT_METRIC_LIST(DT_METRIC_VALUE) DT_N_METRICS,

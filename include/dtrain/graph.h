@@ -51,97 +51,104 @@ struct dt_tensor {
     int diff;        /* PARAM: its DIFF_PARAM, -1 before autodiff; DIFF_PARAM, DIFF_TERM: its PARAM */
 };
 
-/* One row per op: X(NAME, name, minimum and maximum of n_src, of n_dst, bit mask of the sources
- * whose memory dst[0] may take over if this node is their last reader). Forward ops come first and
- * end with softmax_xent. A row requires dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu,
- * dt_cuda_<name> in src/cuda and op_test_<name> in tests/ops; the build names a missing one.
- *
- * Order of tensors (in training; those in brackets are optional):
- *   ingest             pixels [sizes] -> dst             u8 N,H,W,C to normalised f32; zero outside
- *                                                        of sizes
- *   conv               src weights [bias] -> dst         attr conv; .relu fused after the bias
- *   bn                 src scale shift running_mean running_var [residual]
- *                      -> dst [mean variance [workspace]]   updates running_*; dst only (eval, or
- *                                                        frozen): normalises by running_*
- *   group_norm         src scale shift -> dst [mean inverse_std]   f32 N x groups
- *   relu               src -> dst
- *   add                a b -> dst                        .relu fused
- *   max_pool           src -> dst [workspace]
- *   avg_pool           src -> dst                        adaptive: window from the two shapes
- *   upsample_add       coarse fine -> dst                each value of coarse four times, 2x2;
- *                                                        fine is 2h x 2w
- *   linear             src weights bias -> dst           weights O x (C*H*W)
- *   dropout            src -> dst                        mask from (seed, step, stream, element)
- *   match              boxes box_labels -> match count   of every anchor the slot of its box, -1
- *                                                        background, -2 in between: torchvision's
- *                                                        Matcher (match i32 N,anchors); foreground
- *                                                        anchors of every image (count f32 N).
- *                                                        Adds to the counters n and weight
- *   focal_loss         logits match box_labels count -> [diff_logits]   sigmoid focal loss of one
- *                                                        level, without anchors in between; logits
- *                                                        N, anchors of a place * classes, H, W.
- *                                                        Adds to the counter loss, and 1 to n_finite
- *                                                        for each image where it is finite
- *   box_loss           deltas match boxes count -> [diff_deltas]   of one level: l1, smooth_l1 or
- *                                                        giou, of foreground anchors; deltas
- *                                                        N, anchors of a place * 4, H, W. Counter
- *                                                        box_loss. Both gradients: times diff_scale
- *   top_detections     logits deltas sizes -> rows n     the best scores of a level, for each image
- *                                                        at most 1,000 above min_score: N,T,6, each
- *                                                        x1 y1 x2 y2 score label, by falling score,
- *                                                        ties by anchor, then class; zero from n on
- *   softmax_xent       logits labels [labels2 mix_share] [class_weights] -> [diff_src]
- *                                                        against mix_share * onehot(labels)
- *                                                        + (1 - mix_share) * onehot(labels2),
- *                                                        smoothed, then times class_weights (so
- *                                                        targets need not add up to 1);
- *                                                        adds to the device's counters, top-k with
- *                                                        labels only; labels < 0 are ignored;
- *                                                        diff_src is multiplied by diff_scale
- *   conv_bwd_data      diff_dst weights -> diff_src
- *   conv_bwd_weights   src diff_dst -> diff_weights [diff_bias]
- *   bn_bwd             src diff_dst scale shift mean variance [workspace, with .relu] [diff_dst2]
- *                      -> diff_src diff_scale diff_shift [diff_residual]   for diff_dst + diff_dst2
- *   bn_frozen_bwd      diff_dst scale running_var -> diff_src   of bn with dst only, no ReLU
- *   group_norm_bwd     src diff_dst scale mean inverse_std -> diff_src [diff_scale diff_shift]
- *   relu_bwd           diff_dst dst [diff_dst2] -> diff_src   (diff_dst + diff_dst2) where dst > 0
- *   max_pool_bwd       diff_dst workspace -> diff_src
- *   avg_pool_bwd       diff_dst -> diff_src
- *   upsample_add_bwd   diff_dst -> diff_coarse           (the gradient of fine is diff_dst)
- *   linear_bwd_data    diff_dst weights -> diff_src
- *   linear_bwd_weights src diff_dst -> diff_weights diff_bias
- *   dropout_bwd        diff_dst -> diff_src
- *   sum_grads          2 to 8 terms -> diff_param        of a shared parameter, in this order */
+/* --- Operands: indices of a node's src and, where there are several, dst. The op's row says how
+ * many are required; the others are optional, and -1 where absent. --- */
+
+/* ingest: u8 N,H,W,C to normalised f32; zero outside of sizes. */
+enum { DT_INGEST_PIXELS, DT_INGEST_SIZES };
+/* conv: attr conv; .relu fused after the bias. linear: weights O x (C*H*W). */
+enum { DT_CONV_SRC, DT_CONV_WEIGHTS, DT_CONV_BIAS, DT_CONV_DST = 0 };
+enum { DT_LINEAR_SRC, DT_LINEAR_WEIGHTS, DT_LINEAR_BIAS };
+/* The gradients of conv and linear: by data and by weights. */
+enum { DT_BWD_DATA_DIFF_DST, DT_BWD_DATA_WEIGHTS, DT_BWD_DATA_DIFF_SRC = 0 };
+enum { DT_BWD_WEIGHTS_SRC, DT_BWD_WEIGHTS_DIFF_DST };
+enum { DT_BWD_DIFF_WEIGHTS, DT_BWD_DIFF_BIAS };
+/* bn: updates running_*; with dst only (evaluation, or frozen) it normalises by them. The residual
+ * is added before the ReLU; mask: where that is active. */
+enum { DT_BN_SRC, DT_BN_SCALE, DT_BN_SHIFT, DT_BN_RUNNING_MEAN, DT_BN_RUNNING_VAR, DT_BN_RESIDUAL };
+enum { DT_BN_DST, DT_BN_MEAN, DT_BN_VARIANCE, DT_BN_MASK };
+/* bn_bwd: for diff_dst + diff_dst2; mask with .relu. */
+enum { DT_BN_BWD_SRC, DT_BN_BWD_DIFF_DST, DT_BN_BWD_SCALE, DT_BN_BWD_SHIFT, DT_BN_BWD_MEAN,
+       DT_BN_BWD_VARIANCE, DT_BN_BWD_MASK, DT_BN_BWD_DIFF_DST2 };
+enum { DT_BN_BWD_DIFF_SRC, DT_BN_BWD_DIFF_SCALE, DT_BN_BWD_DIFF_SHIFT, DT_BN_BWD_DIFF_RESIDUAL };
+/* bn_frozen_bwd: of bn with dst only, no ReLU. */
+enum { DT_BN_FROZEN_BWD_DIFF_DST, DT_BN_FROZEN_BWD_SCALE, DT_BN_FROZEN_BWD_RUNNING_VAR };
+/* group_norm: mean and inverse_std are f32 N x groups. */
+enum { DT_GN_SRC, DT_GN_SCALE, DT_GN_SHIFT };
+enum { DT_GN_DST, DT_GN_MEAN, DT_GN_INVERSE_STD };
+enum { DT_GN_BWD_SRC, DT_GN_BWD_DIFF_DST, DT_GN_BWD_SCALE, DT_GN_BWD_MEAN, DT_GN_BWD_INVERSE_STD };
+enum { DT_GN_BWD_DIFF_SRC, DT_GN_BWD_DIFF_SCALE, DT_GN_BWD_DIFF_SHIFT };
+/* relu_bwd: (diff_dst + diff_dst2) where dst > 0. */
+enum { DT_RELU_BWD_DIFF_DST, DT_RELU_BWD_DST, DT_RELU_BWD_DIFF_DST2 };
+/* max_pool: the workspace has the positions of the maxima. */
+enum { DT_MAX_POOL_DST, DT_MAX_POOL_WORKSPACE };
+enum { DT_MAX_POOL_BWD_DIFF_DST, DT_MAX_POOL_BWD_WORKSPACE, DT_MAX_POOL_BWD_DIFF_SRC = 0 };
+/* upsample_add: each value of coarse four times, 2x2; fine is 2h x 2w. The gradient of fine is
+ * diff_dst, upsample_add_bwd makes that of coarse. */
+enum { DT_UPSAMPLE_ADD_COARSE, DT_UPSAMPLE_ADD_FINE };
+/* match: of every anchor the slot of its box, -1 background, -2 in between: torchvision's Matcher
+ * (i32 N,anchors); count: foreground anchors of every image (f32 N). Counters n and weight. */
+enum { DT_MATCH_BOXES, DT_MATCH_BOX_LABELS };
+enum { DT_MATCH_DST, DT_MATCH_COUNT };
+/* focal_loss, box_loss: of one level; dst is the gradient of values, times diff_scale.
+ * focal_loss: sigmoid focal loss without anchors in between, of logits (N, anchors of a place *
+ * classes, H, W) and box_labels. Adds to the counter loss, and 1 to n_finite for each image where
+ * it is finite. box_loss: l1, smooth_l1 or giou of foreground anchors, of deltas (N, anchors of a
+ * place * 4, H, W) and boxes. Adds to the counter box_loss. */
+enum { DT_DETECT_LOSS_VALUES, DT_DETECT_LOSS_MATCH, DT_DETECT_LOSS_BOXES, DT_DETECT_LOSS_COUNT };
+/* top_detections: the best scores of a level, for each image at most 1,000 above min_score: N,T,6,
+ * each x1 y1 x2 y2 score label, by falling score, ties by anchor, then class; zero from n on. */
+enum { DT_TOP_LOGITS, DT_TOP_DELTAS, DT_TOP_SIZES };
+enum { DT_TOP_DST, DT_TOP_N };
+/* softmax_xent: against mix_share * onehot(labels) + (1 - mix_share) * onehot(labels2), smoothed,
+ * then times class_weights (so targets need not add up to 1); adds to the device's counters, top-k
+ * with labels only; labels < 0 are ignored. dst is the gradient of logits, times diff_scale.
+ * labels2 and mix_share: both or neither. */
+enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XENT_CLASS_WEIGHTS };
+
+/* One row per op: X(NAME, name, members of struct dt_op_row in src/graph): n_src and n_dst, minimum
+ * and maximum; in_place, bit mask of the sources whose memory dst[0] may take over if this node is
+ * their last reader. Forward ops come first and end with softmax_xent. A row requires
+ * dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu, dt_cuda_<name> in src/cuda and
+ * op_test_<name> in tests/ops; the build names a missing one. Ops without operands above:
+ *   add                a + b; .relu fused
+ *   avg_pool           adaptive: window from the two shapes
+ *   dropout            mask from (seed, step, stream, element)
+ *   sum_grads          2 to 8 terms of the gradient of a shared parameter, in this order */
 #define DT_OP_LIST(X)                                                                             \
-    X(INGEST, ingest, 1, 2, 1, 1, 0)                                                              \
-    X(CONV, conv, 2, 3, 1, 1, 0)                                                                  \
-    X(BN, bn, 5, 6, 1, 4, 1)                                                                      \
-    X(GROUP_NORM, group_norm, 3, 3, 1, 3, 1)                                                      \
-    X(RELU, relu, 1, 1, 1, 1, 1)                                                                  \
-    X(ADD, add, 2, 2, 1, 1, 3)                                                                    \
-    X(MAX_POOL, max_pool, 1, 1, 1, 2, 0)                                                          \
-    X(AVG_POOL, avg_pool, 1, 1, 1, 1, 0)                                                          \
-    X(UPSAMPLE_ADD, upsample_add, 2, 2, 1, 1, 2)                                                  \
-    X(LINEAR, linear, 3, 3, 1, 1, 0)                                                              \
-    X(DROPOUT, dropout, 1, 1, 1, 1, 1)                                                            \
-    X(MATCH, match, 2, 2, 2, 2, 0)                                                                \
-    X(FOCAL_LOSS, focal_loss, 4, 4, 0, 1, 0)                                                      \
-    X(BOX_LOSS, box_loss, 4, 4, 0, 1, 0)                                                          \
-    X(TOP_DETECTIONS, top_detections, 3, 3, 2, 2, 0)                                              \
-    X(SOFTMAX_XENT, softmax_xent, 2, 5, 0, 1, 0)                                                  \
-    X(CONV_BWD_DATA, conv_bwd_data, 2, 2, 1, 1, 0)                                                \
-    X(CONV_BWD_WEIGHTS, conv_bwd_weights, 2, 2, 1, 2, 0)                                          \
-    X(BN_BWD, bn_bwd, 6, 8, 3, 4, 2)                                                              \
-    X(BN_FROZEN_BWD, bn_frozen_bwd, 3, 3, 1, 1, 1)                                                \
-    X(GROUP_NORM_BWD, group_norm_bwd, 5, 5, 1, 3, 2)                                              \
-    X(RELU_BWD, relu_bwd, 2, 3, 1, 1, 5)                                                          \
-    X(MAX_POOL_BWD, max_pool_bwd, 2, 2, 1, 1, 0)                                                  \
-    X(AVG_POOL_BWD, avg_pool_bwd, 1, 1, 1, 1, 0)                                                  \
-    X(UPSAMPLE_ADD_BWD, upsample_add_bwd, 1, 1, 1, 1, 0)                                          \
-    X(LINEAR_BWD_DATA, linear_bwd_data, 2, 2, 1, 1, 0)                                            \
-    X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, 2, 2, 2, 2, 0)                                      \
-    X(DROPOUT_BWD, dropout_bwd, 1, 1, 1, 1, 1)                                                    \
-    X(SUM_GRADS, sum_grads, 2, DT_MAX_SRC, 1, 1, 0)
+    X(INGEST, ingest, .n_src = {1, 2}, .n_dst = {1, 1})                                           \
+    X(CONV, conv, .n_src = {2, 3}, .n_dst = {1, 1})                                               \
+    X(BN, bn, .n_src = {5, 6}, .n_dst = {1, 4}, .in_place = 1 << DT_BN_SRC)                       \
+    X(GROUP_NORM, group_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)       \
+    X(RELU, relu, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                                \
+    X(ADD, add, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << 0 | 1 << 1)                    \
+    X(MAX_POOL, max_pool, .n_src = {1, 1}, .n_dst = {1, 2})                                       \
+    X(AVG_POOL, avg_pool, .n_src = {1, 1}, .n_dst = {1, 1})                                       \
+    X(UPSAMPLE_ADD, upsample_add, .n_src = {2, 2}, .n_dst = {1, 1},                               \
+      .in_place = 1 << DT_UPSAMPLE_ADD_FINE)                                                      \
+    X(LINEAR, linear, .n_src = {3, 3}, .n_dst = {1, 1})                                           \
+    X(DROPOUT, dropout, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                          \
+    X(MATCH, match, .n_src = {2, 2}, .n_dst = {2, 2})                                             \
+    X(FOCAL_LOSS, focal_loss, .n_src = {4, 4}, .n_dst = {0, 1})                                   \
+    X(BOX_LOSS, box_loss, .n_src = {4, 4}, .n_dst = {0, 1})                                       \
+    X(TOP_DETECTIONS, top_detections, .n_src = {3, 3}, .n_dst = {2, 2})                           \
+    X(SOFTMAX_XENT, softmax_xent, .n_src = {2, 5}, .n_dst = {0, 1})                               \
+    X(CONV_BWD_DATA, conv_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                             \
+    X(CONV_BWD_WEIGHTS, conv_bwd_weights, .n_src = {2, 2}, .n_dst = {1, 2})                       \
+    X(BN_BWD, bn_bwd, .n_src = {6, 8}, .n_dst = {3, 4}, .in_place = 1 << DT_BN_BWD_DIFF_DST)      \
+    X(BN_FROZEN_BWD, bn_frozen_bwd, .n_src = {3, 3}, .n_dst = {1, 1},                             \
+      .in_place = 1 << DT_BN_FROZEN_BWD_DIFF_DST)                                                 \
+    X(GROUP_NORM_BWD, group_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                           \
+      .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                        \
+    X(RELU_BWD, relu_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                                       \
+      .in_place = 1 << DT_RELU_BWD_DIFF_DST | 1 << DT_RELU_BWD_DIFF_DST2)                         \
+    X(MAX_POOL_BWD, max_pool_bwd, .n_src = {2, 2}, .n_dst = {1, 1})                               \
+    X(AVG_POOL_BWD, avg_pool_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                               \
+    X(UPSAMPLE_ADD_BWD, upsample_add_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                       \
+    X(LINEAR_BWD_DATA, linear_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                         \
+    X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, .n_src = {2, 2}, .n_dst = {2, 2})                   \
+    X(DROPOUT_BWD, dropout_bwd, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                  \
+    X(SUM_GRADS, sum_grads, .n_src = {2, DT_MAX_SRC}, .n_dst = {1, 1})
 
 enum dt_op {
 #define DT_OP_ENUM(NAME, ...) DT_OP_##NAME,
@@ -155,10 +162,10 @@ struct dt_node {
     enum dt_phase phase; /* of its program */
     int program;
     char name[DT_NAME_MAX];
-    int n_src, n_dst;
-    int src[DT_MAX_SRC], dst[DT_MAX_DST];
+    int n_src, n_dst;                     /* up to the last that is present */
+    int src[DT_MAX_SRC], dst[DT_MAX_DST]; /* -1: absent; of dst only at the end */
     bool relu;     /* conv, bn, add: ReLU fused into the node */
-    bool residual; /* bn: the last source is added before the ReLU */
+    bool residual; /* bn: has one; bn_bwd: makes its gradient */
     union {
         struct { float mean[3], std[3]; } ingest; /* of pixels scaled to 0..1 */
         struct { int stride, pad; } conv;         /* all conv ops; kernel size from the weights */
@@ -266,7 +273,7 @@ void dt_graph_top_detections(struct dt_graph *g, int logits, int deltas,
 dt_status dt_graph_check(const struct dt_graph *g);
 
 /* Low level, used by the gradient rules: adds a tensor of the given shape; adds a node with the
- * given dst. */
+ * given dst. Absent operands are -1, at the end they may be counted in n_src and n_dst or not. */
 int dt_graph_tensor(struct dt_graph *g, const char *name, enum dt_role role, enum dt_dtype dtype,
                     int n_dims, const int dim[4]);
 struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *name, int n_src,
@@ -294,7 +301,7 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
 /* --- Groups: training nodes that a backend may run together, in fewer passes over memory than one
  * after the other. They stay nodes of the graph; the results differ by rounding only.
  *
- * X(NAME, name); the nodes of each, in order of execution:
+ * X(NAME, name, members of struct rule in src/graph/groups.c); the nodes, in order of execution:
  *   bn_pair       bn bn        the second adds the first as its residual, which nothing else reads
  *   bn_pair_bwd   bn_bwd bn_bwd                         the gradients of such a pair
  *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
@@ -305,17 +312,17 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read
  *   conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a pair */
 #define DT_GROUP_LIST(X)                                                                          \
-    X(BN_PAIR, bn_pair)                                                                           \
-    X(BN_PAIR_BWD, bn_pair_bwd)                                                                   \
-    X(BN_POOL, bn_pool)                                                                           \
-    X(CONV_BN, conv_bn)                                                                           \
-    X(CONV_BN_BWD, conv_bn_bwd)                                                                   \
-    X(CONV_ADD_BN_BWD, conv_add_bn_bwd)                                                           \
-    X(BN_CONV, bn_conv)                                                                           \
-    X(CONV_PAIR_BWD, conv_pair_bwd)
+    X(BN_PAIR, bn_pair, .n_nodes = 2, .last = DT_OP_BN)                                           \
+    X(BN_PAIR_BWD, bn_pair_bwd, .n_nodes = 2, .last = DT_OP_BN_BWD)                               \
+    X(BN_POOL, bn_pool, .n_nodes = 4, .last = DT_OP_BN_BWD)                                       \
+    X(CONV_BN, conv_bn, .n_nodes = 2, .last = DT_OP_BN)                                           \
+    X(CONV_BN_BWD, conv_bn_bwd, .n_nodes = 3, .last = DT_OP_BN_BWD)                               \
+    X(CONV_ADD_BN_BWD, conv_add_bn_bwd, .n_nodes = 3, .last = DT_OP_BN_BWD)                       \
+    X(BN_CONV, bn_conv, .n_nodes = 4, .last = DT_OP_CONV_BWD_WEIGHTS)                             \
+    X(CONV_PAIR_BWD, conv_pair_bwd, .n_nodes = 5, .last = DT_OP_BN_BWD)
 
 enum dt_group_kind {
-#define DT_GROUP_ENUM(NAME, name) DT_GROUP_##NAME,
+#define DT_GROUP_ENUM(NAME, ...) DT_GROUP_##NAME,
     DT_GROUP_LIST(DT_GROUP_ENUM)
 #undef DT_GROUP_ENUM
     DT_N_GROUP_KINDS
@@ -332,14 +339,19 @@ const char *dt_group_name(enum dt_group_kind kind); /* "bn_pair" */
 
 /* --- Queries --- */
 const char *dt_op_name(enum dt_op op);
-/* Which optional sources a softmax_xent node has. */
-static inline bool dt_xent_is_mixed(const struct dt_node *node) { return node->n_src >= 4; }
-static inline bool dt_xent_is_weighted(const struct dt_node *node) { return node->n_src % 2 == 1; }
+/* The tensors of a node that are present: sources, then destinations. Returns how many. */
+int dt_node_tensors(const struct dt_node *node, int tensor[DT_MAX_SRC + DT_MAX_DST]);
+/* Whether a bn takes statistics, instead of the running ones. */
+static inline bool dt_node_has_statistics(const struct dt_node *node)
+{
+    return node->dst[DT_BN_MEAN] >= 0;
+}
 /* Whether a node runs in two halves, between which ranks exchange sums: bn and bn_bwd over a group
  * of ranks. */
 static inline bool dt_node_is_synced(const struct dt_node *node)
 {
-    bool is_bn = (node->op == DT_OP_BN && node->n_dst > 1) || node->op == DT_OP_BN_BWD;
+    bool is_bn =
+        (node->op == DT_OP_BN && dt_node_has_statistics(node)) || node->op == DT_OP_BN_BWD;
     return is_bn && node->attr.bn.group > 1;
 }
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */

@@ -6,35 +6,41 @@
 
 #include "dtrain/graph.h"
 
-/* One row per model: X(name, function that builds it, then the fields of struct dt_model from
- * variant on). The smallest images: 32 keeps ResNet's and VGG's last stage at 1x1 or more;
- * AlexNet's windows need 63. */
-#define DT_DETECTOR_HEAD "head.classification_head.cls_logits"
-#define DT_MODEL_LIST(X)                                                       \
-    X(resnet18, resnet, 18, true, 32, "fc", false)                             \
-    X(resnet34, resnet, 34, true, 32, "fc", false)                             \
-    X(resnet50, resnet, 50, true, 32, "fc", false)                             \
-    X(resnet101, resnet, 101, true, 32, "fc", false)                           \
-    X(resnet152, resnet, 152, true, 32, "fc", false)                           \
-    X(resnet20, resnet_cifar, 20, true, 8, "fc", false)                        \
-    X(resnet32, resnet_cifar, 32, true, 8, "fc", false)                        \
-    X(resnet44, resnet_cifar, 44, true, 8, "fc", false)                        \
-    X(resnet56, resnet_cifar, 56, true, 8, "fc", false)                        \
-    X(resnet110, resnet_cifar, 110, true, 8, "fc", false)                      \
-    X(vgg11, vgg, 11, false, 32, "classifier.6", false)                        \
-    X(vgg13, vgg, 13, false, 32, "classifier.6", false)                        \
-    X(vgg16, vgg, 16, false, 32, "classifier.6", false)                        \
-    X(vgg19, vgg, 19, false, 32, "classifier.6", false)                        \
-    X(vgg11_bn, vgg, 11, true, 32, "classifier.6", false)                      \
-    X(vgg13_bn, vgg, 13, true, 32, "classifier.6", false)                      \
-    X(vgg16_bn, vgg, 16, true, 32, "classifier.6", false)                      \
-    X(vgg19_bn, vgg, 19, true, 32, "classifier.6", false)                      \
-    X(alexnet, alexnet, 0, false, 63, "classifier.6", false)                   \
-    X(tiny, tiny, 0, false, 8, "fc", false)                                    \
-    X(retinanet_resnet18_fpn, retinanet, 18, true, 32, DT_DETECTOR_HEAD, true) \
-    X(retinanet_resnet34_fpn, retinanet, 34, true, 32, DT_DETECTOR_HEAD, true) \
-    X(retinanet_resnet50_fpn, retinanet, 50, true, 32, DT_DETECTOR_HEAD, true) \
-    X(retinanet_resnet101_fpn, retinanet, 101, true, 32, DT_DETECTOR_HEAD, true)
+/* What the models of a family share. The smallest images: 32 keeps ResNet's and VGG's last stage at
+ * 1x1 or more; AlexNet's windows need 63. */
+#define DT_RESNET       .norm = true, .min_image_size = 32, .head = "fc"
+#define DT_RESNET_CIFAR .norm = true, .min_image_size = 8, .head = "fc"
+#define DT_VGG          .min_image_size = 32, .head = "classifier.6"
+#define DT_RETINANET                                     \
+    .norm = true, .min_image_size = 32, .detects = true, \
+    .head = "head.classification_head.cls_logits"
+
+/* One row per model: X(name, function that builds it, then members of struct dt_model). */
+#define DT_MODEL_LIST(X)                                              \
+    X(resnet18, resnet, .variant = 18, DT_RESNET)                     \
+    X(resnet34, resnet, .variant = 34, DT_RESNET)                     \
+    X(resnet50, resnet, .variant = 50, DT_RESNET)                     \
+    X(resnet101, resnet, .variant = 101, DT_RESNET)                   \
+    X(resnet152, resnet, .variant = 152, DT_RESNET)                   \
+    X(resnet20, resnet_cifar, .variant = 20, DT_RESNET_CIFAR)         \
+    X(resnet32, resnet_cifar, .variant = 32, DT_RESNET_CIFAR)         \
+    X(resnet44, resnet_cifar, .variant = 44, DT_RESNET_CIFAR)         \
+    X(resnet56, resnet_cifar, .variant = 56, DT_RESNET_CIFAR)         \
+    X(resnet110, resnet_cifar, .variant = 110, DT_RESNET_CIFAR)       \
+    X(vgg11, vgg, .variant = 11, DT_VGG)                              \
+    X(vgg13, vgg, .variant = 13, DT_VGG)                              \
+    X(vgg16, vgg, .variant = 16, DT_VGG)                              \
+    X(vgg19, vgg, .variant = 19, DT_VGG)                              \
+    X(vgg11_bn, vgg, .variant = 11, .norm = true, DT_VGG)             \
+    X(vgg13_bn, vgg, .variant = 13, .norm = true, DT_VGG)             \
+    X(vgg16_bn, vgg, .variant = 16, .norm = true, DT_VGG)             \
+    X(vgg19_bn, vgg, .variant = 19, .norm = true, DT_VGG)             \
+    X(alexnet, alexnet, .min_image_size = 63, .head = "classifier.6") \
+    X(tiny, tiny, .min_image_size = 8, .head = "fc")                  \
+    X(retinanet_resnet18_fpn, retinanet, .variant = 18, DT_RETINANET) \
+    X(retinanet_resnet34_fpn, retinanet, .variant = 34, DT_RETINANET) \
+    X(retinanet_resnet50_fpn, retinanet, .variant = 50, DT_RETINANET) \
+    X(retinanet_resnet101_fpn, retinanet, .variant = 101, DT_RETINANET)
 
 struct dt_detector_options {
     int fpn_channels;     /* of the pyramid and the heads */

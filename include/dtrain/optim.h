@@ -21,9 +21,12 @@
  * and bias) are scaled. */
 enum dt_trust { DT_TRUST_NONE, DT_TRUST_GRADIENT, DT_TRUST_DIRECTION };
 
-/* X(NAME, name, whether it keeps the mean square of the gradient beside the momentum, trust,
- * default of beta2, of epsilon). With w the parameter, g its gradient, clipped, d weight decay (0
- * for batch norm and bias unless they are to decay), t the number of updates, and m and v from 0:
+/* What an optimizer keeps of a parameter: the momentum; also the mean square of the gradient. */
+enum dt_optim_state { DT_KEEPS_MOMENTUM, DT_KEEPS_SQUARE };
+
+/* X(NAME, name, enum dt_optim_state, enum dt_trust, default of beta2, of epsilon). With w the
+ * parameter, g its gradient, clipped, d weight decay (0 for batch norm and bias unless they are to
+ * decay), t the number of updates, and m and v from 0:
  *
  * - sgd: m = momentum m + (g + d w); w -= lr m, Nesterov: w -= lr (g + d w + momentum m).
  *   PyTorch's SGD.
@@ -42,13 +45,13 @@ enum dt_trust { DT_TRUST_NONE, DT_TRUST_GRADIENT, DT_TRUST_DIRECTION };
  *   w -= lr m. PyTorch's RMSprop.
  *
  * r is 1 where a norm is 0. */
-#define DT_OPTIM_LIST(X)                                 \
-    X(SGD, sgd, false, DT_TRUST_NONE, 0, 0)              \
-    X(LARS, lars, false, DT_TRUST_GRADIENT, 0, 0)        \
-    X(LAMB, lamb, true, DT_TRUST_DIRECTION, 0.999, 1e-6) \
-    X(ADAMW, adamw, true, DT_TRUST_NONE, 0.999, 1e-8)    \
-    X(ADAM, adam, true, DT_TRUST_NONE, 0.999, 1e-8)      \
-    X(RMSPROP, rmsprop, true, DT_TRUST_NONE, 0.99, 1e-8)
+#define DT_OPTIM_LIST(X)                                            \
+    X(SGD, sgd, DT_KEEPS_MOMENTUM, DT_TRUST_NONE, 0, 0)             \
+    X(LARS, lars, DT_KEEPS_MOMENTUM, DT_TRUST_GRADIENT, 0, 0)       \
+    X(LAMB, lamb, DT_KEEPS_SQUARE, DT_TRUST_DIRECTION, 0.999, 1e-6) \
+    X(ADAMW, adamw, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.999, 1e-8)    \
+    X(ADAM, adam, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.999, 1e-8)      \
+    X(RMSPROP, rmsprop, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.99, 1e-8)
 
 enum dt_optim {
 #define DT_OPTIM_VALUE(NAME, ...) DT_OPTIM_##NAME,
@@ -198,9 +201,9 @@ static inline const char *dt_optim_name(enum dt_optim optim)
 DT_OPTIM_FUNCTION bool dt_optim_has_square(enum dt_optim optim)
 {
     switch (optim) {
-#define DT_OPTIM_CASE(NAME, name, square, ...) \
-    case DT_OPTIM_##NAME:                      \
-        return square;
+#define DT_OPTIM_CASE(NAME, name, keeps, ...) \
+    case DT_OPTIM_##NAME:                     \
+        return keeps == DT_KEEPS_SQUARE;
         DT_OPTIM_LIST(DT_OPTIM_CASE)
 #undef DT_OPTIM_CASE
     }

@@ -55,9 +55,9 @@ static void add_counter(struct contents *c, const struct dt_tensor *running_var)
 static bool is_running_var(const struct dt_graph *g, int t)
 {
     int n = 0;
-    while (n < g->n_nodes && (g->node[n].op != DT_OP_BN || g->node[n].src[4] != t))
+    while (n < g->n_nodes && (g->node[n].op != DT_OP_BN || g->node[n].src[DT_BN_RUNNING_VAR] != t))
         n++;
-    return n < g->n_nodes && g->tensor[g->node[n].src[1]].role == DT_PARAM;
+    return n < g->n_nodes && g->tensor[g->node[n].src[DT_BN_SCALE]].role == DT_PARAM;
 }
 
 static void list_model(struct contents *c, const struct dt_graph *g, enum dt_arena params,

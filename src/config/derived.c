@@ -6,10 +6,10 @@
 
 /* --- Metrics --- */
 
-#define METRIC_ROW(NAME, name, binary, percent, less, of) {#name, binary, percent, less, of},
+#define METRIC_ROW(NAME, name, ...) {#name, __VA_ARGS__},
 static const struct {
     const char *name;
-    bool binary, percent, less;
+    unsigned traits;
     enum dt_networks of;
 } metric_rows[] = {DT_METRIC_LIST(METRIC_ROW)};
 
@@ -20,12 +20,12 @@ const char *dt_metric_name(enum dt_metric metric)
 
 bool dt_metric_is_binary(enum dt_metric metric)
 {
-    return metric_rows[metric].binary;
+    return metric_rows[metric].traits & DT_TWO_CLASSES_ONLY;
 }
 
 bool dt_metric_is_percent(enum dt_metric metric)
 {
-    return metric_rows[metric].percent;
+    return metric_rows[metric].traits & DT_IN_PERCENT;
 }
 
 enum dt_networks dt_metric_networks(enum dt_metric metric)
@@ -35,16 +35,18 @@ enum dt_networks dt_metric_networks(enum dt_metric metric)
 
 double dt_metric_gain(enum dt_metric metric, double from, double to)
 {
-    return metric_rows[metric].less ? from - to : to - from;
+    return metric_rows[metric].traits & DT_LESS_IS_BETTER ? from - to : to - from;
 }
 
 /* --- The configuration --- */
 
 bool dt_schedule_has_end(enum dt_schedule_kind kind)
 {
-#define HAS_END(NAME, name, has_end) has_end,
-    static const bool rows[] = {DT_SCHEDULE_LIST(HAS_END)};
-    return rows[kind];
+#define HAS_END(NAME, name, ...) {__VA_ARGS__},
+    static const struct {
+        bool has_end;
+    } rows[] = {DT_SCHEDULE_LIST(HAS_END)};
+    return rows[kind].has_end;
 }
 
 const char *dt_config_names_next(const char *names, char *name, size_t bytes)

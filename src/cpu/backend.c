@@ -102,8 +102,7 @@ static dt_status cpu_alloc(struct dt_device *dev, void **out, size_t bytes)
 
 static void cpu_free(struct dt_device *dev, void *memory, size_t bytes)
 {
-    (void)dev;
-    (void)bytes;
+    (void)dev, (void)bytes;
     free(memory);
 }
 
@@ -115,8 +114,7 @@ static uint64_t cpu_n_allocs(const struct dt_device *dev)
 static bool cpu_supports(struct dt_device *dev, const struct dt_graph *g,
                          const struct dt_node *node)
 {
-    (void)dev;
-    (void)g;
+    (void)dev, (void)g;
     return dt_node_is_foldable(node);
 }
 
@@ -323,8 +321,7 @@ static size_t cpu_free_bytes(struct dt_device *dev)
 
 static dt_status cpu_open_feed(struct dt_device *dev, size_t bytes)
 {
-    (void)dev;
-    (void)bytes;
+    (void)dev, (void)bytes;
     return DT_OK;
 }
 
@@ -336,8 +333,7 @@ static dt_status cpu_pin(struct dt_device *dev, void *memory, size_t bytes)
 
 static void cpu_unpin(struct dt_device *dev, void *memory)
 {
-    (void)dev;
-    (void)memory;
+    (void)dev, (void)memory;
 }
 
 /* No work is ever pending. */

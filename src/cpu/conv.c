@@ -187,10 +187,9 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
                                         {dnnl_query_weights_md, 1, DNNL_ARG_BIAS},
                                         {dnnl_query_dst_md, 0, DNNL_ARG_DST}};
     const struct dt_node *node = exec->node;
-    int bias = node->n_src > 2 ? node->src[2] : -1;
-    return prepare_conv_op(dev, exec,
-                           (struct roles){node->src[0], node->src[1], bias, node->dst[0]},
-                           make_forward, ports, DT_COUNT(ports));
+    const struct roles roles = {node->src[DT_CONV_SRC], node->src[DT_CONV_WEIGHTS],
+                                node->src[DT_CONV_BIAS], node->dst[0]};
+    return prepare_conv_op(dev, exec, roles, make_forward, ports, DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *exec)
@@ -199,8 +198,9 @@ static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *ex
                                         {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
                                         {dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC}};
     const struct dt_node *node = exec->node;
-    return prepare_conv_op(dev, exec, (struct roles){node->dst[0], node->src[1], -1, node->src[0]},
-                           make_bwd_data, ports, DT_COUNT(ports));
+    const struct roles roles = {node->dst[0], node->src[DT_BWD_DATA_WEIGHTS], -1,
+                                node->src[DT_BWD_DATA_DIFF_DST]};
+    return prepare_conv_op(dev, exec, roles, make_bwd_data, ports, DT_COUNT(ports));
 }
 
 static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
@@ -210,10 +210,9 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
                                         {dnnl_query_diff_weights_md, 0, DNNL_ARG_DIFF_WEIGHTS},
                                         {dnnl_query_diff_weights_md, 1, DNNL_ARG_DIFF_BIAS}};
     const struct dt_node *node = exec->node;
-    int bias = node->n_dst > 1 ? node->dst[1] : -1;
-    return prepare_conv_op(dev, exec,
-                           (struct roles){node->src[0], node->dst[0], bias, node->src[1]},
-                           make_bwd_weights, ports, DT_COUNT(ports));
+    const struct roles roles = {node->src[DT_BWD_WEIGHTS_SRC], node->dst[DT_BWD_DIFF_WEIGHTS],
+                                node->dst[DT_BWD_DIFF_BIAS], node->src[DT_BWD_WEIGHTS_DIFF_DST]};
+    return prepare_conv_op(dev, exec, roles, make_bwd_weights, ports, DT_COUNT(ports));
 }
 
 static dt_status run_conv_op(struct dt_device *dev, struct dt_exec *exec,

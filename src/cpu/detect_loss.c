@@ -31,22 +31,11 @@ struct losses {
 
 /* --- Formats: rows as the convolution before them has left them --- */
 
-static dt_status add_ports(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md)
-{
-    const struct dt_node *node = exec->node;
-    DT_TRY(dt_cpu_port_add(dev, exec, md));
-    while (exec->n_ports < node->n_src)
-        DT_TRY(dt_cpu_port_add_block(exec, 0));
-    if (node->n_dst > 0)
-        DT_TRY(dt_cpu_port_add(dev, exec, md));
-    return DT_OK;
-}
-
 static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
 {
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, exec->node->src[0], 0));
-    dt_status status = add_ports(dev, exec, md);
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "appp", "a", 0);
     dt_md_destroy(md);
     DT_TRY(status);
     const int most =
@@ -66,12 +55,12 @@ static struct losses losses_of(const struct dt_exec *exec, const struct dt_scala
         .level = dt_level_of(&detect->anchors, detect->level),
         .rows = exec->rows,
         .places = (size_t)exec->rows.height * (size_t)exec->rows.width,
-        .n_anchors = (size_t)tensor[node->src[1]].dim[1],
-        .n_slots = (size_t)tensor[node->src[2]].dim[1],
-        .values = dt_cpu_src(exec, 0),
-        .match = dt_cpu_src(exec, 1),
-        .count = dt_cpu_src(exec, node->n_src - 1),
-        .diff = node->n_dst > 0 ? dt_cpu_dst(exec, 0) : NULL,
+        .n_anchors = (size_t)tensor[node->src[DT_DETECT_LOSS_MATCH]].dim[1],
+        .n_slots = (size_t)tensor[node->src[DT_DETECT_LOSS_BOXES]].dim[1],
+        .values = dt_cpu_src(exec, DT_DETECT_LOSS_VALUES),
+        .match = dt_cpu_src(exec, DT_DETECT_LOSS_MATCH),
+        .count = dt_cpu_src(exec, DT_DETECT_LOSS_COUNT),
+        .diff = dt_cpu_dst(exec, 0),
         .diff_scale = scalars->diff_scale,
         .sum = exec->work,
         .n_parts = n_parts,
@@ -255,7 +244,7 @@ static dt_status run_focal_loss(struct dt_device *dev, struct dt_exec *exec,
                                 const struct dt_scalars *scalars)
 {
     const struct losses l = losses_of(exec, scalars, exec->rows.n_blocks);
-    const int32_t *labels = dt_cpu_src(exec, 2);
+    const int32_t *labels = dt_cpu_src(exec, DT_DETECT_LOSS_BOXES);
     DT_TRY(check_labels(&l, labels));
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < l.rows.n * l.n_parts; i++) {
@@ -312,7 +301,7 @@ static dt_status run_box_loss(struct dt_device *dev, struct dt_exec *exec,
                               const struct dt_scalars *scalars)
 {
     const struct losses l = losses_of(exec, scalars, exec->rows.height);
-    const float *boxes = dt_cpu_src(exec, 2);
+    const float *boxes = dt_cpu_src(exec, DT_DETECT_LOSS_BOXES);
     if (l.diff) {
 #pragma omp parallel for schedule(static)
         for (int i = 0; i < l.rows.n * l.rows.n_blocks; i++)

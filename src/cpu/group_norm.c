@@ -5,7 +5,7 @@
  * each group, and then normalises the rows while they are still in the cache. */
 #include <math.h>
 
-#include "cpu/norm.h"
+#include "cpu/norm_block.h"
 
 /* Arguments of one run. */
 struct group_norm {
@@ -200,39 +200,21 @@ static void run_tasks(const struct group_norm *gn, const struct stages *stages)
 
 /* --- Nodes --- */
 
-/* Ports by kind: a = activation in the row format of src[0], p = plain. The scratch holds the sums
- * of all rows and two values for each group. */
-static dt_status prepare(struct dt_device *dev, struct dt_exec *exec, const char *src_kinds,
-                         const char *dst_kinds)
+/* The scratch holds the sums of all rows and two values for each group. */
+static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    dt_status status = DT_OK;
     dt_md md = NULL;
 
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, node->src[0], 0));
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        char kind = i < node->n_src ? src_kinds[i] : dst_kinds[i - node->n_src];
-        DT_TRY_OUT(kind == 'a' ? dt_cpu_port_add(dev, exec, md) : dt_cpu_port_add_block(exec, 0));
-    }
+    dt_status status = dt_cpu_port_add_kinds(
+        dev, exec, md, node->op == DT_OP_GROUP_NORM ? "app" : "aappp", "app", 0);
     size_t n_groups = (size_t)(exec->rows.n * node->attr.group_norm.groups);
     exec->work_offset =
         dt_cpu_reserve(exec, (size_t)(exec->rows.n * exec->rows.n_blocks) * sizeof(struct pair) +
                                  2 * n_groups * sizeof(float));
-out:
     dt_md_destroy(md);
     return status;
-}
-
-static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare(dev, exec, "app", "app"));
-    return DT_OK;
-}
-
-static dt_status prepare_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare(dev, exec, "aappp", "app"));
-    return DT_OK;
 }
 
 static float *group_scratch(const struct dt_exec *exec, int i)
@@ -250,22 +232,21 @@ static struct group_norm arguments(const struct dt_exec *exec)
                                .size = size,
                                .together = blocks_together(rows, size),
                                .sums = exec->work,
-                               .src = dt_cpu_src(exec, 0),
+                               .src = dt_cpu_src(exec, DT_GN_SRC),
                                .eps = exec->node->attr.group_norm.eps};
 }
 
 static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec,
                                 const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
-    const bool train = exec->node->n_dst > 1;
+    (void)dev, (void)scalars;
     struct group_norm gn = arguments(exec);
-    gn.scale = dt_cpu_src(exec, 1);
-    gn.shift = dt_cpu_src(exec, 2);
-    gn.dst = dt_cpu_dst(exec, 0);
-    gn.mean = train ? dt_cpu_dst(exec, 1) : group_scratch(exec, 0);
-    gn.inverse_std = train ? dt_cpu_dst(exec, 2) : group_scratch(exec, 1);
+    float *mean = dt_cpu_dst(exec, DT_GN_MEAN), *inverse_std = dt_cpu_dst(exec, DT_GN_INVERSE_STD);
+    gn.scale = dt_cpu_src(exec, DT_GN_SCALE);
+    gn.shift = dt_cpu_src(exec, DT_GN_SHIFT);
+    gn.dst = dt_cpu_dst(exec, DT_GN_DST);
+    gn.mean = mean ? mean : group_scratch(exec, 0);
+    gn.inverse_std = inverse_std ? inverse_std : group_scratch(exec, 1);
     gn.past_caches = dt_goes_past_caches(gn.rows, gn.dst, gn.src, NULL);
     run_tasks(&gn, &FORWARD);
     return DT_OK;
@@ -274,27 +255,24 @@ static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
                                     const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     struct group_norm gn = arguments(exec);
-    gn.diff_dst = dt_cpu_src(exec, 1);
-    gn.scale = dt_cpu_src(exec, 2);
-    gn.mean = dt_cpu_src(exec, 3);
-    gn.inverse_std = dt_cpu_src(exec, 4);
+    gn.diff_dst = dt_cpu_src(exec, DT_GN_BWD_DIFF_DST);
+    gn.scale = dt_cpu_src(exec, DT_GN_BWD_SCALE);
+    gn.mean = dt_cpu_src(exec, DT_GN_BWD_MEAN);
+    gn.inverse_std = dt_cpu_src(exec, DT_GN_BWD_INVERSE_STD);
     gn.offset = group_scratch(exec, 0);
     gn.slope = group_scratch(exec, 1);
-    gn.diff_src = dt_cpu_dst(exec, 0);
+    gn.diff_src = dt_cpu_dst(exec, DT_GN_BWD_DIFF_SRC);
     gn.past_caches = dt_goes_past_caches(gn.rows, gn.diff_src, gn.diff_dst, gn.src);
     run_tasks(&gn, &BACKWARD);
-    if (exec->node->n_dst == 1)
-        return DT_OK;
-    gn.diff_scale = dt_cpu_dst(exec, 1);
-    gn.diff_shift = dt_cpu_dst(exec, 2);
-    for (int c = 0; c < gn.rows->channels; c++)
+    gn.diff_scale = dt_cpu_dst(exec, DT_GN_BWD_DIFF_SCALE);
+    gn.diff_shift = dt_cpu_dst(exec, DT_GN_BWD_DIFF_SHIFT);
+    for (int c = 0; gn.diff_scale && c < gn.rows->channels; c++)
         store_gradients(&gn, c);
     return DT_OK;
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm) = {prepare_group_norm, run_group_norm};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm_bwd) = {prepare_group_norm_bwd,
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm_bwd) = {prepare_group_norm,
                                                              run_group_norm_bwd};

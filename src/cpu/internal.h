@@ -118,8 +118,9 @@ struct dt_exec {
     void *work; /* after bind */
 };
 
-/* Adds the port of the next tensor of the node: in format `wanted` (which becomes the stored format
- * if the tensor has none), or as an opaque block. Ports are added in the order of the tensors. */
+/* Adds the port of the next tensor of the node that is present: in format `wanted` (which becomes
+ * the stored format if the tensor has none), or as an opaque block. Ports are added in the order of
+ * the tensors. */
 dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted);
 /* The same for a tensor that oneDNN sees with dimensions other than its own. */
 dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
@@ -127,6 +128,10 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
 /* Adds plain ports for all tensors of the node that have none yet. */
 dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec);
+/* Adds all ports by kind: a = activation in format md, p = opaque block, w = block of mask_bytes.
+ */
+dt_status dt_cpu_port_add_kinds(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md,
+                                const char *src_kinds, const char *dst_kinds, size_t mask_bytes);
 /* Makes the latest port the argument `arg` of the primitive; `md` may describe the same bytes with
  * other dimensions (NULL: the wanted format). */
 dt_status dt_cpu_port_argument(struct dt_device *dev, struct dt_exec *exec, int arg, dt_md_ref md);
@@ -140,14 +145,15 @@ dt_status dt_cpu_ports_read(struct dt_device *dev, struct dt_exec *exec);  /* be
 dt_status dt_cpu_ports_write(struct dt_device *dev, struct dt_exec *exec); /* after it */
 void dt_cpu_exec_destroy(struct dt_exec *exec);
 
+/* NULL if it is absent. */
 static inline void *dt_cpu_src(const struct dt_exec *exec, int i)
 {
-    return exec->port[i].data;
+    return exec->node->src[i] < 0 ? NULL : exec->port[i].data;
 }
 
 static inline void *dt_cpu_dst(const struct dt_exec *exec, int i)
 {
-    return exec->port[exec->node->n_src + i].data;
+    return exec->node->dst[i] < 0 ? NULL : exec->port[exec->node->n_src + i].data;
 }
 
 /* --- Own loops, inside a parallel region --- */

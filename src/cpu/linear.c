@@ -38,9 +38,12 @@ static void product_reset(struct product *p)
         dnnl_primitive_attr_destroy(p->attr);
 }
 
-static dt_status product_init(struct product *p, const struct dt_exec *exec, enum kind kind)
+static dt_status product_init(struct product *p, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
+    const enum kind kind = node->op == DT_OP_LINEAR            ? FORWARD
+                           : node->op == DT_OP_LINEAR_BWD_DATA ? BWD_DATA
+                                                               : BWD_WEIGHTS;
     *p = (struct product){.kind = kind,
                           .src = kind == BWD_DATA ? node->dst[0] : node->src[0],
                           .weights = kind == BWD_WEIGHTS ? node->dst[0] : node->src[1],
@@ -187,12 +190,12 @@ static dt_status add_ports(struct dt_device *dev, struct dt_exec *exec, const st
     return DT_OK;
 }
 
-static dt_status prepare_product(struct dt_device *dev, struct dt_exec *exec, enum kind kind)
+static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
 {
     dt_status status = DT_OK;
     struct product p = {0};
 
-    DT_TRY_OUT(product_init(&p, exec, kind));
+    DT_TRY_OUT(product_init(&p, exec));
     DT_TRY_OUT(choose_formats(dev, exec, &p));
     DT_TRY_OUT(add_ports(dev, exec, &p));
     DT_TRY_OUT(dt_cpu_primitive(dev, exec, p.pd));
@@ -201,26 +204,7 @@ out:
     return status;
 }
 
-static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_product(dev, exec, FORWARD));
-    return DT_OK;
-}
-
-static dt_status prepare_linear_bwd_data(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_product(dev, exec, BWD_DATA));
-    return DT_OK;
-}
-
-static dt_status prepare_linear_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_product(dev, exec, BWD_WEIGHTS));
-    return DT_OK;
-}
-
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear) = {prepare_linear, dt_cpu_run_primitive};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_data) = {prepare_linear_bwd_data,
-                                                              dt_cpu_run_primitive};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_weights) = {prepare_linear_bwd_weights,
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_data) = {prepare_linear, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_weights) = {prepare_linear,
                                                                  dt_cpu_run_primitive};

@@ -49,17 +49,16 @@ static struct batch batch_of(const struct dt_exec *exec, const struct dt_scalars
 {
     const struct dt_node *node = exec->node;
     const int *dim = exec->graph->tensor[node->src[0]].dim;
-    bool mixed = dt_xent_is_mixed(node);
     struct batch b = {
-        .logits = dt_cpu_src(exec, 0),
-        .labels = dt_cpu_src(exec, 1),
-        .labels2 = mixed ? dt_cpu_src(exec, 2) : NULL,
-        .mix_shares = mixed ? dt_cpu_src(exec, 3) : NULL,
-        .class_weights = dt_xent_is_weighted(node) ? dt_cpu_src(exec, node->n_src - 1) : NULL,
+        .logits = dt_cpu_src(exec, DT_XENT_LOGITS),
+        .labels = dt_cpu_src(exec, DT_XENT_LABELS),
+        .labels2 = dt_cpu_src(exec, DT_XENT_LABELS2),
+        .mix_shares = dt_cpu_src(exec, DT_XENT_MIX_SHARE),
+        .class_weights = dt_cpu_src(exec, DT_XENT_CLASS_WEIGHTS),
         .n = dim[0],
         .n_classes = dim[1],
         .smoothing = node->attr.xent.smoothing,
-        .diff_scale = node->n_dst > 0 ? scalars->diff_scale : 0,
+        .diff_scale = node->dst[0] >= 0 ? scalars->diff_scale : 0,
     };
     for (int c = 0; c < b.n_classes; c++)
         b.mean_weight += (double)weight_of(&b, c);
@@ -155,7 +154,7 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
 {
     const struct batch b = batch_of(exec, scalars);
-    float *diff = exec->node->n_dst > 0 ? dt_cpu_dst(exec, 0) : NULL;
+    float *diff = dt_cpu_dst(exec, 0);
     struct row_result *result = exec->work;
 
     DT_TRY(check_labels(&b));

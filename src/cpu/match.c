@@ -54,10 +54,8 @@ static struct matching matching_of(const struct dt_exec *exec)
 
 static dt_status prepare_match(struct dt_device *dev, struct dt_exec *exec)
 {
-    (void)dev;
     const struct matching m = matching_of(exec);
-    for (int i = 0; i < exec->node->n_src + exec->node->n_dst; i++)
-        DT_TRY(dt_cpu_port_add_block(exec, 0));
+    DT_TRY(dt_cpu_port_add_kinds(dev, exec, NULL, "pp", "pp", 0));
     exec->work_offset =
         dt_cpu_reserve(exec, (size_t)m.n * (size_t)(m.n_slots + m.n_rows) * sizeof(int32_t));
     return DT_OK;
@@ -247,9 +245,9 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
 {
     (void)scalars;
     struct matching m = matching_of(exec);
-    m.boxes = dt_cpu_src(exec, 0);
-    m.labels = dt_cpu_src(exec, 1);
-    m.match = dt_cpu_dst(exec, 0);
+    m.boxes = dt_cpu_src(exec, DT_MATCH_BOXES);
+    m.labels = dt_cpu_src(exec, DT_MATCH_BOX_LABELS);
+    m.match = dt_cpu_dst(exec, DT_MATCH_DST);
     m.best = exec->work;
     m.found = m.best + m.n * m.n_slots;
 
@@ -259,7 +257,7 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
 #pragma omp parallel for schedule(static, 1)
     for (int i = 0; i < m.n * m.n_rows; i++)
         m.found[i] = match_row(&m, i / m.n_rows, i % m.n_rows);
-    count_images(&dev->counters, dt_cpu_dst(exec, 1), &m);
+    count_images(&dev->counters, dt_cpu_dst(exec, DT_MATCH_COUNT), &m);
     return DT_OK;
 }
 

@@ -10,7 +10,7 @@
  * With statistics over a group of ranks the node runs in two halves. The first ends with two sums
  * per channel for the other ranks (mean and squared deviation; backward: the sums), the second
  * begins with combining them in the order of the ranks. */
-#include "cpu/norm.h"
+#include "cpu/norm_block.h"
 
 /* Number of blocks processed together, so that they stay in the cache: about 2 MiB per thread. */
 static int blocks_together(const struct dt_cpu_rows *rows)
@@ -163,48 +163,26 @@ static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
     return dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks * bytes : 0;
 }
 
-/* Ports by kind: a = activation in the row format of src[0], p = plain, w = workspace. */
-static dt_status prepare_rows(struct dt_device *dev, struct dt_exec *exec, const char *src_kinds,
-                              const char *dst_kinds)
+static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 {
+    static const struct {
+        const char *src, *dst;
+    } kinds[DT_N_OPS] = {[DT_OP_BN] = {"appppa", "appw"},
+                         [DT_OP_BN_BWD] = {"aappppwa", "appa"},
+                         [DT_OP_BN_FROZEN_BWD] = {"app", "a"}};
     const struct dt_node *node = exec->node;
-    dt_status status = DT_OK;
     dt_md md = NULL;
 
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, node->src[0], 0));
     size_t n_rows = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
     size_t mask_bytes = n_rows * dt_n_groups(exec->rows.row_elements) * sizeof(uint16_t);
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        char kind = i < node->n_src ? src_kinds[i] : dst_kinds[i - node->n_src];
-        if (kind == 'a')
-            DT_TRY_OUT(dt_cpu_port_add(dev, exec, md));
-        else
-            DT_TRY_OUT(dt_cpu_port_add_block(exec, kind == 'w' ? (mask_bytes + 3) / 4 * 4 : 0));
-    }
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, kinds[node->op].src,
+                                             kinds[node->op].dst, (mask_bytes + 3) / 4 * 4);
     exec->work_offset =
         dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_rows * sizeof(struct pair) +
                                  (size_t)exec->rows.n_blocks * sizeof(struct dt_lanes_coefs));
-out:
     dt_md_destroy(md);
     return status;
-}
-
-static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_rows(dev, exec, "appppa", "appw"));
-    return DT_OK;
-}
-
-static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_rows(dev, exec, exec->node->relu ? "aappppwa" : "aappppa", "appa"));
-    return DT_OK;
-}
-
-static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_rows(dev, exec, "app", "a"));
-    return DT_OK;
 }
 
 static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
@@ -214,7 +192,7 @@ static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
                        .slots = exec->work,
                        .sums = sums,
                        .coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks),
-                       .src = dt_cpu_src(exec, 0),
+                       .src = dt_cpu_src(exec, DT_BN_SRC),
                        .rank = dev->options.rank,
                        .group = exec->node->attr.bn.group,
                        .half = dt_node_is_synced(exec->node) ? FIRST : WHOLE,
@@ -223,39 +201,35 @@ static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
 
 static struct bn forward_arguments(struct dt_device *dev, const struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
-    bool train = node->n_dst > 1;
     struct bn bn = arguments(dev, exec);
-    bn.scale = dt_cpu_src(exec, 1);
-    bn.shift = dt_cpu_src(exec, 2);
-    bn.running_mean = dt_cpu_src(exec, 3);
-    bn.running_var = dt_cpu_src(exec, 4);
-    bn.residual = node->residual ? dt_cpu_src(exec, 5) : NULL;
-    bn.dst = dt_cpu_dst(exec, 0);
-    bn.mean = train ? dt_cpu_dst(exec, 1) : NULL;
-    bn.variance = train ? dt_cpu_dst(exec, 2) : NULL;
-    bn.mask = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL;
-    bn.momentum = node->attr.bn.momentum;
-    bn.relu = node->relu;
+    bn.scale = dt_cpu_src(exec, DT_BN_SCALE);
+    bn.shift = dt_cpu_src(exec, DT_BN_SHIFT);
+    bn.running_mean = dt_cpu_src(exec, DT_BN_RUNNING_MEAN);
+    bn.running_var = dt_cpu_src(exec, DT_BN_RUNNING_VAR);
+    bn.residual = dt_cpu_src(exec, DT_BN_RESIDUAL);
+    bn.dst = dt_cpu_dst(exec, DT_BN_DST);
+    bn.mean = dt_cpu_dst(exec, DT_BN_MEAN);
+    bn.variance = dt_cpu_dst(exec, DT_BN_VARIANCE);
+    bn.mask = dt_cpu_dst(exec, DT_BN_MASK);
+    bn.momentum = exec->node->attr.bn.momentum;
+    bn.relu = exec->node->relu;
     bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
     return bn;
 }
 
 static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
-    int n_src = node->relu ? 7 : 6; /* without diff_dst2 */
     struct bn bn = arguments(dev, exec);
-    bn.diff_dst = dt_cpu_src(exec, 1);
-    bn.diff_dst2 = node->n_src > n_src ? dt_cpu_src(exec, n_src) : NULL;
-    bn.scale = dt_cpu_src(exec, 2);
-    bn.mean = dt_cpu_src(exec, 4);
-    bn.variance = dt_cpu_src(exec, 5);
-    bn.mask = node->relu ? dt_cpu_src(exec, 6) : NULL;
-    bn.diff_src = dt_cpu_dst(exec, 0);
-    bn.diff_scale = dt_cpu_dst(exec, 1);
-    bn.diff_shift = dt_cpu_dst(exec, 2);
-    bn.diff_residual = node->n_dst > 3 ? dt_cpu_dst(exec, 3) : NULL;
+    bn.diff_dst = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST);
+    bn.diff_dst2 = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST2);
+    bn.scale = dt_cpu_src(exec, DT_BN_BWD_SCALE);
+    bn.mean = dt_cpu_src(exec, DT_BN_BWD_MEAN);
+    bn.variance = dt_cpu_src(exec, DT_BN_BWD_VARIANCE);
+    bn.mask = dt_cpu_src(exec, DT_BN_BWD_MASK);
+    bn.diff_src = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SRC);
+    bn.diff_scale = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SCALE);
+    bn.diff_shift = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SHIFT);
+    bn.diff_residual = dt_cpu_dst(exec, DT_BN_BWD_DIFF_RESIDUAL);
     bn.past_caches =
         !bn.diff_dst2 && dt_goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
     return bn;
@@ -268,7 +242,7 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec,
     struct bn bn = forward_arguments(dev, exec);
 #pragma omp parallel
     {
-        if (exec->node->n_dst > 1)
+        if (dt_node_has_statistics(exec->node))
             run_stages(&bn, &FORWARD);
         else
             forward_eval(&bn);
@@ -300,12 +274,11 @@ dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
                                    const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     struct bn bn = {.rows = &exec->rows,
-                    .src = dt_cpu_src(exec, 0),
-                    .scale = dt_cpu_src(exec, 1),
-                    .running_var = dt_cpu_src(exec, 2),
+                    .src = dt_cpu_src(exec, DT_BN_FROZEN_BWD_DIFF_DST),
+                    .scale = dt_cpu_src(exec, DT_BN_FROZEN_BWD_SCALE),
+                    .running_var = dt_cpu_src(exec, DT_BN_FROZEN_BWD_RUNNING_VAR),
                     .dst = dt_cpu_dst(exec, 0),
                     .eps = exec->node->attr.bn.eps};
     bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, NULL);
@@ -315,6 +288,5 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn) = {prepare_bn, run_bn};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_bwd) = {prepare_bn_bwd, run_bn_bwd};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_frozen_bwd) = {prepare_bn_frozen_bwd,
-                                                            run_bn_frozen_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_bwd) = {prepare_bn, run_bn_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_frozen_bwd) = {prepare_bn, run_bn_frozen_bwd};

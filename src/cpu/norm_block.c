@@ -1,5 +1,5 @@
 /* The statistics and the coefficients of one block of channels. */
-#include "cpu/norm.h"
+#include "cpu/norm_block.h"
 
 #include <math.h>
 #include <string.h>

@@ -24,25 +24,24 @@ static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec, int l
         DT_TRY(DT_DNNL(node->name, dt_md_create(&md, 4, dims, dnnl_abcd)));
     }
     exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(float);
-    dt_status status = DT_OK;
-    for (int i = 0; i < node->n_src + node->n_dst && status == DT_OK; i++)
-        status = dt_cpu_port_add(dev, exec, md);
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "aaa", "a", 0);
     dt_md_destroy(md);
     DT_TRY(status);
     return DT_OK;
 }
 
-static dt_status prepare_like_src(struct dt_device *dev, struct dt_exec *exec)
+/* The forward value's format: gradients adapt to it. */
+static dt_status prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare_flat(dev, exec, exec->node->src[0]));
+    const int value = exec->node->op == DT_OP_RELU_BWD ? DT_RELU_BWD_DST : 0;
+    DT_TRY(prepare_flat(dev, exec, exec->node->src[value]));
     return DT_OK;
 }
 
 static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
                           const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const float *src = dt_cpu_src(exec, 0);
     float *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
@@ -56,8 +55,7 @@ static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
                          const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const float *a = dt_cpu_src(exec, 0), *b = dt_cpu_src(exec, 1);
     float *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
@@ -76,24 +74,17 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-/* The forward value's format: gradients adapt to it. */
-static dt_status prepare_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_flat(dev, exec, exec->node->src[1]));
-    return DT_OK;
-}
-
 static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
                               const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
-    const float *diff_dst = dt_cpu_src(exec, 0), *dst = dt_cpu_src(exec, 1);
+    (void)dev, (void)scalars;
+    const float *diff_dst = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST),
+                *diff_dst2 = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST2),
+                *dst = dt_cpu_src(exec, DT_RELU_BWD_DST);
     float *diff_src = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
-    if (exec->node->n_src > 2) {
-        const float *diff_dst2 = dt_cpu_src(exec, 2);
+    if (diff_dst2) {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++) {
             float sum = diff_dst[i] + diff_dst2[i];
@@ -129,8 +120,7 @@ static dt_status prepare_sum_grads(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     float *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
@@ -209,12 +199,11 @@ static int inside(const int32_t *size, int line, int width)
 static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
                             const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const struct dt_node *node = exec->node;
     const struct dt_tensor *t = &exec->graph->tensor[node->dst[0]];
-    const uint8_t *src = dt_cpu_src(exec, 0);
-    const int32_t *sizes = node->n_src > 1 ? dt_cpu_src(exec, 1) : NULL;
+    const uint8_t *src = dt_cpu_src(exec, DT_INGEST_PIXELS);
+    const int32_t *sizes = dt_cpu_src(exec, DT_INGEST_SIZES);
     float *dst = dt_cpu_dst(exec, 0);
     int n_channels = t->dim[1], height = t->dim[2], width = t->dim[3];
     size_t plane = (size_t)height * (size_t)width;
@@ -242,9 +231,9 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_ingest) = {prepare_ingest, run_ingest};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {prepare_like_src, run_relu};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_src, run_add};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_relu_bwd, run_relu_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {prepare_like_value, run_relu};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_value, run_add};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_like_value, run_relu_bwd};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_sum_grads) = {prepare_sum_grads, run_sum_grads};

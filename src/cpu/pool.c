@@ -46,16 +46,16 @@ static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
     struct shapes s = {0};
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    bool train = node->n_dst > 1;
+    const int workspace = node->dst[DT_MAX_POOL_WORKSPACE];
 
     DT_TRY_OUT(shapes_init(&s, exec, node->src[0], node->dst[0]));
     DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
-    DT_TRY_OUT(DT_DNNL(node->name,
-                       dt_pd_max_pool(&pd, dev->engine, train, s.src, s.dst, &s.window, attr)));
+    DT_TRY_OUT(DT_DNNL(node->name, dt_pd_max_pool(&pd, dev->engine, workspace >= 0, s.src, s.dst,
+                                                  &s.window, attr)));
     DT_TRY_OUT(add_port(dev, exec, s.src, DNNL_ARG_SRC));
     DT_TRY_OUT(
         add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), DNNL_ARG_DST));
-    if (train)
+    if (workspace >= 0)
         DT_TRY_OUT(add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0),
                             DNNL_ARG_WORKSPACE));
     DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
@@ -73,7 +73,7 @@ static const struct dt_node *find_max_pool(const struct dt_graph *g, int workspa
 {
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
-        if (node->op == DT_OP_MAX_POOL && node->n_dst > 1 && node->dst[1] == workspace)
+        if (node->op == DT_OP_MAX_POOL && node->dst[DT_MAX_POOL_WORKSPACE] == workspace)
             return node;
     }
     return NULL;
@@ -83,7 +83,8 @@ static dt_status prepare_max_pool_bwd(struct dt_device *dev, struct dt_exec *exe
 {
     dt_status status = DT_OK;
     const struct dt_node *node = exec->node;
-    const struct dt_node *forward = find_max_pool(exec->graph, node->src[1]);
+    const struct dt_node *forward =
+        find_max_pool(exec->graph, node->src[DT_MAX_POOL_BWD_WORKSPACE]);
     struct shapes s = {0};
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t hint = NULL, pd = NULL;
@@ -247,8 +248,7 @@ static dt_status run_average(struct dt_exec *exec, bool forward)
 static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec,
                               const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     DT_TRY(run_average(exec, true));
     return DT_OK;
 }
@@ -256,8 +256,7 @@ static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     DT_TRY(run_average(exec, false));
     return DT_OK;
 }
@@ -268,35 +267,26 @@ const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_avg_pool_bwd,
 /* --- Upsampling --- */
 
 /* All tensors in the row format of `big`. exec->rows describes `small`. */
-static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec, int small, int big)
+static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
+    const bool forward = node->op == DT_OP_UPSAMPLE_ADD;
+    const int small = forward ? node->src[DT_UPSAMPLE_ADD_COARSE] : node->dst[0];
+    const int big = node->src[forward ? DT_UPSAMPLE_ADD_FINE : 0];
     struct dt_cpu_rows like, rows;
     dt_md md = NULL;
 
     DT_TRY(dt_cpu_rows_choose(&like, &md, exec->formats, big, 0));
     dt_md_destroy(md);
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        int tensor = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
-        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec->formats, tensor, like.block));
+    int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
+    for (int i = 0; i < n; i++) {
+        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec->formats, tensor[i], like.block));
         dt_status status = dt_cpu_port_add(dev, exec, md);
         dt_md_destroy(md);
         DT_TRY(status);
-        if (tensor == small)
+        if (tensor[i] == small)
             exec->rows = rows;
     }
-    return DT_OK;
-}
-
-static dt_status prepare_upsample_add(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_upsampling(dev, exec, exec->node->src[0], exec->node->src[1]));
-    return DT_OK;
-}
-
-static dt_status prepare_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(prepare_upsampling(dev, exec, exec->node->dst[0], exec->node->src[0]));
     return DT_OK;
 }
 
@@ -334,10 +324,10 @@ static inline void sum_line(float *diff_coarse, const float *diff_dst, int width
 static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const struct dt_cpu_rows *rows = &exec->rows;
-    const float *coarse = dt_cpu_src(exec, 0), *fine = dt_cpu_src(exec, 1);
+    const float *coarse = dt_cpu_src(exec, DT_UPSAMPLE_ADD_COARSE),
+                *fine = dt_cpu_src(exec, DT_UPSAMPLE_ADD_FINE);
     float *dst = dt_cpu_dst(exec, 0);
     size_t line = (size_t)(rows->width * rows->block);
 
@@ -352,8 +342,7 @@ static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
 static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec,
                                       const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const struct dt_cpu_rows *rows = &exec->rows;
     const float *diff_dst = dt_cpu_src(exec, 0);
     float *diff_coarse = dt_cpu_dst(exec, 0);
@@ -367,6 +356,6 @@ static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exe
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsample_add, run_upsample_add};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add_bwd) = {prepare_upsample_add_bwd,
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsampling, run_upsample_add};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add_bwd) = {prepare_upsampling,
                                                                run_upsample_add_bwd};

@@ -12,13 +12,22 @@ size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes)
     return offset;
 }
 
-static struct dt_cpu_port *next_port(struct dt_exec *exec)
+/* Goes on to a port whose tensor is present. */
+static int next_tensor(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
+    while (exec->n_ports < node->n_src && node->src[exec->n_ports] < 0)
+        exec->port[exec->n_ports++].tensor = -1;
+    const int d = exec->n_ports - node->n_src;
+    return d < 0 ? node->src[exec->n_ports] : node->dst[d];
+}
+
+static struct dt_cpu_port *next_port(struct dt_exec *exec)
+{
+    const int tensor = next_tensor(exec);
     struct dt_cpu_port *port = &exec->port[exec->n_ports];
-    port->is_dst = exec->n_ports >= node->n_src;
-    port->tensor = port->is_dst ? node->dst[exec->n_ports - node->n_src] : node->src[exec->n_ports];
-    exec->n_ports++;
+    port->is_dst = exec->n_ports++ >= exec->node->n_src;
+    port->tensor = tensor;
     return port;
 }
 
@@ -54,12 +63,8 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
 
 dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted)
 {
-    const struct dt_node *node = exec->node;
-    int i = exec->n_ports;
-    const struct dt_tensor *t =
-        &exec->graph->tensor[i < node->n_src ? node->src[i] : node->dst[i - node->n_src]];
     dnnl_dims_t dims;
-    int n_dims = dt_cpu_dims(dims, t);
+    int n_dims = dt_cpu_dims(dims, &exec->graph->tensor[next_tensor(exec)]);
     DT_TRY(dt_cpu_port_add_dims(dev, exec, wanted, n_dims, dims));
     return DT_OK;
 }
@@ -80,9 +85,7 @@ dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     while (exec->n_ports < node->n_src + node->n_dst) {
-        int i = exec->n_ports;
-        const struct dt_tensor *t =
-            &exec->graph->tensor[i < node->n_src ? node->src[i] : node->dst[i - node->n_src]];
+        const struct dt_tensor *t = &exec->graph->tensor[next_tensor(exec)];
         if (t->dtype != DT_F32) {
             DT_TRY(dt_cpu_port_add_block(exec, 0));
             continue;
@@ -95,6 +98,20 @@ dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
         dt_status status = dt_cpu_port_add(dev, exec, plain);
         dt_md_destroy(plain);
         DT_TRY(status);
+    }
+    return DT_OK;
+}
+
+dt_status dt_cpu_port_add_kinds(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md,
+                                const char *src_kinds, const char *dst_kinds, size_t mask_bytes)
+{
+    const struct dt_node *node = exec->node;
+    while (exec->n_ports < node->n_src + node->n_dst) {
+        (void)next_tensor(exec);
+        const int d = exec->n_ports - node->n_src;
+        const char kind = d < 0 ? src_kinds[exec->n_ports] : dst_kinds[d];
+        DT_TRY(kind == 'a' ? dt_cpu_port_add(dev, exec, md)
+                           : dt_cpu_port_add_block(exec, kind == 'w' ? mask_bytes : 0));
     }
     return DT_OK;
 }
@@ -131,6 +148,8 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
 {
     for (int i = 0; i < exec->n_ports; i++) {
         struct dt_cpu_port *port = &exec->port[i];
+        if (port->tensor < 0)
+            continue;
         void *stored = address[port->tensor];
         if (!stored)
             DT_FAIL(DT_ERR_INTERNAL, "tensor '%s' of node '%s' has no address",

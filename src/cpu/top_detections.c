@@ -165,27 +165,27 @@ static void get_deltas(float delta[4], const struct level *level, int image, int
     }
 }
 
-static void write_rows(float *dst, const struct best *best, const struct level *level, int image)
+static void write_rows(float *row, const struct best *best, const struct level *level, int image)
 {
     const int classes = level->rows.channels / DT_CELL_ANCHORS;
-    memset(dst, 0, (size_t)level->keep * 6 * sizeof *dst);
-    for (int i = 0; i < best->n; i++, dst += 6) {
+    memset(row, 0, (size_t)level->keep * 6 * sizeof *row);
+    for (int i = 0; i < best->n; i++, row += 6) {
         const int number = (int)(UINT32_MAX - (uint32_t)best->key[i]);
         float anchor[4], delta[4];
         dt_level_anchor(anchor, &level->place, number / classes);
         get_deltas(delta, level, image, number / classes);
-        dt_box_decode(dst, delta, anchor, level->sizes + 2 * image);
-        dst[4] = score_of_key(best->key[i]);
-        dst[5] = (float)(number % classes);
+        dt_box_decode(row, delta, anchor, level->sizes + 2 * image);
+        row[4] = score_of_key(best->key[i]);
+        row[5] = (float)(number % classes);
     }
 }
 
 static struct level level_of(const struct dt_exec *exec)
 {
     const struct dt_detect *detect = &exec->node->attr.detect;
-    return (struct level){.logits = dt_cpu_src(exec, 0),
-                          .deltas = dt_cpu_src(exec, 1),
-                          .sizes = dt_cpu_src(exec, 2),
+    return (struct level){.logits = dt_cpu_src(exec, DT_TOP_LOGITS),
+                          .deltas = dt_cpu_src(exec, DT_TOP_DELTAS),
+                          .sizes = dt_cpu_src(exec, DT_TOP_SIZES),
                           .rows = exec->rows,
                           .place = dt_level_of(&detect->anchors, detect->level),
                           .min_score = detect->min_score,
@@ -195,12 +195,11 @@ static struct level level_of(const struct dt_exec *exec)
 static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec,
                                     const struct dt_scalars *scalars)
 {
-    (void)dev;
-    (void)scalars;
+    (void)dev, (void)scalars;
     const struct level level = level_of(exec);
     const int n_chunks = level.rows.n * CHUNKS, keep = level.keep;
-    float *dst = dt_cpu_dst(exec, 0);
-    int32_t *n_dst = dt_cpu_dst(exec, 1);
+    float *dst = dt_cpu_dst(exec, DT_TOP_DST);
+    int32_t *n_dst = dt_cpu_dst(exec, DT_TOP_N);
     struct best *best = exec->work;
     uint64_t *keys = (uint64_t *)(void *)(best + n_chunks);
 #pragma omp parallel for schedule(dynamic)

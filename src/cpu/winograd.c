@@ -304,9 +304,9 @@ static void run_convolution(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     struct convolution x = {.w = wino_of(exec),
-                            .src = dt_cpu_src(exec, 0),
-                            .weights = dt_cpu_src(exec, 1),
-                            .bias = node->n_src > 2 ? dt_cpu_src(exec, 2) : NULL,
+                            .src = dt_cpu_src(exec, DT_CONV_SRC),
+                            .weights = dt_cpu_src(exec, DT_CONV_WEIGHTS),
+                            .bias = dt_cpu_src(exec, DT_CONV_BIAS),
                             .dst = dt_cpu_dst(exec, 0),
                             .shared = exec->work,
                             .relu = node->relu,
@@ -392,12 +392,11 @@ static void store_bias_gradient(const struct gradient *x)
 
 static void run_gradient(struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
     struct gradient x = {.w = wino_of(exec),
-                         .src = dt_cpu_src(exec, 0),
-                         .diff_dst = dt_cpu_src(exec, 1),
-                         .diff_weights = dt_cpu_dst(exec, 0),
-                         .diff_bias = node->n_dst > 1 ? dt_cpu_dst(exec, 1) : NULL,
+                         .src = dt_cpu_src(exec, DT_BWD_WEIGHTS_SRC),
+                         .diff_dst = dt_cpu_src(exec, DT_BWD_WEIGHTS_DIFF_DST),
+                         .diff_weights = dt_cpu_dst(exec, DT_BWD_DIFF_WEIGHTS),
+                         .diff_bias = dt_cpu_dst(exec, DT_BWD_DIFF_BIAS),
                          .sums = exec->work};
     x.v = x.sums + (size_t)(x.w.to.blocks * blocks_of(&x.w.from)) * x.w.loops->positions * SQUARE;
     x.y = x.v + x.w.loops->positions * x.w.patches.plane;
@@ -420,8 +419,7 @@ static void run_gradient(struct dt_exec *exec)
 
 static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const struct dt_tensor *t)
 {
-    bool is_weights =
-        t->role == DT_PARAM || t->role == DT_DIFF_PARAM || t->role == DT_DIFF_TERM;
+    bool is_weights = t->role == DT_PARAM || t->role == DT_DIFF_PARAM || t->role == DT_DIFF_TERM;
     dnnl_dims_t dims;
     dt_md md = NULL;
     int n_dims = dt_cpu_dims(dims, t);

@@ -64,8 +64,7 @@ static dt_status find_device(struct dt_device *dev)
         DT_FAIL(DT_ERR_DEVICE, "%s; or set device.kind to cpu", why);
     }
     dev->index = dev->options.local_rank % n;
-    DT_TRY(DT_CUDA("selecting the GPU", cudaSetDevice(dev->index)));
-    return DT_OK;
+    return DT_CUDA("selecting the GPU", cudaSetDevice(dev->index));
 }
 
 static dt_status read_properties(struct dt_device *dev)
@@ -96,8 +95,7 @@ static dt_status open_libraries(struct dt_device *dev)
 {
     DT_TRY(DT_CUDNN("starting cuDNN", cudnnCreate(&dev->dnn)));
     DT_TRY(DT_CUDNN("setting cuDNN's stream", cudnnSetStream(dev->dnn, dev->compute)));
-    DT_TRY(DT_CUBLAS("starting cuBLASLt", cublasLtCreate(&dev->blas)));
-    return DT_OK;
+    return DT_CUBLAS("starting cuBLASLt", cublasLtCreate(&dev->blas));
 }
 
 /* The first launch: fails here if the build has no code for this GPU. */
@@ -112,8 +110,7 @@ static dt_status start_step(struct dt_device *dev)
                 "-DCMAKE_CUDA_ARCHITECTURES=%d, or set device.kind to cpu",
                 dev->name, dev->capability / 10, dev->capability % 10, dev->capability);
     }
-    DT_TRY(DT_CUDA("first launch of a kernel", code));
-    return DT_OK;
+    return DT_CUDA("first launch of a kernel", code);
 }
 
 /* One zeroed block with a part for each; dev->step is its beginning. */
@@ -136,8 +133,7 @@ static dt_status open_state(struct dt_device *dev)
     const struct dt_scale_state state = {.clip = 1,
                                          .scale = fixed > 0 ? (float)fixed : DT_SCALE_START,
                                          .dynamic = fixed > 0 ? 0 : 1};
-    DT_TRY(DT_CUDA("loss scale", dt_kernel_set_scale(dev->compute, dev->scale, &state)));
-    return DT_OK;
+    return DT_CUDA("loss scale", dt_kernel_set_scale(dev->compute, dev->scale, &state));
 }
 
 static dt_status cuda_open(struct dt_device **out, const struct dt_device_options *options)
@@ -192,8 +188,7 @@ static void cuda_identity(struct dt_device *dev, char out[DT_IDENTITY_MAX])
 static bool cuda_supports(struct dt_device *dev, const struct dt_graph *g,
                           const struct dt_node *node)
 {
-    (void)dev;
-    (void)g;
+    (void)dev, (void)g;
     return dt_node_is_foldable(node);
 }
 
@@ -212,8 +207,7 @@ static size_t cuda_free_bytes(struct dt_device *dev)
 
 static dt_status cuda_zero(struct dt_device *dev, void *memory, size_t bytes)
 {
-    DT_TRY(DT_CUDA("zeroing GPU memory", cudaMemsetAsync(memory, 0, bytes, dev->compute)));
-    return DT_OK;
+    return DT_CUDA("zeroing GPU memory", cudaMemsetAsync(memory, 0, bytes, dev->compute));
 }
 
 static void cuda_free(struct dt_device *dev, void *memory, size_t bytes)
@@ -267,7 +261,8 @@ static dt_status find_formats(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     for (int i = 0; i < node->n_src; i++)
-        DT_TRY(dt_cuda_format(dev, &exec->src[i], exec->graph, node->src[i]));
+        if (node->src[i] >= 0)
+            DT_TRY(dt_cuda_format(dev, &exec->src[i], exec->graph, node->src[i]));
     for (int i = 0; i < node->n_dst; i++)
         DT_TRY(dt_cuda_format(dev, &exec->dst[i], exec->graph, node->dst[i]));
     return DT_OK;
@@ -306,46 +301,14 @@ out:
     return status;
 }
 
-/* The op's scratch, plus what is needed to align it. */
-size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec)
-{
-    (void)dev;
-    size_t bytes = exec->op->scratch_bytes ? exec->op->scratch_bytes(exec) : exec->scratch_bytes;
-    return bytes > 0 ? bytes + DT_CUDA_ALIGN - 1 : 0;
-}
-
-static dt_status bind_tensors(struct dt_exec *exec, void **data, const int *tensor, int n,
-                              void *const *address)
-{
-    for (int i = 0; i < n; i++) {
-        data[i] = address[tensor[i]];
-        if (!data[i])
-            DT_FAIL(DT_ERR_INTERNAL, "node '%s' (%s) has no memory for tensor '%s'",
-                    exec->node->name, dt_op_name(exec->node->op),
-                    exec->graph->tensor[tensor[i]].name);
-    }
-    return DT_OK;
-}
-
-dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
-                       void *scratch)
-{
-    const struct dt_node *node = exec->node;
-    size_t bytes = dt_cuda_scratch_bytes(dev, exec);
-    if (!scratch && bytes > 0)
-        DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch but got none", node->name,
-                bytes);
-    exec->scratch = (char *)dt_cuda_align((uintptr_t)scratch);
-    DT_TRY(bind_tensors(exec, exec->src_data, node->src, node->n_src, address));
-    DT_TRY(bind_tensors(exec, exec->dst_data, node->dst, node->n_dst, address));
-    if (exec->op->bind)
-        DT_TRY(exec->op->bind(dev, exec));
-    return DT_OK;
-}
-
 static dt_status cuda_run(struct dt_device *dev, struct dt_exec *exec)
 {
     return exec->op->run(dev, exec);
+}
+
+static dt_status cuda_finish(struct dt_device *dev, struct dt_exec *exec)
+{
+    return exec->op->finish(dev, exec);
 }
 
 const struct dt_backend dt_backend_cuda = {.name = "cuda",
@@ -371,7 +334,7 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .set_scalars = dt_cuda_set_scalars,
                                            .run = cuda_run,
                                            .exchanged = dt_cuda_exchanged,
-                                           .finish = dt_cuda_finish,
+                                           .finish = cuda_finish,
                                            .release = cuda_release,
                                            .again_bytes = dt_cuda_again_bytes,
                                            .update = dt_cuda_update,

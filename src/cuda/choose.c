@@ -553,13 +553,3 @@ bool dt_cuda_chosen(const struct dt_device *dev, const struct dt_exec *exec, int
         }
     return false;
 }
-
-void dt_cuda_problems_destroy(struct dt_device *dev)
-{
-    while (dev->problems) {
-        struct dt_conv_problem *next = dev->problems->next;
-        dt_dnn_plan_destroy(&dev->problems->plan);
-        free(dev->problems);
-        dev->problems = next;
-    }
-}

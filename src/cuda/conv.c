@@ -4,21 +4,30 @@
  * diff_dst. The addresses of a node never change, so cuDNN gets them once, in bind. */
 #include "cuda/conv.h"
 
-#include "base/mem.h"
-#include "cuda/internal.h"
+#include "cuda/group.h"
 
 /* The positions of the task's x, weights and y in a node's sources or destinations. */
 struct place {
     bool dst;
     int index;
 };
+/* clang-format off */
+#define SRC(operand) {false, DT_##operand}
+#define DST(operand) {true, DT_##operand}
+/* clang-format on */
 static const struct {
     enum dt_conv_kind kind;
     struct place x, w, y;
 } layouts[DT_N_OPS] = {
-    [DT_OP_CONV] = {DT_CONV_FORWARD, {false, 0}, {false, 1}, {true, 0}},
-    [DT_OP_CONV_BWD_DATA] = {DT_CONV_BWD_DATA, {true, 0}, {false, 1}, {false, 0}},
-    [DT_OP_CONV_BWD_WEIGHTS] = {DT_CONV_BWD_WEIGHTS, {false, 0}, {true, 0}, {false, 1}},
+    [DT_OP_CONV] = {DT_CONV_FORWARD, {false, DT_CONV_SRC}, {false, DT_CONV_WEIGHTS}, {true, 0}},
+    [DT_OP_CONV_BWD_DATA] = {DT_CONV_BWD_DATA,
+                             {true, 0},
+                             {false, DT_BWD_DATA_WEIGHTS},
+                             {false, DT_BWD_DATA_DIFF_DST}},
+    [DT_OP_CONV_BWD_WEIGHTS] = {DT_CONV_BWD_WEIGHTS,
+                                {false, DT_BWD_WEIGHTS_SRC},
+                                {true, DT_BWD_DIFF_WEIGHTS},
+                                {false, DT_BWD_WEIGHTS_DIFF_DST}},
 };
 
 static const struct dt_cuda_format *format_at(const struct dt_exec *exec, struct place place)
@@ -56,20 +65,6 @@ static dt_status make_task(struct dt_conv_task *task, const struct dt_exec *exec
     return DT_OK;
 }
 
-dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *dev,
-                               const struct dt_conv_task *task)
-{
-    struct dt_conv_problem **end = &dev->problems;
-    while (*end && !dt_conv_equal(&(*end)->task, task))
-        end = &(*end)->next;
-    if (!*end) {
-        DT_TRY(DT_NEW(*end, 1));
-        (*end)->task = *task;
-    }
-    *out = *end;
-    return DT_OK;
-}
-
 static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 {
     struct dt_conv_task task;
@@ -81,7 +76,7 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 static size_t partial_bytes(const struct dt_exec *exec)
 {
     const struct dt_conv_task *task = &exec->problem->task;
-    if (exec->node->op != DT_OP_CONV_BWD_WEIGHTS || exec->node->n_dst < 2)
+    if (exec->node->op != DT_OP_CONV_BWD_WEIGHTS || !exec->dst[DT_BWD_DIFF_BIAS])
         return 0;
     size_t rows = (size_t)task->n * (size_t)dt_conv_out_h(task) * (size_t)dt_conv_out_w(task);
     return dt_channel_partial_bytes(rows, task->k, 1);
@@ -129,18 +124,25 @@ struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec)
                                          [DT_DNN_Y] = data_at(exec, layouts[op].y)}};
 }
 
+void dt_conv_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn)
+{
+    if (!bn)
+        return;
+    memory->at[DT_DNN_X] = bn->src_data[DT_BN_SRC];
+    memory->at[DT_DNN_SCALE] = dt_bn_scale_factors(bn);
+    memory->at[DT_DNN_SHIFT] = dt_bn_shift_factors(bn);
+}
+
 static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
 {
     if (dt_conv_runs_elsewhere(exec))
         return DT_OK;
     if (!exec->problem->plan.plan)
         DT_FAIL(DT_ERR_INTERNAL, "no plan was chosen for convolution '%s'", exec->node->name);
-    const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_BN_CONV, 3, 0);
     struct dt_dnn_memory memory = dt_conv_memory(exec);
     if (dt_group_problem(exec)->plan.workspace_bytes > 0)
         memory.workspace = exec->scratch;
-    if (bn)
-        dt_bn_place_factors(&memory, bn);
+    dt_conv_place_factors(&memory, dt_cuda_partner(exec, DT_GROUP_BN_CONV, 3, 0));
     return dt_conv_bind(dev, exec, &memory);
 }
 
@@ -149,7 +151,7 @@ static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
     if (dt_conv_runs_elsewhere(exec))
         return DT_OK;
     const struct dt_cuda_format *dst = exec->dst[0];
-    const float *bias = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
+    const float *bias = exec->src_data[DT_CONV_BIAS];
     size_t rows = (size_t)dst->n * (size_t)dst->h * (size_t)dst->w;
     DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(exec)->plan, exec->own));
     if (bias || exec->node->relu)
@@ -168,20 +170,21 @@ static dt_status run_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 
 static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_cuda_format *diff_dst = exec->src[1];
+    const struct dt_cuda_format *diff_dst = exec->src[DT_BWD_WEIGHTS_DIFF_DST];
     size_t rows = (size_t)diff_dst->n * (size_t)diff_dst->h * (size_t)diff_dst->w;
     DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(exec)->plan, exec->own));
-    if (exec->node->n_dst > 1)
+    if (exec->dst[DT_BWD_DIFF_BIAS])
         DT_TRY(DT_CUDA("summing the gradient of a bias",
-                       dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst_data[1],
-                                          (void *)exec->scratch, exec->src_data[1], rows,
+                       dt_kernel_bias_bwd(dev->compute, diff_dst->type,
+                                          exec->dst_data[DT_BWD_DIFF_BIAS], (void *)exec->scratch,
+                                          exec->src_data[DT_BWD_WEIGHTS_DIFF_DST], rows,
                                           diff_dst->cp)));
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_conv = {prepare_conv, run_conv, scratch_bytes, bind,
-                                        dt_conv_release};
-const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare_conv, run_bwd_data, scratch_bytes, bind,
-                                                 dt_conv_release};
+const struct dt_cuda_op dt_cuda_conv = {prepare_conv, run_conv,        scratch_bytes,
+                                        bind,         dt_conv_release, NULL};
+const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare_conv, run_bwd_data,    scratch_bytes,
+                                                 bind,         dt_conv_release, NULL};
 const struct dt_cuda_op dt_cuda_conv_bwd_weights = {prepare_conv, run_bwd_weights, scratch_bytes,
-                                                    bind, dt_conv_release};
+                                                    bind,         dt_conv_release, NULL};

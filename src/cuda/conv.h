@@ -1,52 +1,22 @@
-/* The device's convolutions: the distinct tasks of its nodes and the plan chosen for each. */
+/* The device's convolutions: their nodes, and the choice of a plan for each distinct task. */
 #ifndef DTRAIN_CUDA_CONV_H
 #define DTRAIN_CUDA_CONV_H
 
 #include <cuda_runtime_api.h>
 
-#include "cuda/dnn_graph.h"
-#include "dtrain/backend.h"
-
-/* The chosen candidate: its index in the offer, the tag of its plan as a check, and what was
- * measured.
- */
-struct dt_conv_choice {
-    int64_t candidate;
-    char tag[DT_DNN_TAG_MAX], runner_up[DT_DNN_TAG_MAX]; /* runner_up: "" = none */
-    double seconds, runner_up_s;                         /* of a run; NAN = not measured */
-};
-
-/* Nodes with equal tasks share a problem. It lives as long as the device, so a later plan of the
- * same network finds it already chosen. */
-struct dt_conv_problem {
-    struct dt_conv_problem *next;
-    struct dt_conv_task task;
-    struct dt_dnn_plan plan; /* empty before choose, and if refused */
-    struct dt_conv_choice choice;
-    bool refused; /* a task with extras that has no plan */
-};
-/* Finds the problem of a task or adds it at the end. All ranks do so for the same tasks in the same
- * order, so they have the same list. */
-dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *dev,
-                               const struct dt_conv_task *task);
+#include "cuda/conv_problem.h"
 
 /* The addresses of x, w and y of a bound node, without a workspace. */
 struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec);
+/* Adds what normalises x in bn_conv, and bn's src as x; bn may be NULL. */
+void dt_conv_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn);
 
 /* Gives a node that runs a convolution the memory for it, kept as its exec->own, and frees that. */
 dt_status dt_conv_bind(struct dt_device *dev, struct dt_exec *exec,
                        const struct dt_dnn_memory *memory);
 void dt_conv_release(struct dt_device *dev, struct dt_exec *exec);
-
-/* --- Groups of nodes that run together --- */
-
 /* Whether a bn of its group does the work of a convolution. */
 bool dt_conv_runs_elsewhere(const struct dt_exec *exec);
-/* What a convolution is in the groups that run together, or else by itself (group.c). */
-const struct dt_conv_problem *dt_group_problem(const struct dt_exec *exec);
-/* In bn_conv, bn leaves the factors by which the convolutions normalise its src in the place of its
- * dst: makes them part of a task's memory (norm.c). */
-void dt_bn_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn);
 
 /* --- Candidates (choose.c) --- */
 

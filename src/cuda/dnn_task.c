@@ -95,7 +95,7 @@ static struct tensor tensor_of(int index)
         return tensors[index];
     if (index >= DT_DNN_N_TENSORS)
         return (struct tensor){SIZE_X, true};
-    const bool is_src = (index - DT_DNN_BN) % DT_BN_N_TENSORS == DT_BN_SRC;
+    const bool is_src = (index - DT_DNN_BN) % DT_DNN_BN_N_TENSORS == DT_DNN_BN_SRC;
     return is_src ? (struct tensor){SIZE_X, false} : (struct tensor){PER_C, true};
 }
 
@@ -201,14 +201,14 @@ struct op {
     {RELU, {SHIFTED, ACTIVATION}}
 /* cuDNN knows the value before the ReLU in no other form. */
 #define NORMALISE(bn, step)                                      \
-    {SUBTRACT, {bn + DT_BN_SRC, bn + DT_BN_MEAN, step}},         \
-    {MULTIPLY, {step, bn + DT_BN_INV_STD, step + 1}},            \
-    {MULTIPLY, {step + 1, bn + DT_BN_SCALE, step + 2}},          \
-    {ADD, {step + 2, bn + DT_BN_SHIFT, step + 3}}
+    {SUBTRACT, {bn + DT_DNN_BN_SRC, bn + DT_DNN_BN_MEAN, step}},         \
+    {MULTIPLY, {step, bn + DT_DNN_BN_INV_STD, step + 1}},            \
+    {MULTIPLY, {step + 1, bn + DT_DNN_BN_SCALE, step + 2}},          \
+    {ADD, {step + 2, bn + DT_DNN_BN_SHIFT, step + 3}}
 #define REDUCE_TO(bn)                                                                \
-    {REDUCE, {DT_DNN_X, bn + DT_BN_SRC, bn + DT_BN_MEAN, bn + DT_BN_INV_STD,         \
-              bn + DT_BN_SCALE, bn + DT_BN_DIFF_SCALE, bn + DT_BN_DIFF_SHIFT,        \
-              bn + DT_BN_COEF_DIFF, bn + DT_BN_COEF_SRC, bn + DT_BN_COEF_ONE}}
+    {REDUCE, {DT_DNN_X, bn + DT_DNN_BN_SRC, bn + DT_DNN_BN_MEAN, bn + DT_DNN_BN_INV_STD,         \
+              bn + DT_DNN_BN_SCALE, bn + DT_DNN_BN_DIFF_SCALE, bn + DT_DNN_BN_DIFF_SHIFT,        \
+              bn + DT_DNN_BN_COEF_DIFF, bn + DT_DNN_BN_COEF_SRC, bn + DT_DNN_BN_COEF_ONE}}
 
 static const struct op graphs[][DT_CONV_N_EXTRAS][MAX_OPS] = {
     [DT_CONV_FORWARD] = {
@@ -312,8 +312,7 @@ dt_status dt_dnn_make(descriptor *d, cudnnBackendDescriptorType_t type, const at
 {
     DT_TRY(dt_dnn_create(d, type));
     DT_TRY(dt_dnn_set(*d, attributes, n));
-    DT_TRY(DT_CUDNN(what, cudnnBackendFinalize(*d)));
-    return DT_OK;
+    return DT_CUDNN(what, cudnnBackendFinalize(*d));
 }
 
 /* What a graph is being made of; the descriptors belong to it. */

@@ -48,19 +48,19 @@ enum { DT_CONV_TEXT_MAX = 160 };
 
 /* A batch norm whose backward pass is begun: src like x, and vectors of c values. */
 enum dt_bn_tensor {
-    DT_BN_SRC,
-    DT_BN_MEAN,
-    DT_BN_INV_STD, /* 1 / sqrt(variance + eps) */
-    DT_BN_SCALE,
-    DT_BN_SHIFT,
-    DT_BN_DIFF_SCALE, /* from here on written */
-    DT_BN_DIFF_SHIFT,
+    DT_DNN_BN_SRC,
+    DT_DNN_BN_MEAN,
+    DT_DNN_BN_INV_STD, /* 1 / sqrt(variance + eps) */
+    DT_DNN_BN_SCALE,
+    DT_DNN_BN_SHIFT,
+    DT_DNN_BN_DIFF_SCALE, /* from here on written */
+    DT_DNN_BN_DIFF_SHIFT,
     /* As of dt_kernel_bn_bwd_apply: coef_diff * x's gradient + coef_src * src + coef_one is the
      * gradient of src. */
-    DT_BN_COEF_DIFF,
-    DT_BN_COEF_SRC,
-    DT_BN_COEF_ONE,
-    DT_BN_N_TENSORS
+    DT_DNN_BN_COEF_DIFF,
+    DT_DNN_BN_COEF_SRC,
+    DT_DNN_BN_COEF_ONE,
+    DT_DNN_BN_N_TENSORS
 };
 
 /* The tensors of all kinds of tasks, 16-byte aligned. Vectors are in fp32, but for scale and shift,
@@ -76,8 +76,8 @@ enum dt_dnn_tensor {
     DT_DNN_DIFF2, /* like x */
     DT_DNN_RESIDUAL,
     DT_DNN_BN, /* + dt_bn_tensor */
-    DT_DNN_BN2 = DT_DNN_BN + DT_BN_N_TENSORS,
-    DT_DNN_N_TENSORS = DT_DNN_BN2 + DT_BN_N_TENSORS
+    DT_DNN_BN2 = DT_DNN_BN + DT_DNN_BN_N_TENSORS,
+    DT_DNN_N_TENSORS = DT_DNN_BN2 + DT_DNN_BN_N_TENSORS
 };
 /* 0: the task does not use it. */
 size_t dt_dnn_tensor_bytes(const struct dt_conv_task *task, enum dt_dnn_tensor tensor);

@@ -70,8 +70,7 @@ dt_status dt_cuda_feed(struct dt_device *dev, void *dst, const void *src, size_t
     DT_TRY(DT_CUDA("input", cudaStreamWaitEvent(dev->compute, dev->fed[slot], 0)));
     DT_TRY(DT_CUDA("input",
                    cudaMemcpyAsync(dst, block, bytes, cudaMemcpyDeviceToDevice, dev->compute)));
-    DT_TRY(DT_CUDA("input", cudaEventRecord(dev->taken[slot], dev->compute)));
-    return DT_OK;
+    return DT_CUDA("input", cudaEventRecord(dev->taken[slot], dev->compute));
 }
 
 dt_status dt_cuda_end_feed(struct dt_device *dev)

@@ -88,13 +88,13 @@ static void set_ingest(struct dt_cuda_format *format, const struct dt_graph *g,
 }
 
 /* Weights have the layout of the activation they multiply. */
-static void set_weights(struct dt_cuda_format *weights, enum dt_layout layout,
+static void set_weights(struct dt_cuda_format *weights, bool linear,
                         const struct dt_cuda_format *src)
 {
-    weights->layout = layout;
+    weights->layout = linear ? DT_LAYOUT_LINEAR_WEIGHTS : DT_LAYOUT_CONV_WEIGHTS;
     weights->c = src->c;
     weights->cp = src->cp;
-    if (layout == DT_LAYOUT_LINEAR_WEIGHTS) {
+    if (linear) {
         weights->h = src->h;
         weights->w = src->w;
     }
@@ -113,30 +113,26 @@ static void set_used(struct dt_cuda_format *format, const struct dt_node *node)
     const int *src = node->src, *dst = node->dst;
     switch (node->op) {
     case DT_OP_CONV:
-        set_weights(&format[src[1]], DT_LAYOUT_CONV_WEIGHTS, &format[src[0]]);
+    case DT_OP_LINEAR:
+        set_weights(&format[src[DT_CONV_WEIGHTS]], node->op == DT_OP_LINEAR, &format[src[0]]);
         break;
     case DT_OP_CONV_BWD_DATA:
-        set_weights(&format[src[1]], DT_LAYOUT_CONV_WEIGHTS, &format[dst[0]]);
+    case DT_OP_LINEAR_BWD_DATA:
+        set_weights(&format[src[DT_BWD_DATA_WEIGHTS]], node->op == DT_OP_LINEAR_BWD_DATA,
+                    &format[dst[0]]);
         break;
     case DT_OP_CONV_BWD_WEIGHTS:
-        set_weights(&format[dst[0]], DT_LAYOUT_CONV_WEIGHTS, &format[src[0]]);
-        break;
-    case DT_OP_LINEAR:
-        set_weights(&format[src[1]], DT_LAYOUT_LINEAR_WEIGHTS, &format[src[0]]);
-        break;
-    case DT_OP_LINEAR_BWD_DATA:
-        set_weights(&format[src[1]], DT_LAYOUT_LINEAR_WEIGHTS, &format[dst[0]]);
-        break;
     case DT_OP_LINEAR_BWD_WEIGHTS:
-        set_weights(&format[dst[0]], DT_LAYOUT_LINEAR_WEIGHTS, &format[src[0]]);
+        set_weights(&format[dst[DT_BWD_DIFF_WEIGHTS]], node->op == DT_OP_LINEAR_BWD_WEIGHTS,
+                    &format[src[DT_BWD_WEIGHTS_SRC]]);
         break;
     case DT_OP_BN:
-        if (node->n_dst > 3)
-            set_bits(&format[dst[3]]);
+        if (dst[DT_BN_MASK] >= 0)
+            set_bits(&format[dst[DT_BN_MASK]]);
         break;
     case DT_OP_BN_BWD:
-        if (node->relu)
-            set_bits(&format[src[6]]);
+        if (src[DT_BN_BWD_MASK] >= 0)
+            set_bits(&format[src[DT_BN_BWD_MASK]]);
         break;
     default:
         break;

@@ -19,14 +19,34 @@ static size_t inverse_std_bytes(const struct dt_exec *bn)
     return (size_t)bn->src[0]->cp * sizeof(float);
 }
 
+static size_t factor_bytes(const struct dt_exec *bn)
+{
+    return dt_cuda_align((size_t)bn->src[0]->cp * dt_dtype_bytes(bn->src[0]->type));
+}
+
+static size_t two_factor_bytes(const struct dt_exec *bn)
+{
+    return 2 * factor_bytes(bn);
+}
+
+void *dt_bn_scale_factors(const struct dt_exec *bn)
+{
+    return bn->dst_data[DT_BN_DST];
+}
+
+void *dt_bn_shift_factors(const struct dt_exec *bn)
+{
+    return (char *)bn->dst_data[DT_BN_DST] + factor_bytes(bn);
+}
+
 static size_t two_inverse_std_bytes(const struct dt_exec *bn)
 {
     return 2 * inverse_std_bytes(bn);
 }
 
 /* clang-format off */
-#define SRC(place, index) {place, false, index}
-#define DST(place, index) {place, true, index}
+#define SRC(place, operand) {place, false, DT_##operand}
+#define DST(place, operand) {place, true, DT_##operand}
 /* clang-format on */
 
 /* For groups that run together. */
@@ -34,58 +54,53 @@ static const struct kind {
     struct {
         int by; /* a node, and a tensor of another that it touches */
         struct port port;
-    } touched[DT_MAX_TOUCHED];
-    int n_touched;
+    } touched[DT_MAX_TOUCHED]; /* a tensor of its own: there are no more */
     struct {
         struct port port;
         size_t (*instead)(const struct dt_exec *exec); /* NULL: 0 */
     } unused[3]; /* tensors that no node uses then, and what of its memory the node that makes one
-                    uses for something else */
-    int n_unused;
+                    uses for something else; a source: there are no more */
     struct {
         int node;
         enum dt_conv_extra extra;
     } conv[2]; /* the convolutions among them; DT_CONV_PLAIN: there are no more */
 } kinds[DT_N_GROUP_KINDS] = {
-    [DT_GROUP_BN_PAIR] = {.touched = {{1, SRC(0, 0)}, {1, DST(0, 1)}, {1, DST(0, 2)}},
-                          .n_touched = 3,
-                          .unused = {{DST(0, 0), NULL}},
-                          .n_unused = 1},
-    [DT_GROUP_BN_PAIR_BWD] =
-        {.touched = {{0, SRC(1, 0)}, {0, SRC(1, 4)}, {0, SRC(1, 5)}, {0, DST(1, 0)}},
-         .n_touched = 4,
-         .unused = {{DST(0, 3), NULL}},
-         .n_unused = 1},
-    [DT_GROUP_BN_POOL] = {.touched = {{1, SRC(0, 0)},
-                                      {1, DST(0, 1)},
-                                      {1, DST(0, 2)},
-                                      {3, SRC(2, 0)},
-                                      {3, SRC(2, 1)}},
-                          .n_touched = 5,
-                          .unused = {{DST(0, 0), NULL}, {DST(0, 3), NULL}, {DST(2, 0), NULL}},
-                          .n_unused = 3},
-    [DT_GROUP_CONV_BN] = {.touched = {{1, SRC(0, 0)}, {1, SRC(0, 1)}},
-                          .n_touched = 2,
+    [DT_GROUP_BN_PAIR] = {.touched = {{1, SRC(0, BN_SRC)},
+                                      {1, DST(0, BN_MEAN)},
+                                      {1, DST(0, BN_VARIANCE)}},
+                          .unused = {{DST(0, BN_DST)}}},
+    [DT_GROUP_BN_PAIR_BWD] = {.touched = {{0, SRC(1, BN_BWD_SRC)},
+                                          {0, SRC(1, BN_BWD_MEAN)},
+                                          {0, SRC(1, BN_BWD_VARIANCE)},
+                                          {0, DST(1, BN_BWD_DIFF_SRC)}},
+                              .unused = {{DST(0, BN_BWD_DIFF_RESIDUAL)}}},
+    [DT_GROUP_BN_POOL] = {.touched = {{1, SRC(0, BN_SRC)},
+                                      {1, DST(0, BN_MEAN)},
+                                      {1, DST(0, BN_VARIANCE)},
+                                      {3, SRC(2, MAX_POOL_BWD_DIFF_DST)},
+                                      {3, SRC(2, MAX_POOL_BWD_WORKSPACE)}},
+                          .unused = {{DST(0, BN_DST)},
+                                     {DST(0, BN_MASK)},
+                                     {DST(2, MAX_POOL_BWD_DIFF_SRC)}}},
+    [DT_GROUP_CONV_BN] = {.touched = {{1, SRC(0, CONV_SRC)}, {1, SRC(0, CONV_WEIGHTS)}},
                           .conv = {{0, DT_CONV_SUMS}}},
-    [DT_GROUP_CONV_BN_BWD] = {.touched = {{2, SRC(1, 0)}, {2, SRC(1, 1)}},
-                              .n_touched = 2,
-                              .unused = {{DST(0, 3), inverse_std_bytes}},
-                              .n_unused = 1,
+    [DT_GROUP_CONV_BN_BWD] = {.touched = {{2, SRC(1, BWD_DATA_DIFF_DST)},
+                                          {2, SRC(1, BWD_DATA_WEIGHTS)}},
+                              .unused = {{DST(0, BN_MASK), inverse_std_bytes}},
                               .conv = {{1, DT_CONV_BN_BWD}}},
-    [DT_GROUP_CONV_ADD_BN_BWD] = {.touched = {{2, SRC(1, 0)}, {2, SRC(1, 1)}, {2, SRC(0, 5)}},
-                                  .n_touched = 3,
-                                  .unused = {{DST(0, 3), inverse_std_bytes}, {DST(1, 0), NULL}},
-                                  .n_unused = 2,
+    [DT_GROUP_CONV_ADD_BN_BWD] = {.touched = {{2, SRC(1, BWD_DATA_DIFF_DST)},
+                                              {2, SRC(1, BWD_DATA_WEIGHTS)},
+                                              {2, SRC(0, BN_RESIDUAL)}},
+                                  .unused = {{DST(0, BN_MASK), inverse_std_bytes},
+                                             {DST(1, BWD_DATA_DIFF_SRC)}},
                                   .conv = {{1, DT_CONV_ADD_RESIDUAL_BN_BWD}}},
-    [DT_GROUP_BN_CONV] = {.touched = {{2, SRC(0, 0)}, {3, SRC(0, 0)}},
-                          .n_touched = 2,
-                          .unused = {{DST(0, 0), dt_bn_factor_bytes}},
-                          .n_unused = 1,
+    [DT_GROUP_BN_CONV] = {.touched = {{2, SRC(0, BN_SRC)}, {3, SRC(0, BN_SRC)}},
+                          .unused = {{DST(0, BN_DST), two_factor_bytes}},
                           .conv = {{1, DT_CONV_NORM_SUMS}, {3, DT_CONV_NORM}}},
-    [DT_GROUP_CONV_PAIR_BWD] = {.touched = {{0, DST(1, 3)}, {3, SRC(2, 0)}, {3, SRC(2, 1)}},
-                                .n_touched = 3,
-                                .unused = {{DST(1, 3), two_inverse_std_bytes}},
-                                .n_unused = 1,
+    [DT_GROUP_CONV_PAIR_BWD] = {.touched = {{0, DST(1, BN_MASK)},
+                                            {3, SRC(2, BWD_DATA_DIFF_DST)},
+                                            {3, SRC(2, BWD_DATA_WEIGHTS)}},
+                                .unused = {{DST(1, BN_MASK), two_inverse_std_bytes}},
                                 .conv = {{2, DT_CONV_ADD_PAIR_BN_BWD}}},
 };
 
@@ -101,7 +116,7 @@ int dt_cuda_touches(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED])
     for (size_t slot = 0; slot < DT_COUNT(exec->group); slot++) {
         const struct dt_cuda_group *group = exec->group[slot];
         const struct kind *kind = group ? &kinds[group->kind] : NULL;
-        for (int i = 0; kind && i < kind->n_touched; i++)
+        for (int i = 0; kind && kind->touched[i].by != kind->touched[i].port.place; i++)
             if (group->exec[kind->touched[i].by] == exec)
                 tensor[n++] = tensor_at(group, kind->touched[i].port);
     }
@@ -253,7 +268,7 @@ void dt_group_settle(struct dt_cuda_group *group, enum dt_group_way way)
         return;
     for (int i = 0; i < group->n_nodes; i++)
         group->exec[i]->group[dt_group_slot(group->kind, i)] = group;
-    for (int i = 0; i < kind->n_unused; i++) {
+    for (size_t i = 0; i < DT_COUNT(kind->unused) && kind->unused[i].port.dst; i++) {
         const struct dt_exec *exec = group->exec[kind->unused[i].port.place];
         dt_cuda_format_drop(group->dev, exec->graph, tensor_at(group, kind->unused[i].port),
                             kind->unused[i].instead ? kind->unused[i].instead(exec) : 0);

@@ -6,7 +6,7 @@
 #ifndef DTRAIN_CUDA_GROUP_H
 #define DTRAIN_CUDA_GROUP_H
 
-#include "cuda/conv.h"
+#include "cuda/conv_problem.h"
 #include "cuda/internal.h"
 
 enum { DT_GROUP_TEXT_MAX = 420 };
@@ -43,11 +43,16 @@ static inline int dt_group_slot(enum dt_group_kind kind, int place)
  * together. */
 bool dt_group_is_possible(const struct dt_cuda_group *group);
 
-/* The bytes of what dt_bn_place_factors speaks of (norm.c). */
-size_t dt_bn_factor_bytes(const struct dt_exec *bn);
+/* In bn_conv, bn leaves the factors by which the convolutions normalise its src in the place of its
+ * dst. */
+void *dt_bn_scale_factors(const struct dt_exec *bn);
+void *dt_bn_shift_factors(const struct dt_exec *bn);
 
 /* The ways to run a group. */
 enum dt_group_way { DT_GROUP_APART, DT_GROUP_TOGETHER, DT_N_GROUP_WAYS };
+
+/* What a convolution is in the groups that run together, or else by itself. */
+const struct dt_conv_problem *dt_group_problem(const struct dt_exec *exec);
 
 /* Makes the nodes run that way. */
 void dt_group_settle(struct dt_cuda_group *group, enum dt_group_way way);

@@ -22,74 +22,46 @@ static float *group_scratch(const struct dt_exec *exec, int i)
     return first + i * args.n * args.groups_padded;
 }
 
-/* Ports by kind: a = activation like src[0], v = vector of its channels, g = values of groups. */
-static dt_status prepare(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_cuda_format *like = exec->src[0];
-    const struct dt_group_norm args = args_of(exec);
-    const size_t n_groups = (size_t)args.n * (size_t)args.groups_padded;
-
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        bool is_src = i < node->n_src;
-        char kind = is_src ? src_kinds[i] : dst_kinds[i - node->n_src];
-        const struct dt_cuda_format *f = is_src ? exec->src[i] : exec->dst[i - node->n_src];
-        bool ok = kind == 'a' ? f->layout == DT_LAYOUT_ACTIVATION && f->cp % DT_GROUP == 0 &&
-                                    f->type == like->type && f->elements == like->elements
-                  : kind == 'v' ? f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp
-                                : f->type == DT_F32 && f->elements == n_groups;
-        if (!ok)
-            DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout (%s %d)",
-                    node->name, is_src ? "source" : "destination", is_src ? i : i - node->n_src);
-    }
-    exec->scratch_bytes = dt_group_norm_partial_bytes(&args) + 2 * n_groups * sizeof(float);
-    return DT_OK;
-}
-
 static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
-    DT_TRY(prepare(exec, "avv", "agg"));
-    return DT_OK;
-}
-
-static dt_status prepare_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    DT_TRY(prepare(exec, "aavgg", "avv"));
+    const bool forward = exec->node->op == DT_OP_GROUP_NORM;
+    const struct dt_group_norm args = args_of(exec);
+    const size_t n_groups = (size_t)args.n * (size_t)args.groups_padded;
+    DT_TRY(dt_cuda_check_kinds(exec, forward ? "avv" : "aavgg", forward ? "agg" : "avv", n_groups));
+    exec->scratch_bytes = dt_group_norm_partial_bytes(&args) + 2 * n_groups * sizeof(float);
     return DT_OK;
 }
 
 static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_group_norm args = args_of(exec);
-    const bool train = exec->node->n_dst > 1;
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const struct dt_group_norm_statistics out = {.mean = train ? dst[1] : group_scratch(exec, 0),
-                                                 .inverse_std =
-                                                     train ? dst[2] : group_scratch(exec, 1),
-                                                 .partial = (void *)exec->scratch};
-    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_group_norm(dev->compute, exec->src[0]->type, dst[0],
-                                                          &out, src[0], src[1], src[2], &args)));
-    return DT_OK;
+    float *mean = dst[DT_GN_MEAN], *inverse_std = dst[DT_GN_INVERSE_STD];
+    const struct dt_group_norm_statistics out = {
+        .mean = mean ? mean : group_scratch(exec, 0),
+        .inverse_std = inverse_std ? inverse_std : group_scratch(exec, 1),
+        .partial = (void *)exec->scratch};
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_group_norm(dev->compute, exec->src[0]->type, dst[0], &out, src[0],
+                                        src[DT_GN_SCALE], src[DT_GN_SHIFT], &args));
 }
 
 static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_group_norm args = args_of(exec);
-    const bool trained = exec->node->n_dst > 1;
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const struct dt_group_norm_gradients out = {.diff_src = dst[0],
-                                                .diff_scale = trained ? dst[1] : NULL,
-                                                .diff_shift = trained ? dst[2] : NULL,
+    const struct dt_group_norm_gradients out = {.diff_src = dst[DT_GN_BWD_DIFF_SRC],
+                                                .diff_scale = dst[DT_GN_BWD_DIFF_SCALE],
+                                                .diff_shift = dst[DT_GN_BWD_DIFF_SHIFT],
                                                 .coefs = group_scratch(exec, 0),
                                                 .partial = (void *)exec->scratch};
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_group_norm_bwd(dev->compute, exec->src[0]->type, &out, src[0], src[1],
-                                            src[2], src[3], src[4], &args)));
-    return DT_OK;
+    return DT_CUDA(exec->node->name, dt_kernel_group_norm_bwd(
+                                         dev->compute, exec->src[0]->type, &out, src[DT_GN_BWD_SRC],
+                                         src[DT_GN_BWD_DIFF_DST], src[DT_GN_BWD_SCALE],
+                                         src[DT_GN_BWD_MEAN], src[DT_GN_BWD_INVERSE_STD], &args));
 }
 
 const struct dt_cuda_op dt_cuda_group_norm = {.prepare = prepare_group_norm, .run = run_group_norm};
-const struct dt_cuda_op dt_cuda_group_norm_bwd = {.prepare = prepare_group_norm_bwd,
+const struct dt_cuda_op dt_cuda_group_norm_bwd = {.prepare = prepare_group_norm,
                                                   .run = run_group_norm_bwd};

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "cuda/conv.h"
 #include "cuda/group.h"
 
 struct dt_group_timer {
@@ -61,6 +62,8 @@ static size_t place_tensors(struct dt_group_timer *timer, uintptr_t memory)
         for (int k = 0; k < exec->node->n_src + exec->node->n_dst; k++) {
             const int d = k - exec->node->n_src;
             const struct dt_cuda_format *f = d < 0 ? exec->src[k] : exec->dst[d];
+            if (!f)
+                continue;
             timer->address[d < 0 ? exec->node->src[k] : exec->node->dst[d]] = (void *)next;
             next +=
                 dt_cuda_align(f->elements * dt_dtype_bytes(f->type)) +

@@ -153,9 +153,10 @@ struct dt_exec {
     const struct dt_cuda_op *op;
     const struct dt_graph *graph;
     const struct dt_node *node;
+    /* NULL where absent; the addresses are set by bind. */
     const struct dt_cuda_format *src[DT_MAX_SRC], *dst[DT_MAX_DST];
-    void *src_data[DT_MAX_SRC], *dst_data[DT_MAX_DST]; /* after bind */
-    char *scratch;                                     /* after bind: aligned to DT_CUDA_ALIGN */
+    void *src_data[DT_MAX_SRC], *dst_data[DT_MAX_DST];
+    char *scratch; /* after bind: aligned to DT_CUDA_ALIGN */
     size_t scratch_bytes;
     struct dt_conv_problem *problem; /* convolutions */
     void *own;                       /* private to the op */
@@ -172,9 +173,14 @@ struct dt_cuda_op {
         const struct dt_exec *exec); /* called after choose; NULL: exec's field */
     dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec); /* addresses are set */
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* also after a failed prepare */
+    dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec); /* synced: the second half */
 };
 
-/* backend.c */
+/* exec.c */
+/* Checks the tensors of a node: a = activation like src[0], v = vector of its channels, w = mask of
+ * the ReLU, g = values of n_groups groups. */
+dt_status dt_cuda_check_kinds(const struct dt_exec *exec, const char *src_kinds,
+                              const char *dst_kinds, size_t n_groups);
 size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                        void *scratch);
@@ -188,7 +194,6 @@ DT_OP_LIST(DT_CUDA_DECLARE)
 /* norm.c */
 struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec); /* of bn */
 void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
-dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec);
 
 /* pool.c */
 struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec);
@@ -255,7 +260,7 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared);
 bool dt_cuda_chosen(const struct dt_device *dev, const struct dt_exec *exec, int i,
                     struct dt_choice *out);
-void dt_cuda_problems_destroy(struct dt_device *dev);
+void dt_cuda_problems_destroy(struct dt_device *dev); /* conv_problem.c */
 
 /* group.c */
 dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,

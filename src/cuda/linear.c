@@ -46,9 +46,8 @@ static dt_status create_layout(cublasLtMatrixLayout_t *layout, const char *name,
                                const struct dt_cuda_format *f)
 {
     uint64_t width = (uint64_t)f->h * (uint64_t)f->w * (uint64_t)f->cp;
-    DT_TRY(DT_CUBLAS(name, cublasLtMatrixLayoutCreate(layout, data_type(f->type), width,
-                                                      (uint64_t)f->np, (int64_t)width)));
-    return DT_OK;
+    return DT_CUBLAS(name, cublasLtMatrixLayoutCreate(layout, data_type(f->type), width,
+                                                      (uint64_t)f->np, (int64_t)width));
 }
 
 static dt_status create_desc(struct dt_device *dev, struct product *p, const char *name)
@@ -61,9 +60,8 @@ static dt_status create_desc(struct dt_device *dev, struct product *p, const cha
     DT_TRY(DT_CUBLAS(name, cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F)));
     DT_TRY(DT_CUBLAS(
         name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
-    DT_TRY(DT_CUBLAS(
-        name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
-    return DT_OK;
+    return DT_CUBLAS(
+        name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
 }
 
 /* If k is split, the partial sums are in fp32 and added in a separate step: without loss of
@@ -76,10 +74,9 @@ static dt_status set_preference(cublasLtMatmulPreference_t preference, const cha
     DT_TRY(DT_CUBLAS(name, cublasLtMatmulPreferenceSetAttribute(
                                preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                sizeof workspace)));
-    DT_TRY(DT_CUBLAS(
+    return DT_CUBLAS(
         name, cublasLtMatmulPreferenceSetAttribute(
-                  preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme)));
-    return DT_OK;
+                  preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme));
 }
 
 /* The first algorithm that cuBLASLt proposes: for so few products, timing does not pay off. */
@@ -129,11 +126,10 @@ static dt_status multiply(struct dt_device *dev, struct dt_exec *exec, const voi
     static const float one = 1, zero = 0;
     const struct product *p = exec->own;
     void *workspace = p->workspace_bytes > 0 ? exec->scratch : NULL;
-    DT_TRY(DT_CUBLAS(exec->node->name,
+    return DT_CUBLAS(exec->node->name,
                      cublasLtMatmul(dev->blas, p->desc, &one, a, p->layout[A], b, p->layout[B],
                                     &zero, out, p->layout[OUT], out, p->layout[OUT], &p->algo,
-                                    workspace, p->workspace_bytes, dev->compute)));
-    return DT_OK;
+                                    workspace, p->workspace_bytes, dev->compute));
 }
 
 static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
@@ -148,10 +144,9 @@ static dt_status run_linear(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *dst = exec->dst[0];
     DT_TRY(multiply(dev, exec, exec->src_data[1], exec->src_data[0], exec->dst_data[0]));
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0], exec->src_data[2],
-                                  (size_t)dst->n, dst->cp, false)));
-    return DT_OK;
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0],
+                                  exec->src_data[DT_LINEAR_BIAS], (size_t)dst->n, dst->cp, false));
 }
 
 static dt_status prepare_linear_bwd_data(struct dt_device *dev, struct dt_exec *exec)
@@ -184,11 +179,10 @@ static dt_status run_linear_bwd_weights(struct dt_device *dev, struct dt_exec *e
 {
     const struct dt_cuda_format *diff_dst = exec->src[1];
     DT_TRY(multiply(dev, exec, exec->src_data[0], exec->src_data[1], exec->dst_data[0]));
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bias_bwd(dev->compute, diff_dst->type, exec->dst_data[1],
-                                      (float *)exec->scratch, exec->src_data[1],
-                                      (size_t)diff_dst->n, diff_dst->cp)));
-    return DT_OK;
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_bias_bwd(dev->compute, diff_dst->type,
+                                      exec->dst_data[DT_BWD_DIFF_BIAS], (float *)exec->scratch,
+                                      exec->src_data[1], (size_t)diff_dst->n, diff_dst->cp));
 }
 
 const struct dt_cuda_op dt_cuda_linear = {

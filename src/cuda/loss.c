@@ -7,8 +7,8 @@ static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exe
     (void)dev;
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *logits = exec->src[0];
-    bool alike =
-        node->n_dst == 0 || (exec->dst[0]->type == logits->type && exec->dst[0]->cp == logits->cp);
+    const struct dt_cuda_format *diff = exec->dst[0];
+    bool alike = !diff || (diff->type == logits->type && diff->cp == logits->cp);
     if (logits->h != 1 || logits->w != 1 || logits->cp % DT_GROUP != 0 || !alike)
         DT_FAIL(DT_ERR_INTERNAL, "the logits of node '%s' are not rows of classes", node->name);
     exec->scratch_bytes = (size_t)logits->n * sizeof(struct dt_loss_row);
@@ -19,24 +19,21 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *logits = exec->src[0];
-    const bool mixed = dt_xent_is_mixed(node);
     const struct dt_loss_batch batch = {
-        .logits = exec->src_data[0],
-        .labels = exec->src_data[1],
-        .labels2 = mixed ? exec->src_data[2] : NULL,
-        .mix_shares = mixed ? exec->src_data[3] : NULL,
-        .class_weights = dt_xent_is_weighted(node) ? exec->src_data[node->n_src - 1] : NULL,
+        .logits = exec->src_data[DT_XENT_LOGITS],
+        .labels = exec->src_data[DT_XENT_LABELS],
+        .labels2 = exec->src_data[DT_XENT_LABELS2],
+        .mix_shares = exec->src_data[DT_XENT_MIX_SHARE],
+        .class_weights = exec->src_data[DT_XENT_CLASS_WEIGHTS],
         .n = logits->n,
         .classes = logits->c,
         .cp = logits->cp,
         .smoothing = node->attr.xent.smoothing,
     };
-    void *diff = node->n_dst > 0 ? exec->dst_data[0] : NULL;
-    DT_TRY(
-        DT_CUDA(node->name, dt_kernel_softmax_xent(dev->compute, logits->type, diff, dev->counters,
-                                                   (struct dt_loss_row *)(void *)exec->scratch,
-                                                   &batch, dev->step, dev->scale)));
-    return DT_OK;
+    return DT_CUDA(node->name, dt_kernel_softmax_xent(dev->compute, logits->type, exec->dst_data[0],
+                                                      dev->counters,
+                                                      (struct dt_loss_row *)(void *)exec->scratch,
+                                                      &batch, dev->step, dev->scale));
 }
 
 const struct dt_cuda_op dt_cuda_softmax_xent = {.prepare = prepare_softmax_xent,

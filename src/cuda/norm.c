@@ -7,7 +7,6 @@
  * and, with statistics over several ranks, the slots in which they exchange their sums: there a
  * node ends its first half, and the second begins with a kernel that combines them. */
 #include "cuda/norm.h"
-#include "cuda/group.h"
 
 /* The geometry of the activation that is normalised. */
 static struct dt_norm_args args_of(const struct dt_exec *exec)
@@ -17,45 +16,6 @@ static struct dt_norm_args args_of(const struct dt_exec *exec)
                                  .cp = f->cp,
                                  .eps = exec->node->attr.bn.eps,
                                  .momentum = exec->node->attr.bn.momentum};
-}
-
-static bool lies_alike(const struct dt_cuda_format *f, const struct dt_cuda_format *like)
-{
-    return f->layout == DT_LAYOUT_ACTIVATION && f->type == like->type && f->cp == like->cp &&
-           f->elements == like->elements;
-}
-
-/* Bit i of the workspace belongs to element i of the activation. */
-static bool is_mask(const struct dt_cuda_format *f, const struct dt_cuda_format *like)
-{
-    return f->layout == DT_LAYOUT_BITS && f->elements == like->elements / 8;
-}
-
-/* Ports by kind: a = activation like src[0], v = vector of its channels, w = workspace. */
-dt_status dt_bn_prepare(struct dt_exec *exec, const char *src_kinds, const char *dst_kinds)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_cuda_format *like = exec->src[0];
-    size_t rows = args_of(exec).rows;
-
-    if (rows > INT32_MAX)
-        DT_FAIL(DT_ERR_CONFIG,
-                "batch norm '%s' has %zu pixels per micro-batch, the GPU supports up to %d: use a "
-                "smaller "
-                "batch",
-                node->name, rows, INT32_MAX);
-    for (int i = 0; i < node->n_src + node->n_dst; i++) {
-        bool is_src = i < node->n_src;
-        char kind = is_src ? src_kinds[i] : dst_kinds[i - node->n_src];
-        const struct dt_cuda_format *f = is_src ? exec->src[i] : exec->dst[i - node->n_src];
-        bool ok = kind == 'a'   ? lies_alike(f, like) && f->cp % DT_GROUP == 0
-                  : kind == 'w' ? is_mask(f, like)
-                                : f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp;
-        if (!ok)
-            DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout (%s %d)",
-                    node->name, is_src ? "source" : "destination", is_src ? i : i - node->n_src);
-    }
-    return DT_OK;
 }
 
 static size_t partial_bytes(const struct dt_norm_args *args)
@@ -80,17 +40,32 @@ static size_t n_coefs(const struct dt_exec *exec)
     return exec->node->op == DT_OP_BN_BWD ? 3 * (size_t)exec->src[0]->cp : 0;
 }
 
-size_t dt_bn_scratch_bytes(const struct dt_device *dev, const struct dt_exec *exec)
+/* Of a node by itself: partial sums, then (backward) coefficients, then (synced) slots. */
+static size_t scratch_bytes_alone(const struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_norm_args args = args_of(exec);
     size_t n_slots = dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks : 0;
     return partial_bytes(&args) + (n_coefs(exec) + n_slots * slot_floats(exec)) * sizeof(float);
 }
 
-static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(dt_bn_prepare(exec, "avvvva", "avvw"));
-    exec->scratch_bytes = exec->node->n_dst > 1 ? dt_bn_scratch_bytes(dev, exec) : 0;
+    static const struct {
+        const char *src, *dst;
+    } kinds[DT_N_OPS] = {[DT_OP_BN] = {"avvvva", "avvw"},
+                         [DT_OP_BN_BWD] = {"aavvvvwa", "avva"},
+                         [DT_OP_BN_FROZEN_BWD] = {"avv", "a"}};
+    const struct dt_node *node = exec->node;
+    const size_t rows = args_of(exec).rows;
+    if (rows > INT32_MAX)
+        DT_FAIL(DT_ERR_CONFIG,
+                "batch norm '%s' has %zu pixels per micro-batch, the GPU supports up to %d: use a "
+                "smaller "
+                "batch",
+                node->name, rows, INT32_MAX);
+    DT_TRY(dt_cuda_check_kinds(exec, kinds[node->op].src, kinds[node->op].dst, 0));
+    if (node->op == DT_OP_BN_BWD || dt_node_has_statistics(node))
+        exec->scratch_bytes = scratch_bytes_alone(dev, exec);
     return DT_OK;
 }
 
@@ -124,14 +99,20 @@ float *dt_bn_own_slot(const struct dt_device *dev, const struct dt_exec *exec)
 struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec)
 {
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const bool train = exec->node->n_dst > 1;
-    return (struct dt_bn_vectors){src[1], src[2], train ? dst[1] : src[3], train ? dst[2] : src[4]};
+    const bool train = dt_node_has_statistics(exec->node);
+    return (struct dt_bn_vectors){
+        .scale = src[DT_BN_SCALE],
+        .shift = src[DT_BN_SHIFT],
+        .mean = train ? dst[DT_BN_MEAN] : src[DT_BN_RUNNING_MEAN],
+        .variance = train ? dst[DT_BN_VARIANCE] : src[DT_BN_RUNNING_VAR],
+    };
 }
 
 /* Where the ReLU is active; NULL if no node asks for it. */
 static uint8_t *mask_of(const struct dt_exec *exec)
 {
-    return exec->node->n_dst > 3 && !exec->dst[3]->unused ? exec->dst_data[3] : NULL;
+    const struct dt_cuda_format *mask = exec->dst[DT_BN_MASK];
+    return mask && !mask->unused ? exec->dst_data[DT_BN_MASK] : NULL;
 }
 
 /* In the place of a mask that no node asks for: NULL if there is one. For a pair, that of its
@@ -140,8 +121,9 @@ static float *inverse_std_of(const struct dt_exec *exec)
 {
     const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 0, 1);
     if (second)
-        return (float *)second->dst_data[3] + exec->src[0]->cp;
-    return exec->node->n_dst > 3 && exec->dst[3]->instead > 0 ? exec->dst_data[3] : NULL;
+        return (float *)second->dst_data[DT_BN_MASK] + exec->src[0]->cp;
+    const struct dt_cuda_format *mask = exec->dst[DT_BN_MASK];
+    return mask && mask->instead > 0 ? exec->dst_data[DT_BN_MASK] : NULL;
 }
 
 /* Of a pair, `first` is the one that would be the residual. */
@@ -152,11 +134,10 @@ static dt_status apply_pair(struct dt_device *dev, const struct dt_exec *exec,
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_vectors own = dt_cuda_bn_vectors(exec), other = dt_cuda_bn_vectors(first);
     void *const *dst = exec->dst_data;
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_bn_pair_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
                                            exec->src_data[0], first->src_data[0], &own, &other,
-                                           node->relu, &args)));
-    return DT_OK;
+                                           node->relu, &args));
 }
 
 static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
@@ -169,11 +150,10 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 
     if (first)
         return apply_pair(dev, exec, first);
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
-                                      src[0], node->residual ? src[5] : NULL, bn.scale, bn.shift,
-                                      bn.mean, bn.variance, node->relu, &args)));
-    return DT_OK;
+                                      src[DT_BN_SRC], src[DT_BN_RESIDUAL], bn.scale, bn.shift,
+                                      bn.mean, bn.variance, node->relu, &args));
 }
 
 /* If the convolution runs here, its sums of every channel and of their squares are at the start of
@@ -186,34 +166,6 @@ static float *sums_of(const struct dt_exec *exec)
 static size_t sums_bytes(const struct dt_exec *exec)
 {
     return dt_cuda_align(slot_floats(exec) * sizeof(float));
-}
-
-size_t dt_bn_factor_bytes(const struct dt_exec *bn)
-{
-    return 2 * dt_cuda_align((size_t)bn->src[0]->cp * dt_dtype_bytes(bn->src[0]->type));
-}
-
-static void *scale_of(const struct dt_exec *exec)
-{
-    return exec->dst_data[0];
-}
-
-static void *shift_of(const struct dt_exec *exec)
-{
-    return (char *)exec->dst_data[0] + dt_bn_factor_bytes(exec) / 2;
-}
-
-void dt_bn_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *bn)
-{
-    memory->at[DT_DNN_X] = bn->src_data[0];
-    memory->at[DT_DNN_SCALE] = scale_of(bn);
-    memory->at[DT_DNN_SHIFT] = shift_of(bn);
-}
-
-/* The bn before the convolution that runs here, NULL if that is applied by itself. */
-static const struct dt_exec *inner_bn(const struct dt_exec *exec)
-{
-    return dt_cuda_partner(exec, DT_GROUP_BN_CONV, 2, 0);
 }
 
 static size_t bn_scratch_bytes(const struct dt_exec *exec)
@@ -229,13 +181,11 @@ static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
     if (!conv)
         return DT_OK;
-    const struct dt_exec *bn = inner_bn(exec);
     struct dt_dnn_memory memory = dt_conv_memory(conv);
     memory.at[DT_DNN_SUM] = sums_of(exec);
     memory.at[DT_DNN_SQUARE_SUM] = sums_of(exec) + exec->src[0]->cp;
     memory.workspace = exec->scratch + sums_bytes(exec);
-    if (bn)
-        dt_bn_place_factors(&memory, bn);
+    dt_conv_place_factors(&memory, dt_cuda_partner(exec, DT_GROUP_BN_CONV, 2, 0));
     return dt_conv_bind(dev, exec, &memory);
 }
 
@@ -251,10 +201,10 @@ static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
                                              const struct dt_exec *exec)
 {
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    return (struct dt_bn_statistics){.mean = dst[1],
-                                     .variance = dst[2],
-                                     .running_mean = src[3],
-                                     .running_var = src[4],
+    return (struct dt_bn_statistics){.mean = dst[DT_BN_MEAN],
+                                     .variance = dst[DT_BN_VARIANCE],
+                                     .running_mean = src[DT_BN_RUNNING_MEAN],
+                                     .running_var = src[DT_BN_RUNNING_VAR],
                                      .partial = (void *)exec->scratch,
                                      .slot = dt_bn_own_slot(dev, exec),
                                      .inverse_std = inverse_std_of(exec)};
@@ -275,27 +225,27 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
     if (is_second || is_applied_later(exec)) {
         const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
         const bool has_factors = dt_cuda_partner(exec, DT_GROUP_BN_CONV, 0, 1);
-        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_finalize_sums(dev->compute, exec->src[0]->type,
-                                                              has_factors ? scale_of(exec) : NULL,
-                                                              has_factors ? shift_of(exec) : NULL,
-                                                              &out, sums, &bn, &args)));
+        DT_TRY(DT_CUDA(node->name,
+                       dt_kernel_bn_finalize_sums(dev->compute, exec->src[0]->type,
+                                                  has_factors ? dt_bn_scale_factors(exec) : NULL,
+                                                  has_factors ? dt_bn_shift_factors(exec) : NULL,
+                                                  &out, sums, &bn, &args)));
         return is_second ? apply_bn(dev, exec) : DT_OK;
     }
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_bn_apply_sums(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
-                                           src[0], node->residual ? src[5] : NULL, src[1], src[2],
-                                           &out, sums, node->relu, &args)));
-    return DT_OK;
+                                           src[DT_BN_SRC], src[DT_BN_RESIDUAL], src[DT_BN_SCALE],
+                                           src[DT_BN_SHIFT], &out, sums, node->relu, &args));
 }
 
 static dt_status make_factors(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_norm_args args = args_of(exec);
     const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type, scale_of(exec),
-                                            shift_of(exec), &bn, &args)));
-    return DT_OK;
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type,
+                                            dt_bn_scale_factors(exec), dt_bn_shift_factors(exec),
+                                            &bn, &args));
 }
 
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
@@ -305,7 +255,7 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
 
     if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
         return run_conv_bn(dev, exec);
-    if (node->n_dst > 1) {
+    if (dt_node_has_statistics(node)) {
         const struct dt_bn_statistics out = statistics_of(dev, exec);
         DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, &out,
                                                       exec->src_data[0], &args)));
@@ -315,19 +265,21 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
     return dt_node_is_synced(node) || is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
 }
 
-dt_status dt_cuda_finish(struct dt_device *dev, struct dt_exec *exec)
+const float *dt_bn_group_slots(const struct dt_device *dev, const struct dt_exec *exec)
+{
+    const int group = exec->node->attr.bn.group;
+    return slot_of(exec, dev->options.rank / group * group);
+}
+
+static dt_status finish_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
-    const int group = exec->node->attr.bn.group;
-    const float *slots = slot_of(exec, dev->options.rank / group * group);
-
-    if (exec->node->op == DT_OP_BN_BWD)
-        return dt_bn_finish_bwd(dev, exec, slots);
     const struct dt_bn_statistics out = statistics_of(dev, exec);
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_combine(dev->compute, &out, slots, group, &args)));
+    DT_TRY(DT_CUDA(exec->node->name,
+                   dt_kernel_bn_combine(dev->compute, &out, dt_bn_group_slots(dev, exec),
+                                        exec->node->attr.bn.group, &args)));
     return apply_bn(dev, exec);
 }
 
-const struct dt_cuda_op dt_cuda_bn = {prepare_bn, run_bn, bn_scratch_bytes, bind_bn,
-                                      dt_conv_release};
+const struct dt_cuda_op dt_cuda_bn = {dt_bn_prepare, run_bn,          bn_scratch_bytes,
+                                      bind_bn,       dt_conv_release, finish_bn};

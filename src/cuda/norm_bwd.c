@@ -1,6 +1,5 @@
 /* The backward pass of batch norm: sums, then the gradient, or what nodes of its groups leave of
  * that. */
-#include "cuda/group.h"
 #include "cuda/norm.h"
 
 static float *coefs_of(const struct dt_exec *exec)
@@ -8,43 +7,37 @@ static float *coefs_of(const struct dt_exec *exec)
     return dt_bn_coefs(exec, exec->scratch);
 }
 
-/* diff_dst2 of bn_bwd. */
-static const void *second_term(const struct dt_exec *exec)
-{
-    int n_src = exec->node->relu ? 7 : 6; /* without it */
-    return exec->node->n_src > n_src ? exec->src_data[n_src] : NULL;
-}
-
 static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const void *diff_dst = src[1], *diff_dst2 = second_term(exec);
-    const uint8_t *mask = node->relu ? src[6] : NULL;
+    const void *diff_dst = src[DT_BN_BWD_DIFF_DST], *diff_dst2 = src[DT_BN_BWD_DIFF_DST2];
+    const uint8_t *mask = src[DT_BN_BWD_MASK];
 
-    if (node->n_dst > 3) { /* diff_residual is their masked sum */
-        diff_dst = dst[3];
+    if (dst[DT_BN_BWD_DIFF_RESIDUAL]) { /* their masked sum */
+        diff_dst = dst[DT_BN_BWD_DIFF_RESIDUAL];
         diff_dst2 = NULL;
         mask = NULL;
     }
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_bn_bwd_apply(dev->compute, exec->src[0]->type, dst[0], src[0],
-                                          diff_dst, diff_dst2, mask, coefs_of(exec), &args)));
-    return DT_OK;
+                                          diff_dst, diff_dst2, mask, coefs_of(exec), &args));
 }
 
 static struct dt_bn_vectors bwd_vectors(const struct dt_exec *exec)
 {
     void *const *src = exec->src_data;
-    return (struct dt_bn_vectors){.scale = src[2], .mean = src[4], .variance = src[5]};
+    return (struct dt_bn_vectors){.scale = src[DT_BN_BWD_SCALE],
+                                  .mean = src[DT_BN_BWD_MEAN],
+                                  .variance = src[DT_BN_BWD_VARIANCE]};
 }
 
 static struct dt_bn_sums bwd_sums_of(const struct dt_device *dev, const struct dt_exec *exec,
                                      char *scratch)
 {
-    return (struct dt_bn_sums){.diff_scale = exec->dst_data[1],
-                               .diff_shift = exec->dst_data[2],
+    return (struct dt_bn_sums){.diff_scale = exec->dst_data[DT_BN_BWD_DIFF_SCALE],
+                               .diff_shift = exec->dst_data[DT_BN_BWD_DIFF_SHIFT],
                                .coefs = dt_bn_coefs(exec, scratch),
                                .partial = (void *)scratch,
                                .slot = dt_bn_own_slot(dev, exec)};
@@ -60,17 +53,16 @@ static dt_status run_pair_bwd(struct dt_device *dev, const struct dt_exec *exec,
         bwd_sums_of(dev, exec, exec->scratch),
         bwd_sums_of(dev, second, exec->scratch + exec->scratch_bytes)};
     void *const *src = exec->src_data;
-    const uint8_t *mask = exec->node->relu ? src[6] : NULL;
+    const void *diff_dst = src[DT_BN_BWD_DIFF_DST], *diff_dst2 = src[DT_BN_BWD_DIFF_DST2];
+    const uint8_t *mask = src[DT_BN_BWD_MASK];
     DT_TRY(
         DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_sums(dev->compute, exec->src[0]->type, sums,
-                                                             src[0], second->src_data[0], src[1],
-                                                             second_term(exec), mask, bn, &args)));
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_pair_bwd_apply(dev->compute, exec->src[0]->type, exec->dst_data[0],
-                                               second->dst_data[0], src[0], second->src_data[0],
-                                               src[1], second_term(exec), mask, sums[0].coefs,
-                                               sums[1].coefs, &args)));
-    return DT_OK;
+                                                             src[0], second->src_data[0], diff_dst,
+                                                             diff_dst2, mask, bn, &args)));
+    return DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_apply(
+                                         dev->compute, exec->src[0]->type, exec->dst_data[0],
+                                         second->dst_data[0], src[0], second->src_data[0], diff_dst,
+                                         diff_dst2, mask, sums[0].coefs, sums[1].coefs, &args));
 }
 
 /* With the gradient of the pooling after it. */
@@ -81,15 +73,15 @@ static dt_status run_pool_bwd(struct dt_device *dev, const struct dt_exec *exec,
     const struct dt_bn_vectors bn = bwd_vectors(exec);
     const struct dt_bn_sums sums = bwd_sums_of(dev, exec, exec->scratch);
     const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(pool);
-    const void *src = exec->src_data[0], *diff_dst = pool->src_data[0], *where = pool->src_data[1];
+    const void *src = exec->src_data[0], *diff_dst = pool->src_data[DT_MAX_POOL_BWD_DIFF_DST],
+               *where = pool->src_data[DT_MAX_POOL_BWD_WORKSPACE];
     const enum dt_dtype type = exec->src[0]->type;
     DT_TRY(
         DT_CUDA(exec->node->name, dt_kernel_bn_pool_bwd_sums(dev->compute, type, &sums, src,
                                                              diff_dst, where, &bn, &args, &shape)));
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_bn_pool_bwd_apply(dev->compute, type, exec->dst_data[0], src, diff_dst,
-                                               where, sums.coefs, &shape)));
-    return DT_OK;
+                                               where, sums.coefs, &shape));
 }
 
 /* The gradient of the convolution after it, if that is computed here, too; else NULL. */
@@ -118,8 +110,9 @@ static size_t bwd_scratch_bytes(const struct dt_exec *exec)
 static void *masked_sum(const struct dt_exec *exec)
 {
     if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
-        return exec->src_data[7];
-    return exec->node->n_dst > 3 ? exec->dst_data[3] : exec->src_data[1];
+        return exec->src_data[DT_BN_BWD_DIFF_DST2];
+    void *diff_residual = exec->dst_data[DT_BN_BWD_DIFF_RESIDUAL];
+    return diff_residual ? diff_residual : exec->src_data[DT_BN_BWD_DIFF_DST];
 }
 
 static void place_bn(void **bn, const struct dt_exec *exec, char *scratch, float *inverse_std)
@@ -127,16 +120,16 @@ static void place_bn(void **bn, const struct dt_exec *exec, char *scratch, float
     void *const *src = exec->src_data;
     float *coefs = dt_bn_coefs(exec, scratch);
     const int cp = exec->src[0]->cp;
-    bn[DT_BN_SRC] = src[0];
-    bn[DT_BN_MEAN] = src[4];
-    bn[DT_BN_INV_STD] = inverse_std;
-    bn[DT_BN_SCALE] = src[2];
-    bn[DT_BN_SHIFT] = src[3];
-    bn[DT_BN_DIFF_SCALE] = exec->dst_data[1];
-    bn[DT_BN_DIFF_SHIFT] = exec->dst_data[2];
-    bn[DT_BN_COEF_DIFF] = coefs;
-    bn[DT_BN_COEF_SRC] = coefs + cp;
-    bn[DT_BN_COEF_ONE] = coefs + 2 * cp;
+    bn[DT_DNN_BN_SRC] = src[DT_BN_BWD_SRC];
+    bn[DT_DNN_BN_MEAN] = src[DT_BN_BWD_MEAN];
+    bn[DT_DNN_BN_INV_STD] = inverse_std;
+    bn[DT_DNN_BN_SCALE] = src[DT_BN_BWD_SCALE];
+    bn[DT_DNN_BN_SHIFT] = src[DT_BN_BWD_SHIFT];
+    bn[DT_DNN_BN_DIFF_SCALE] = exec->dst_data[DT_BN_BWD_DIFF_SCALE];
+    bn[DT_DNN_BN_DIFF_SHIFT] = exec->dst_data[DT_BN_BWD_DIFF_SHIFT];
+    bn[DT_DNN_BN_COEF_DIFF] = coefs;
+    bn[DT_DNN_BN_COEF_SRC] = coefs + cp;
+    bn[DT_DNN_BN_COEF_ONE] = coefs + 2 * cp;
 }
 
 static dt_status bind_conv(struct dt_device *dev, struct dt_exec *exec)
@@ -144,14 +137,14 @@ static dt_status bind_conv(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_exec *conv = conv_of(exec);
     const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 0);
     const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4);
-    float *inverse_std = exec->src_data[6];
+    float *inverse_std = exec->src_data[DT_BN_BWD_MASK];
     struct dt_dnn_memory memory = dt_conv_memory(conv);
     memory.at[DT_DNN_X] = masked_sum(exec);
     place_bn(&memory.at[DT_DNN_BN], exec, exec->scratch, inverse_std);
     if (bn || second)
-        memory.at[DT_DNN_DIFF2] = exec->src_data[1];
+        memory.at[DT_DNN_DIFF2] = exec->src_data[DT_BN_BWD_DIFF_DST];
     if (bn)
-        memory.at[DT_DNN_RESIDUAL] = bn->src_data[5];
+        memory.at[DT_DNN_RESIDUAL] = bn->src_data[DT_BN_RESIDUAL];
     if (second)
         place_bn(&memory.at[DT_DNN_BN2], second, exec->scratch + exec->scratch_bytes,
                  inverse_std + exec->src[0]->cp);
@@ -208,20 +201,21 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
         return run_pair_bwd(dev, exec, second);
     if (pool)
         return run_pool_bwd(dev, exec, pool);
-    DT_TRY(DT_CUDA(node->name, dt_kernel_bn_bwd_sums(dev->compute, exec->src[0]->type, &out,
-                                                     node->n_dst > 3 ? dst[3] : NULL, src[0],
-                                                     src[1], second_term(exec),
-                                                     node->relu ? src[6] : NULL, &bn, &args)));
+    DT_TRY(
+        DT_CUDA(node->name, dt_kernel_bn_bwd_sums(dev->compute, exec->src[0]->type, &out,
+                                                  dst[DT_BN_BWD_DIFF_RESIDUAL], src[DT_BN_BWD_SRC],
+                                                  src[DT_BN_BWD_DIFF_DST], src[DT_BN_BWD_DIFF_DST2],
+                                                  src[DT_BN_BWD_MASK], &bn, &args)));
     return dt_node_is_synced(node) ? DT_OK : apply_bn_bwd(dev, exec);
 }
 
-dt_status dt_bn_finish_bwd(struct dt_device *dev, const struct dt_exec *exec, const float *slots)
+static dt_status finish_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_vectors bn = bwd_vectors(exec);
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_bwd_combine(dev->compute, coefs_of(exec), slots,
-                                                           exec->node->attr.bn.group, &bn, &args)));
+    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_bn_bwd_combine(
+                                         dev->compute, coefs_of(exec), dt_bn_group_slots(dev, exec),
+                                         exec->node->attr.bn.group, &bn, &args)));
     return apply_bn_bwd(dev, exec);
 }
 
@@ -229,27 +223,13 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     void *const *src = exec->src_data;
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, exec->dst_data[0], NULL,
-                                      src[0], NULL, src[1], NULL, NULL, src[2], false, &args)));
-    return DT_OK;
+                                      src[0], NULL, src[DT_BN_FROZEN_BWD_SCALE], NULL, NULL,
+                                      src[DT_BN_FROZEN_BWD_RUNNING_VAR], false, &args));
 }
 
-static dt_status prepare_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    DT_TRY(dt_bn_prepare(exec, exec->node->relu ? "aavvvvwa" : "aavvvva", "avva"));
-    exec->scratch_bytes = dt_bn_scratch_bytes(dev, exec);
-    return DT_OK;
-}
-
-static dt_status prepare_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    DT_TRY(dt_bn_prepare(exec, "avv", "a"));
-    return DT_OK;
-}
-
-const struct dt_cuda_op dt_cuda_bn_bwd = {prepare_bn_bwd, run_bn_bwd, bwd_scratch_bytes,
-                                          bind_bn_bwd, dt_conv_release};
-const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = prepare_bn_frozen_bwd,
+const struct dt_cuda_op dt_cuda_bn_bwd = {dt_bn_prepare, run_bn_bwd,      bwd_scratch_bytes,
+                                          bind_bn_bwd,   dt_conv_release, finish_bn_bwd};
+const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = dt_bn_prepare,
                                                  .run = run_bn_frozen_bwd};

@@ -30,28 +30,26 @@ static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_relu(dev->compute, f->type, exec->dst_data[0],
-                                                    exec->src_data[0], f->elements)));
-    return DT_OK;
+    return DT_CUDA(exec->node->name, dt_kernel_relu(dev->compute, f->type, exec->dst_data[0],
+                                                    exec->src_data[0], f->elements));
 }
 
 static dt_status run_add(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_add(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
-                                 exec->src_data[1], f->elements, exec->node->relu)));
-    return DT_OK;
+                                 exec->src_data[1], f->elements, exec->node->relu));
 }
 
 static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    const void *diff_dst2 = exec->node->n_src > 2 ? exec->src_data[2] : NULL;
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_relu_bwd(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
-                                      diff_dst2, exec->src_data[1], f->elements)));
-    return DT_OK;
+    void *const *src = exec->src_data;
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_relu_bwd(dev->compute, f->type, exec->dst_data[0],
+                                      src[DT_RELU_BWD_DIFF_DST], src[DT_RELU_BWD_DIFF_DST2],
+                                      src[DT_RELU_BWD_DST], f->elements));
 }
 
 _Static_assert((int)DT_MAX_TERMS >= (int)DT_MAX_SRC, "a node may have more terms");
@@ -59,10 +57,9 @@ _Static_assert((int)DT_MAX_TERMS >= (int)DT_MAX_SRC, "a node may have more terms
 static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_sum(dev->compute, f->type, exec->dst_data[0],
+    return DT_CUDA(exec->node->name, dt_kernel_sum(dev->compute, f->type, exec->dst_data[0],
                                                    (const void *const *)exec->src_data,
-                                                   exec->node->n_src, f->elements)));
-    return DT_OK;
+                                                   exec->node->n_src, f->elements));
 }
 
 /* Forward and backward: the mask is a function of the element's position in the global batch. */
@@ -70,11 +67,10 @@ static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *f = exec->dst[0];
-    DT_TRY(DT_CUDA(node->name,
+    return DT_CUDA(node->name,
                    dt_kernel_dropout(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
                                      f->n, f->c, f->h, f->w, f->cp, node->attr.dropout.p,
-                                     dev->options.seed, node->attr.dropout.stream, dev->step)));
-    return DT_OK;
+                                     dev->options.seed, node->attr.dropout.stream, dev->step));
 }
 
 static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
@@ -91,7 +87,7 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *f = exec->dst[0];
-    struct dt_ingest ingest = {.sizes = node->n_src > 1 ? exec->src_data[1] : NULL,
+    struct dt_ingest ingest = {.sizes = exec->src_data[DT_INGEST_SIZES],
                                .n = f->n,
                                .height = f->h,
                                .width = f->w,
@@ -101,9 +97,8 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
         ingest.scale[c] = (float)(1 / (255 * (double)node->attr.ingest.std[c]));
         ingest.shift[c] = -node->attr.ingest.mean[c] / node->attr.ingest.std[c];
     }
-    DT_TRY(DT_CUDA(node->name, dt_kernel_ingest(dev->compute, f->type, exec->dst_data[0],
-                                                exec->src_data[0], &ingest)));
-    return DT_OK;
+    return DT_CUDA(node->name, dt_kernel_ingest(dev->compute, f->type, exec->dst_data[0],
+                                                exec->src_data[0], &ingest));
 }
 
 const struct dt_cuda_op dt_cuda_ingest = {.prepare = prepare_ingest, .run = run_ingest};

@@ -47,11 +47,11 @@ static dt_status run_bn_pool(struct dt_device *dev, const struct dt_exec *exec,
 {
     const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
     const struct dt_bn_vectors vectors = dt_cuda_bn_vectors(bn);
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_bn_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                         exec->dst_data[1], bn->src_data[0], &vectors,
-                                         bn->node->attr.bn.eps, &shape)));
-    return DT_OK;
+                                         exec->dst_data[DT_MAX_POOL_WORKSPACE],
+                                         bn->src_data[DT_BN_SRC], &vectors, bn->node->attr.bn.eps,
+                                         &shape));
 }
 
 static dt_status run_max_pool(struct dt_device *dev, struct dt_exec *exec)
@@ -59,13 +59,12 @@ static dt_status run_max_pool(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_BN_POOL, 1, 0);
     const struct dt_pool_shape shape = shape_of(node, exec->src[0], exec->dst[0]);
-    uint8_t *where = node->n_dst > 1 ? exec->dst_data[1] : NULL;
     if (bn)
         return run_bn_pool(dev, exec, bn);
-    DT_TRY(
-        DT_CUDA(node->name, dt_kernel_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                               where, exec->src_data[0], &shape)));
-    return DT_OK;
+    return DT_CUDA(node->name,
+                   dt_kernel_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                      exec->dst_data[DT_MAX_POOL_WORKSPACE], exec->src_data[0],
+                                      &shape));
 }
 
 struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec)
@@ -78,33 +77,31 @@ static dt_status run_max_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(exec);
     if (dt_cuda_partner(exec, DT_GROUP_BN_POOL, 2, 3))
         return DT_OK; /* bn_bwd does it */
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_max_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                          exec->src_data[0], exec->src_data[1], &shape)));
-    return DT_OK;
+                                          exec->src_data[DT_MAX_POOL_BWD_DIFF_DST],
+                                          exec->src_data[DT_MAX_POOL_BWD_WORKSPACE], &shape));
 }
 
 static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_avg_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                      exec->src_data[0], &shape)));
-    return DT_OK;
+                                      exec->src_data[0], &shape));
 }
 
 static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(exec);
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_avg_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                          exec->src_data[0], &shape)));
-    return DT_OK;
+                                          exec->src_data[0], &shape));
 }
 
 static dt_status prepare_upsample_add(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_cuda_format *fine = exec->src[1], *dst = exec->dst[0];
+    const struct dt_cuda_format *fine = exec->src[DT_UPSAMPLE_ADD_FINE], *dst = exec->dst[0];
     DT_TRY(prepare_pool(dev, exec));
     if (fine->cp != dst->cp || fine->elements != dst->elements || fine->type != dst->type)
         DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", exec->node->name);
@@ -114,19 +111,18 @@ static dt_status prepare_upsample_add(struct dt_device *dev, struct dt_exec *exe
 static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = shape_of(exec->node, exec->dst[0], exec->src[0]);
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_upsample_add(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                          exec->src_data[0], exec->src_data[1], &shape)));
-    return DT_OK;
+                                          exec->src_data[DT_UPSAMPLE_ADD_COARSE],
+                                          exec->src_data[DT_UPSAMPLE_ADD_FINE], &shape));
 }
 
 static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
-    DT_TRY(DT_CUDA(exec->node->name,
+    return DT_CUDA(exec->node->name,
                    dt_kernel_upsample_add_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                              exec->src_data[0], &shape)));
-    return DT_OK;
+                                              exec->src_data[0], &shape));
 }
 
 const struct dt_cuda_op dt_cuda_max_pool = {.prepare = prepare_max_pool, .run = run_max_pool};

@@ -15,8 +15,7 @@
 
 static dt_status create_event(cudaEvent_t *event)
 {
-    DT_TRY(DT_CUDA("an event", cudaEventCreateWithFlags(event, cudaEventDisableTiming)));
-    return DT_OK;
+    return DT_CUDA("an event", cudaEventCreateWithFlags(event, cudaEventDisableTiming));
 }
 
 static void destroy_events(cudaEvent_t *events, int n)
@@ -175,23 +174,20 @@ static dt_status check_mark(const struct dt_device *dev, int mark)
 dt_status dt_cuda_fork(struct dt_device *dev)
 {
     DT_TRY(DT_CUDA("fork of the comm stream", cudaEventRecord(dev->fork, dev->compute)));
-    DT_TRY(DT_CUDA("fork of the comm stream", cudaStreamWaitEvent(dev->comm, dev->fork, 0)));
-    return DT_OK;
+    return DT_CUDA("fork of the comm stream", cudaStreamWaitEvent(dev->comm, dev->fork, 0));
 }
 
 dt_status dt_cuda_mark(struct dt_device *dev, int mark)
 {
     DT_TRY(check_mark(dev, mark));
-    DT_TRY(DT_CUDA("mark of the comm stream", cudaEventRecord(dev->mark[mark], dev->comm)));
-    return DT_OK;
+    return DT_CUDA("mark of the comm stream", cudaEventRecord(dev->mark[mark], dev->comm));
 }
 
 dt_status dt_cuda_join(struct dt_device *dev, int mark)
 {
     DT_TRY(check_mark(dev, mark));
-    DT_TRY(
-        DT_CUDA("join of the comm stream", cudaStreamWaitEvent(dev->compute, dev->mark[mark], 0)));
-    return DT_OK;
+    return DT_CUDA("join of the comm stream",
+                   cudaStreamWaitEvent(dev->compute, dev->mark[mark], 0));
 }
 
 /* --- Recordings ---
@@ -210,9 +206,8 @@ dt_status dt_cuda_record(struct dt_device *dev)
     /* The first failure from here on is the reason if the recording fails. */
     dt_error_clear();
     /* Thread-local: other threads (of NCCL, of the loader) may keep calling any function. */
-    DT_TRY(DT_CUDA("starting to record the step",
-                   cudaStreamBeginCapture(dev->compute, cudaStreamCaptureModeThreadLocal)));
-    return DT_OK;
+    return DT_CUDA("starting to record the step",
+                   cudaStreamBeginCapture(dev->compute, cudaStreamCaptureModeThreadLocal));
 }
 
 /* Ends the capture of all streams, even on failure; no graph is made then. */
@@ -251,8 +246,7 @@ out:
 
 dt_status dt_cuda_replay(struct dt_device *dev, struct dt_recording *recording)
 {
-    DT_TRY(DT_CUDA("starting the recorded step", cudaGraphLaunch(recording->exec, dev->compute)));
-    return DT_OK;
+    return DT_CUDA("starting the recorded step", cudaGraphLaunch(recording->exec, dev->compute));
 }
 
 void dt_cuda_release_recording(struct dt_device *dev, struct dt_recording *recording)
@@ -279,8 +273,7 @@ dt_status dt_cuda_stamp(struct dt_device *dev, int i, bool is_comm)
     DT_TRY(check_stamp(i));
     if (!dev->stamp[i])
         DT_TRY(DT_CUDA("a time stamp", cudaEventCreate(&dev->stamp[i])));
-    DT_TRY(DT_CUDA("a time stamp", cudaEventRecord(dev->stamp[i], stream)));
-    return DT_OK;
+    return DT_CUDA("a time stamp", cudaEventRecord(dev->stamp[i], stream));
 }
 
 dt_status dt_cuda_elapsed(struct dt_device *dev, int from, int to, double *seconds)

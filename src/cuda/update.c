@@ -13,9 +13,8 @@ dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *sc
                                           .ema_weight = scalars->ema_weight,
                                           .step = scalars->step,
                                           .first_row = scalars->first_row};
-    DT_TRY(DT_CUDA("setting the values of a step",
-                   dt_kernel_set_step(dev->compute, dev->step, &values, dev->scale)));
-    return DT_OK;
+    return DT_CUDA("setting the values of a step",
+                   dt_kernel_set_step(dev->compute, dev->step, &values, dev->scale));
 }
 
 dt_status dt_cuda_cut_ranges(struct dt_range *ranges, int *n_ranges,
@@ -55,24 +54,21 @@ dt_status dt_cuda_update(struct dt_device *dev, const struct dt_update *update)
 
 dt_status dt_cuda_lerp(struct dt_device *dev, float *dst, const float *src, size_t count)
 {
-    DT_TRY(DT_CUDA("averaging the parameters",
-                   dt_kernel_lerp(dev->compute, dst, src, count, dev->step, dev->scale)));
-    return DT_OK;
+    return DT_CUDA("averaging the parameters",
+                   dt_kernel_lerp(dev->compute, dst, src, count, dev->step, dev->scale));
 }
 
 dt_status dt_cuda_accumulate(struct dt_device *dev, float *dst, const void *src,
                              enum dt_dtype src_type, size_t count, bool first)
 {
-    DT_TRY(DT_CUDA("adding up gradients",
-                   dt_kernel_accumulate(dev->compute, dst, src_type, src, count, first)));
-    return DT_OK;
+    return DT_CUDA("adding up gradients",
+                   dt_kernel_accumulate(dev->compute, dst, src_type, src, count, first));
 }
 
 dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count)
 {
-    DT_TRY(DT_CUDA("copying the parameters to 16 bits",
-                   dt_kernel_convert(dev->compute, dev->type, shadow, params, count)));
-    return DT_OK;
+    return DT_CUDA("copying the parameters to 16 bits",
+                   dt_kernel_convert(dev->compute, dev->type, shadow, params, count));
 }
 
 /* --- Whether the step counts, and the loss scale --- */
@@ -80,11 +76,10 @@ dt_status dt_cuda_refresh(struct dt_device *dev, void *shadow, const float *para
 dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype type, size_t count,
                         double *norms)
 {
-    DT_TRY(DT_CUDA("checking gradients",
+    return DT_CUDA("checking gradients",
                    norms
                        ? dt_kernel_check_norms(dev->compute, dev->scale, type, grads, count, norms)
-                       : dt_kernel_check(dev->compute, dev->scale, type, grads, count)));
-    return DT_OK;
+                       : dt_kernel_check(dev->compute, dev->scale, type, grads, count));
 }
 
 dt_status dt_cuda_count(struct dt_device *dev, float *count, const float *from, int n, bool first)
@@ -99,15 +94,13 @@ dt_status dt_cuda_divide(struct dt_device *dev, const float *counts, int n)
 
 dt_status dt_cuda_clip(struct dt_device *dev, const double *norms, int n)
 {
-    DT_TRY(DT_CUDA("clipping gradients",
-                   dt_kernel_clip(dev->compute, dev->scale, dev->step, norms, n)));
-    return DT_OK;
+    return DT_CUDA("clipping gradients",
+                   dt_kernel_clip(dev->compute, dev->scale, dev->step, norms, n));
 }
 
 dt_status dt_cuda_settle(struct dt_device *dev)
 {
-    DT_TRY(DT_CUDA("settling a step", dt_kernel_settle(dev->compute, dev->scale, dev->counters)));
-    return DT_OK;
+    return DT_CUDA("settling a step", dt_kernel_settle(dev->compute, dev->scale, dev->counters));
 }
 
 static dt_status read_state(struct dt_device *dev, struct dt_scale_state *state)
@@ -122,8 +115,7 @@ static dt_status read_state(struct dt_device *dev, struct dt_scale_state *state)
 
 static dt_status write_state(struct dt_device *dev, const struct dt_scale_state *state)
 {
-    DT_TRY(DT_CUDA("setting the loss scale", dt_kernel_set_scale(dev->compute, dev->scale, state)));
-    return DT_OK;
+    return DT_CUDA("setting the loss scale", dt_kernel_set_scale(dev->compute, dev->scale, state));
 }
 
 dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *out)

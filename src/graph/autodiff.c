@@ -84,8 +84,10 @@ static void sum_shared(struct dt_autodiff *ad, const struct dt_node *node)
 {
     for (int i = 0; i < node->n_src; i++) {
         const int param = node->src[i];
+        if (param < 0 || ad->g->tensor[param].role != DT_PARAM)
+            continue;
         const struct value *v = &ad->value[param];
-        if (ad->g->tensor[param].role != DT_PARAM || v->n_readers < 2 || v->n_terms != v->n_readers)
+        if (v->n_readers < 2 || v->n_terms != v->n_readers)
             continue;
         int diff = gradient_of_param(ad, param);
         dt_graph_node(ad->g, DT_OP_SUM_GRADS, ad->g->tensor[param].name, v->n_terms, v->term, 1,
@@ -116,10 +118,11 @@ void dt_autodiff_give(struct dt_autodiff *ad, int value, int diff)
     v->term[v->n_terms++] = diff;
 }
 
-int dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2])
+void dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2])
 {
-    memcpy(term, ad->value[value].term, 2 * sizeof *term);
-    return ad->value[value].n_terms;
+    const struct value *v = &ad->value[value];
+    term[0] = v->term[0];
+    term[1] = v->n_terms == 2 ? v->term[1] : -1;
 }
 
 int dt_autodiff_take(struct dt_autodiff *ad, const struct dt_node *node)
@@ -145,17 +148,19 @@ struct dt_node *dt_autodiff_append(struct dt_autodiff *ad, enum dt_op op,
 int dt_autodiff_through_relu(struct dt_autodiff *ad, const struct dt_node *node, int value)
 {
     int term[2];
-    int n_terms = dt_autodiff_take_terms(ad, node->dst[0], term);
-    int src[3] = {term[0], node->dst[0], term[1]};
+    dt_autodiff_take_terms(ad, node->dst[0], term);
+    const int src[] = {[DT_RELU_BWD_DIFF_DST] = term[0],
+                       [DT_RELU_BWD_DST] = node->dst[0],
+                       [DT_RELU_BWD_DIFF_DST2] = term[1]};
     int diff_src = dt_autodiff_new(ad, value);
-    dt_autodiff_append(ad, DT_OP_RELU_BWD, node, 1 + n_terms, src, 1, &diff_src);
+    dt_autodiff_append(ad, DT_OP_RELU_BWD, node, DT_COUNT(src), src, 1, &diff_src);
     return diff_src;
 }
 
 static void append_one_to_one(struct dt_autodiff *ad, enum dt_op op, const struct dt_node *node,
                               int diff_dst, int second)
 {
-    int src[2] = {diff_dst, second};
+    const int src[] = {diff_dst, second};
     int diff_src = dt_autodiff_new(ad, node->src[0]);
     dt_autodiff_append(ad, op, node, second >= 0 ? 2 : 1, src, 1, &diff_src);
     dt_autodiff_give(ad, node->src[0], diff_src);
@@ -172,13 +177,12 @@ void dt_autodiff_weights_then_data(struct dt_autodiff *ad, const struct dt_node 
                                    enum dt_op bwd_weights, enum dt_op bwd_data)
 {
     int diff_dst = dt_autodiff_take(ad, node);
-    int src[2] = {node->src[0], diff_dst};
-    int dst[2];
-    int n_dst = 0;
+    const int src[] = {[DT_BWD_WEIGHTS_SRC] = node->src[0], [DT_BWD_WEIGHTS_DIFF_DST] = diff_dst};
+    int dst[] = {-1, -1};
     for (int i = 1; i < node->n_src && dt_autodiff_needs(ad, node->src[i]); i++)
-        dst[n_dst++] = dt_autodiff_new_param(ad, node->src[i]);
-    if (n_dst > 0)
-        dt_autodiff_append(ad, bwd_weights, node, 2, src, n_dst, dst);
+        dst[i - 1] = dt_autodiff_new_param(ad, node->src[i]);
+    if (dst[DT_BWD_DIFF_WEIGHTS] >= 0)
+        dt_autodiff_append(ad, bwd_weights, node, DT_COUNT(src), src, DT_COUNT(dst), dst);
     if (dt_autodiff_needs(ad, node->src[0]))
         append_one_to_one(ad, bwd_data, node, diff_dst, node->src[1]);
 }
@@ -226,7 +230,7 @@ static dt_status find_needs(struct dt_autodiff *ad)
         for (int k = 0; k < node->n_src; k++)
             v->needs = v->needs || ad->value[node->src[k]].needs;
         if (!v->needs && dt_op_row(node->op)->rule->gradient)
-            node->n_dst = 1; /* nothing is saved for a backward pass */
+            dt_node_save_nothing(node);
     }
     return check_readers(ad);
 }
@@ -239,7 +243,7 @@ static void walk_back(struct dt_autodiff *ad)
         if (node.program != ad->program)
             continue;
         const struct dt_op_rule *rule = dt_op_row(node.op)->rule;
-        const struct value *v = node.n_dst > 0 ? &ad->value[node.dst[0]] : NULL;
+        const struct value *v = node.dst[0] >= 0 ? &ad->value[node.dst[0]] : NULL;
         if (!rule->is_loss && !(v && v->needs && v->n_terms > 0))
             continue;
         rule->gradient(ad, &node);
@@ -267,8 +271,10 @@ static dt_status check_end(const struct dt_graph *g, int n_forward)
     DT_TRY(g->status);
     for (int i = 0; i < n_forward; i++) {
         const struct dt_node *node = &g->node[i];
-        for (int k = 0; node->phase == DT_TRAIN && k < node->n_src; k++) {
-            const struct dt_tensor *t = &g->tensor[node->src[k]];
+        int tensor[DT_MAX_SRC + DT_MAX_DST];
+        const int n = node->phase == DT_TRAIN ? dt_node_tensors(node, tensor) : 0;
+        for (int k = 0; k < n; k++) {
+            const struct dt_tensor *t = &g->tensor[tensor[k]];
             if (t->role == DT_PARAM && !t->frozen && t->diff < 0)
                 DT_FAIL(DT_ERR_INTERNAL, "parameter %s has no influence on the loss", t->name);
         }

@@ -3,7 +3,7 @@
 
 static dt_status infer_conv(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {
-    const struct dt_tensor *weights = &g->tensor[node->src[1]];
+    const struct dt_tensor *weights = &g->tensor[node->src[DT_CONV_WEIGHTS]];
     if (weights->dim[1] != dim[1])
         DT_FAIL(DT_ERR_INTERNAL, "%s: the input has %d channels, the weights expect %d", node->name,
                 dim[1], weights->dim[1]);
@@ -26,8 +26,7 @@ int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_
     dt_draft_param(g, &draft, options.module, "weight", DT_PARAM, 4, weights, options.init);
     if (options.bias)
         dt_draft_param(g, &draft, options.module, "bias", DT_PARAM, 1, bias, options.bias_init);
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_conv(struct dt_autodiff *ad, const struct dt_node *node)

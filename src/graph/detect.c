@@ -36,18 +36,19 @@ void dt_graph_match(struct dt_graph *g, const struct dt_detect *detect)
         dt_graph_remember(g, check_match(g, detect));
     if (g->status != DT_OK)
         return;
-    struct dt_node draft = {.op = DT_OP_MATCH,
-                            .name = "match",
-                            .n_src = 2,
-                            .src = {p->boxes, p->box_labels},
-                            .attr.detect = *detect};
+    struct dt_node draft = {
+        .op = DT_OP_MATCH,
+        .name = "match",
+        .n_src = 2,
+        .src = {[DT_MATCH_BOXES] = p->boxes, [DT_MATCH_BOX_LABELS] = p->box_labels},
+        .attr.detect = *detect};
     const int anchors = dt_anchors_before(&detect->anchors, detect->anchors.n_levels);
     const int match[4] = {p->batch, anchors, 1, 1}, count[4] = {p->batch, 1, 1, 1};
     dt_draft_dst(g, &draft, "", DT_SAVED, DT_I32, 2, match);
     dt_draft_dst(g, &draft, ".count", DT_SAVED, DT_F32, 1, count);
     dt_draft_commit(g, &draft);
-    p->match = draft.dst[0];
-    p->count = draft.dst[1];
+    p->match = draft.dst[DT_MATCH_DST];
+    p->count = draft.dst[DT_MATCH_COUNT];
     if (detect->global)
         p->divisor = p->count;
 }
@@ -76,7 +77,7 @@ static dt_status check_values(const struct dt_graph *g, int values, const struct
 }
 
 static void add_loss(struct dt_graph *g, enum dt_op op, int values, const struct dt_detect *detect,
-                     int second, int each)
+                     int boxes, int each)
 {
     struct dt_node draft;
     char name[2 * DT_NAME_MAX];
@@ -87,9 +88,10 @@ static void add_loss(struct dt_graph *g, enum dt_op op, int values, const struct
     dt_graph_remember(g, check_values(g, values, detect, each));
     if (g->status != DT_OK)
         return;
-    draft.src[draft.n_src++] = p->match;
-    draft.src[draft.n_src++] = second;
-    draft.src[draft.n_src++] = p->count;
+    draft.src[DT_DETECT_LOSS_MATCH] = p->match;
+    draft.src[DT_DETECT_LOSS_BOXES] = boxes;
+    draft.src[DT_DETECT_LOSS_COUNT] = p->count;
+    draft.n_src = DT_DETECT_LOSS_COUNT + 1;
     draft.attr.detect = *detect;
     dt_draft_commit_loss(g, &draft);
 }

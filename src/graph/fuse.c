@@ -39,11 +39,12 @@ static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_nod
     const int n_tensors = g->n_tensors;
     fused->relu = true;
     fused->dst[0] = g->node[last].dst[0];
-    if (fused->op == DT_OP_BN && fused->n_dst > 1) {
+    if (fused->op == DT_OP_BN && dt_node_has_statistics(fused)) {
         char name[DT_NAME_MAX + 16];
         snprintf(name, sizeof name, "%.*s.workspace", DT_NAME_MAX - 11, fused->name);
-        fused->dst[fused->n_dst++] =
+        fused->dst[DT_BN_MASK] =
             dt_graph_tensor(g, name, DT_SAVED, DT_U8, 4, g->tensor[fused->src[0]].dim);
+        fused->n_dst++;
     }
     if (g->status != DT_OK || !supported(f, fused)) {
         g->n_tensors = n_tensors;
@@ -66,7 +67,8 @@ static bool fuse_residual(struct fuser *f, int add, int relu)
             continue;
         struct dt_node fused = g->node[bn];
         fused.residual = true;
-        fused.src[fused.n_src++] = residual;
+        fused.src[DT_BN_RESIDUAL] = residual;
+        fused.n_src++;
         if (fuse_if_supported(f, bn, relu, &fused)) {
             f->removed[add] = true;
             return true;
@@ -97,7 +99,8 @@ static void count(struct fuser *f)
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         for (int k = 0; k < node->n_src; k++)
-            f->n_readers[node->src[k]]++;
+            if (node->src[k] >= 0)
+                f->n_readers[node->src[k]]++;
         for (int k = 0; k < node->n_dst; k++)
             f->producer[node->dst[k]] = i;
     }

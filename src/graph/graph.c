@@ -154,11 +154,21 @@ static dt_status check_ids(const struct dt_graph *g, const char *name, int n, co
         DT_FAIL(DT_ERR_INTERNAL, "node %s has %d %s; allowed: %d to %d", name, n, what, min_n,
                 max_n);
     for (int i = 0; i < n; i++) {
-        if (id[i] < 0 || id[i] >= g->n_tensors)
+        if (id[i] < (i < min_n ? 0 : -1) || id[i] >= g->n_tensors)
             DT_FAIL(DT_ERR_INTERNAL, "node %s: %s %d is tensor %d, which does not exist", name,
                     what, i, id[i]);
     }
     return DT_OK;
+}
+
+/* Fills up with -1; returns how many there are without those at the end. */
+static int copy_ids(int *out, int size, const int *id, int n)
+{
+    for (int i = 0; i < size; i++)
+        out[i] = i < n ? id[i] : -1;
+    while (n > 0 && id[n - 1] < 0)
+        n--;
+    return n;
 }
 
 static dt_status add_node(struct dt_graph *g, enum dt_op op, const char *name, int n_src,
@@ -168,18 +178,12 @@ static dt_status add_node(struct dt_graph *g, enum dt_op op, const char *name, i
     if (strlen(name) >= DT_NAME_MAX)
         DT_FAIL(DT_ERR_INTERNAL, "the node name %s is longer than %d characters", name,
                 DT_NAME_MAX - 1);
-    DT_TRY(check_ids(g, name, n_src, src, row->min_src, row->max_src, "sources"));
-    DT_TRY(check_ids(g, name, n_dst, dst, row->min_dst, row->max_dst, "destinations"));
-    struct dt_node node = {.op = op,
-                           .phase = dt_graph_program(g)->phase,
-                           .program = g->current,
-                           .n_src = n_src,
-                           .n_dst = n_dst};
+    DT_TRY(check_ids(g, name, n_src, src, row->n_src.min, row->n_src.max, "sources"));
+    DT_TRY(check_ids(g, name, n_dst, dst, row->n_dst.min, row->n_dst.max, "destinations"));
+    struct dt_node node = {.op = op, .phase = dt_graph_program(g)->phase, .program = g->current};
     memcpy(node.name, name, strlen(name) + 1);
-    for (int i = 0; i < n_src; i++)
-        node.src[i] = src[i];
-    for (int i = 0; i < n_dst; i++)
-        node.dst[i] = dst[i];
+    node.n_src = copy_ids(node.src, DT_MAX_SRC, src, n_src);
+    node.n_dst = copy_ids(node.dst, DT_MAX_DST, dst, n_dst);
     void *array = g->node;
     DT_TRY(dt_mem_grow(&array, &g->node_capacity, (size_t)g->n_nodes, sizeof node, "graph nodes"));
     g->node = array;
@@ -196,6 +200,24 @@ struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *nam
     return g->status == DT_OK ? &g->node[g->n_nodes - 1] : NULL;
 }
 
+int dt_node_tensors(const struct dt_node *node, int tensor[DT_MAX_SRC + DT_MAX_DST])
+{
+    int n = 0;
+    for (int i = 0; i < node->n_src; i++)
+        if (node->src[i] >= 0)
+            tensor[n++] = node->src[i];
+    for (int i = 0; i < node->n_dst; i++)
+        tensor[n++] = node->dst[i];
+    return n;
+}
+
+void dt_node_save_nothing(struct dt_node *node)
+{
+    node->n_dst = 1;
+    for (int i = 1; i < DT_MAX_DST; i++)
+        node->dst[i] = -1;
+}
+
 bool dt_graph_is_within(const char *name, const char *module)
 {
     size_t n = strlen(module);
@@ -209,7 +231,7 @@ int dt_graph_freeze(struct dt_graph *g, const char *module)
         struct dt_node *node = &g->node[i];
         if (node->phase == DT_TRAIN && node->op == DT_OP_BN &&
             dt_graph_is_within(node->name, module))
-            node->n_dst = 1;
+            dt_node_save_nothing(node);
     }
     for (int t = 0; t < g->n_tensors; t++) {
         const char *name = g->tensor[t].name;

@@ -11,16 +11,6 @@ struct finder {
     int *producer, *reader, *n_readers; /* producer, reader: node id, -1 = none */
 };
 
-const char *dt_group_name(enum dt_group_kind kind)
-{
-    static const char *const name[] = {
-#define NAME(NAME, name) [DT_GROUP_##NAME] = #name,
-        DT_GROUP_LIST(NAME)
-#undef NAME
-    };
-    return name[kind];
-}
-
 /* The node of that op which makes tensor t, if only one node reads t; else NULL. */
 static const struct dt_node *maker(const struct finder *f, int t, enum dt_op op)
 {
@@ -33,7 +23,13 @@ static const struct dt_node *maker(const struct finder *f, int t, enum dt_op op)
 /* A bn that takes statistics, by itself. */
 static bool is_own_bn(const struct dt_node *node)
 {
-    return node->n_dst > 1 && !dt_node_is_synced(node);
+    return dt_node_has_statistics(node) && !dt_node_is_synced(node);
+}
+
+/* A bn_bwd of two terms. */
+static bool is_sum(const struct dt_node *node)
+{
+    return node->src[DT_BN_BWD_DIFF_DST2] >= 0;
 }
 
 /* Whether the node is the last of a group, all of whose nodes are then in `found`. */
@@ -45,7 +41,7 @@ static bool find_bn_pair(const struct finder *f, const struct dt_node *last,
 {
     if (!last->residual || !is_own_bn(last))
         return false;
-    const struct dt_node *first = maker(f, last->src[last->n_src - 1], DT_OP_BN);
+    const struct dt_node *first = maker(f, last->src[DT_BN_RESIDUAL], DT_OP_BN);
     found[0] = first;
     found[1] = last;
     return first && !first->relu && !first->residual && is_own_bn(first) &&
@@ -55,21 +51,22 @@ static bool find_bn_pair(const struct finder *f, const struct dt_node *last,
 static bool find_bn_pair_bwd(const struct finder *f, const struct dt_node *last,
                              const struct dt_node *found[DT_MAX_GROUP])
 {
-    const struct dt_node *first = maker(f, last->src[1], DT_OP_BN_BWD);
+    const int diff_dst = last->src[DT_BN_BWD_DIFF_DST];
+    const struct dt_node *first = maker(f, diff_dst, DT_OP_BN_BWD);
     found[0] = first;
     found[1] = last;
-    return first && first->n_dst == 4 && first->dst[3] == last->src[1] && last->n_src == 6 &&
-           last->n_dst == 3 && !dt_node_is_synced(first) && !dt_node_is_synced(last) &&
-           first->attr.bn.eps == last->attr.bn.eps;
+    return first && first->dst[DT_BN_BWD_DIFF_RESIDUAL] == diff_dst && !last->relu &&
+           !is_sum(last) && !last->residual && !dt_node_is_synced(first) &&
+           !dt_node_is_synced(last) && first->attr.bn.eps == last->attr.bn.eps;
 }
 
 static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
                          const struct dt_node *found[DT_MAX_GROUP])
 {
-    const struct dt_node *unpool = maker(f, last->src[1], DT_OP_MAX_POOL_BWD);
-    if (!unpool || !last->relu || last->n_src != 7 || last->n_dst != 3 || dt_node_is_synced(last))
+    const struct dt_node *unpool = maker(f, last->src[DT_BN_BWD_DIFF_DST], DT_OP_MAX_POOL_BWD);
+    if (!unpool || !last->relu || is_sum(last) || last->residual || dt_node_is_synced(last))
         return false;
-    const int id = f->producer[unpool->src[1]];
+    const int id = f->producer[unpool->src[DT_MAX_POOL_BWD_WORKSPACE]];
     if (id < 0)
         return false;
     const struct dt_node *pool = &f->g->node[id];
@@ -89,8 +86,8 @@ static bool find_conv_bn(const struct finder *f, const struct dt_node *last,
     const struct dt_node *conv = &f->g->node[id];
     found[0] = conv;
     found[1] = last;
-    return is_own_bn(last) && last == conv + 1 && conv->op == DT_OP_CONV && conv->n_src == 2 &&
-           !conv->relu;
+    return is_own_bn(last) && last == conv + 1 && conv->op == DT_OP_CONV &&
+           conv->src[DT_CONV_BIAS] < 0 && !conv->relu;
 }
 
 /* bn_bwd right after conv_bwd_data, whose result it alone reads, and the bn of both. */
@@ -98,7 +95,7 @@ static bool find_bwd(const struct finder *f, const struct dt_node *last,
                      const struct dt_node *found[DT_MAX_GROUP])
 {
     const struct dt_node *conv = last - 1;
-    const int bn = f->producer[last->src[4]]; /* which makes the mean */
+    const int bn = f->producer[last->src[DT_BN_BWD_MEAN]];
     if (bn < 0)
         return false;
     found[0] = &f->g->node[bn];
@@ -111,16 +108,16 @@ static bool find_bwd(const struct finder *f, const struct dt_node *last,
 static bool find_conv_bn_bwd(const struct finder *f, const struct dt_node *last,
                              const struct dt_node *found[DT_MAX_GROUP])
 {
-    return find_bwd(f, last, found) && last->n_src == 7 && last->n_dst == 3 && !found[0]->residual;
+    return find_bwd(f, last, found) && !is_sum(last) && !last->residual && !found[0]->residual;
 }
 
 /* Not where the residual is a bn: see bn_pair. */
 static bool find_conv_add_bn_bwd(const struct finder *f, const struct dt_node *last,
                                  const struct dt_node *found[DT_MAX_GROUP])
 {
-    return find_bwd(f, last, found) && last->n_src == 8 && last->n_dst == 4 &&
-           last->src[7] == found[1]->dst[0] && found[0]->residual &&
-           !maker(f, found[0]->src[found[0]->n_src - 1], DT_OP_BN);
+    return find_bwd(f, last, found) && last->residual &&
+           last->src[DT_BN_BWD_DIFF_DST2] == found[1]->dst[0] && found[0]->residual &&
+           !maker(f, found[0]->src[DT_BN_RESIDUAL], DT_OP_BN);
 }
 
 static bool find_conv_pair_bwd(const struct finder *f, const struct dt_node *last,
@@ -129,12 +126,12 @@ static bool find_conv_pair_bwd(const struct finder *f, const struct dt_node *las
     const struct dt_node *pair[DT_MAX_GROUP], *with[DT_MAX_GROUP];
     if (!find_bn_pair_bwd(f, last, pair) || !find_bwd(f, pair[0], with))
         return false;
-    found[0] = &f->g->node[f->producer[last->src[4]]];
+    found[0] = &f->g->node[f->producer[last->src[DT_BN_BWD_MEAN]]];
     found[1] = with[0];
     found[2] = with[1];
     found[3] = pair[0];
     found[4] = last;
-    return pair[0]->n_src == 8 && pair[0]->src[7] == with[1]->dst[0];
+    return pair[0]->src[DT_BN_BWD_DIFF_DST2] == with[1]->dst[0];
 }
 
 static bool find_bn_conv(const struct finder *f, const struct dt_node *last,
@@ -151,24 +148,25 @@ static bool find_bn_conv(const struct finder *f, const struct dt_node *last,
     found[3] = last;
     return bn->op == DT_OP_BN && is_own_bn(bn) && bn->relu && !bn->residual &&
            conv->src[0] == bn->dst[0] && f->n_readers[bn->dst[0]] == 2 &&
-           found[2]->op == DT_OP_BN && find_conv_bn(f, found[2], conv_bn) && last->n_dst == 1;
+           found[2]->op == DT_OP_BN && find_conv_bn(f, found[2], conv_bn) &&
+           last->dst[DT_BWD_DIFF_BIAS] < 0;
 }
 
-/* Of each kind: the op of its last node. */
 static const struct rule {
-    enum dt_op last;
+    const char *name;
     finder_fn *find;
     int n_nodes;
+    enum dt_op last;
 } rules[DT_N_GROUP_KINDS] = {
-    [DT_GROUP_BN_PAIR] = {DT_OP_BN, find_bn_pair, 2},
-    [DT_GROUP_BN_PAIR_BWD] = {DT_OP_BN_BWD, find_bn_pair_bwd, 2},
-    [DT_GROUP_BN_POOL] = {DT_OP_BN_BWD, find_bn_pool, 4},
-    [DT_GROUP_CONV_BN] = {DT_OP_BN, find_conv_bn, 2},
-    [DT_GROUP_CONV_BN_BWD] = {DT_OP_BN_BWD, find_conv_bn_bwd, 3},
-    [DT_GROUP_CONV_ADD_BN_BWD] = {DT_OP_BN_BWD, find_conv_add_bn_bwd, 3},
-    [DT_GROUP_BN_CONV] = {DT_OP_CONV_BWD_WEIGHTS, find_bn_conv, 4},
-    [DT_GROUP_CONV_PAIR_BWD] = {DT_OP_BN_BWD, find_conv_pair_bwd, 5},
+#define ROW(NAME, kind, ...) [DT_GROUP_##NAME] = {.name = #kind, .find = find_##kind, __VA_ARGS__},
+    DT_GROUP_LIST(ROW)
+#undef ROW
 };
+
+const char *dt_group_name(enum dt_group_kind kind)
+{
+    return rules[kind].name;
+}
 
 static dt_status open_finder(struct finder *f, const struct dt_graph *g)
 {
@@ -182,6 +180,8 @@ static dt_status open_finder(struct finder *f, const struct dt_graph *g)
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         for (int k = 0; k < node->n_src && node->phase == DT_TRAIN; k++) {
+            if (node->src[k] < 0)
+                continue;
             f->reader[node->src[k]] = i;
             f->n_readers[node->src[k]]++;
         }

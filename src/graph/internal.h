@@ -18,8 +18,8 @@ struct dt_op_rule {
      * are memory-bound and count `per_element`, a nominal number, per element of src[0]. */
     double (*flops)(const struct dt_graph *g, const struct dt_node *node);
     double per_element;
-    /* The forward node computes gradients itself, as dst, and nothing reads it: where differentiation
-     * begins. */
+    /* The forward node computes gradients itself, as dst, and nothing reads it: where
+     * differentiation begins. */
     bool is_loss;
     /* Appends the backward nodes. Errors are remembered by the graph. */
     void (*gradient)(struct dt_autodiff *ad, const struct dt_node *node);
@@ -32,8 +32,10 @@ DT_OP_LIST(DT_RULE_DECLARE)
 
 struct dt_op_row {
     const char *name;
-    int min_src, max_src, min_dst, max_dst;
-    unsigned inplace;
+    struct {
+        int min, max;
+    } n_src, n_dst;
+    unsigned in_place;
     const struct dt_op_rule *rule;
 };
 
@@ -42,10 +44,12 @@ const struct dt_op_row *dt_op_row(enum dt_op op);
 /* --- graph.c --- */
 /* Remembers the error that was just recorded (the first one wins). */
 void dt_graph_remember(struct dt_graph *g, dt_status status);
+/* Removes all destinations of a forward node but dst[0]: nothing is saved for a backward pass. */
+void dt_node_save_nothing(struct dt_node *node);
 /* Id of the tensor of that name and role, -1 if absent. */
 int dt_graph_find_role(const struct dt_graph *g, const char *name, enum dt_role role);
 
-/* --- ops.c: helpers of the builders. A builder starts a draft of its node, adds parameters,
+/* --- draft.c: helpers of the builders. A builder starts a draft of its node, adds parameters,
  * lets the rule infer dst[0] and commits the node. --- */
 /* False if the graph already has an error or gets one here because `src` is not a forward value. */
 bool dt_draft_begin(struct dt_graph *g, struct dt_node *draft, enum dt_op op, const char *name,
@@ -63,6 +67,7 @@ void dt_draft_dst(struct dt_graph *g, struct dt_node *draft, const char *suffix,
 void dt_draft_infer(struct dt_graph *g, struct dt_node *draft, int dim[4]);
 /* Adds the node; returns the id of dst[0], -1 if there is none or after an error. */
 int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft);
+int dt_draft_infer_and_commit(struct dt_graph *g, struct dt_node *draft);
 
 /* --- loss.c: of all losses --- */
 /* Adds, in training, the gradient of src[0] as dst[0], and then the node. */
@@ -92,8 +97,8 @@ void dt_autodiff_give(struct dt_autodiff *ad, int value, int diff);
 /* The gradient of dst[0], summed by an add node if several readers contributed; for a node with a
  * fused ReLU, the gradient before that ReLU. */
 int dt_autodiff_take(struct dt_autodiff *ad, const struct dt_node *node);
-/* The gradient of `value` as one or two terms that the caller sums itself; returns how many. */
-int dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2]);
+/* The gradient of `value` as one or two terms that the caller sums itself; -1: no second one. */
+void dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2]);
 /* A relu_bwd node for `node`, which sums the terms; its result is shaped and named like `value`. */
 int dt_autodiff_through_relu(struct dt_autodiff *ad, const struct dt_node *node, int value);
 /* Appends a backward node of `node`, with its name and attributes; NULL after an error. */

@@ -3,7 +3,7 @@
 
 static dt_status infer_linear(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {
-    const struct dt_tensor *weights = &g->tensor[node->src[1]];
+    const struct dt_tensor *weights = &g->tensor[node->src[DT_LINEAR_WEIGHTS]];
     size_t features = (size_t)dim[1] * (size_t)dim[2] * (size_t)dim[3];
     if ((size_t)weights->dim[1] != features)
         DT_FAIL(DT_ERR_INTERNAL, "%s: the input has %zu features, the weights expect %d",
@@ -24,8 +24,7 @@ int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_featu
     const int bias[4] = {out_features, 1, 1, 1};
     dt_draft_param(g, &draft, NULL, "weight", DT_PARAM, 2, weights, weight_init);
     dt_draft_param(g, &draft, NULL, "bias", DT_PARAM, 1, bias, bias_init);
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_linear(struct dt_autodiff *ad, const struct dt_node *node)

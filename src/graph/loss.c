@@ -43,18 +43,15 @@ void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
     dt_graph_remember(g, check_logits(g, logits, smoothing));
     if (g->status != DT_OK)
         return;
-    draft.src[draft.n_src++] = p->labels;
-    if (p->labels2 >= 0) {
-        draft.src[draft.n_src++] = p->labels2;
-        draft.src[draft.n_src++] = p->mix_share;
-    }
-    if (p->class_weights >= 0)
-        draft.src[draft.n_src++] = p->class_weights;
+    draft.src[DT_XENT_LABELS] = p->labels;
+    draft.src[DT_XENT_LABELS2] = p->labels2;
+    draft.src[DT_XENT_MIX_SHARE] = p->mix_share;
+    draft.src[DT_XENT_CLASS_WEIGHTS] = p->class_weights;
+    draft.n_src = DT_XENT_CLASS_WEIGHTS + 1;
     draft.attr.xent.smoothing = (float)smoothing;
     dt_draft_commit_loss(g, &draft);
     g->program[g->current].logits = logits;
 }
 
-const struct dt_op_rule dt_rule_softmax_xent = {.per_element = 5,
-                                                .is_loss = true,
-                                                .gradient = dt_gradient_of_loss};
+const struct dt_op_rule dt_rule_softmax_xent = {
+    .per_element = 5, .is_loss = true, .gradient = dt_gradient_of_loss};

@@ -1,4 +1,5 @@
 /* Batch norm and group norm. */
+#include "base/mem.h"
 #include "graph/internal.h"
 
 /* Weight and bias have the role; the statistics follow them, as in PyTorch. */
@@ -39,8 +40,7 @@ int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps
         return -1;
     draft.attr.bn.eps = (float)eps;
     draft_vectors(g, &draft, DT_STAT, 1);
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 /* With fixed statistics it is a multiplication; a fused ReLU and addition come after it. */
@@ -48,46 +48,50 @@ static void gradient_frozen_bn(struct dt_autodiff *ad, const struct dt_node *nod
 {
     int diff = dt_autodiff_take(ad, node);
     if (node->residual)
-        dt_autodiff_give(ad, node->src[node->n_src - 1], diff);
+        dt_autodiff_give(ad, node->src[DT_BN_RESIDUAL], diff);
     if (!dt_autodiff_needs(ad, node->src[0]))
         return;
-    const int src[3] = {diff, node->src[1], node->src[4]};
+    const int src[] = {[DT_BN_FROZEN_BWD_DIFF_DST] = diff,
+                       [DT_BN_FROZEN_BWD_SCALE] = node->src[DT_BN_SCALE],
+                       [DT_BN_FROZEN_BWD_RUNNING_VAR] = node->src[DT_BN_RUNNING_VAR]};
     int diff_src = dt_autodiff_new(ad, node->src[0]);
-    dt_autodiff_append(ad, DT_OP_BN_FROZEN_BWD, node, 3, src, 1, &diff_src);
+    dt_autodiff_append(ad, DT_OP_BN_FROZEN_BWD, node, DT_COUNT(src), src, 1, &diff_src);
     dt_autodiff_give(ad, node->src[0], diff_src);
 }
 
-/* bn_bwd also differentiates a fused ReLU, using the workspace, and sums two gradient terms itself.
+/* bn_bwd also differentiates a fused ReLU, using the mask, and sums two gradient terms itself.
  */
 static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
 {
     int term[2];
-    if (node->n_dst == 1) {
+    if (!dt_node_has_statistics(node)) {
         gradient_frozen_bn(ad, node);
         return;
     }
-    int n_terms = dt_autodiff_take_terms(ad, node->dst[0], term);
-    int src[DT_MAX_SRC] = {node->src[0], term[0], node->src[1], node->src[2]};
-    int n_src = 4;
-    for (int i = 1; i < node->n_dst; i++)
-        src[n_src++] = node->dst[i]; /* mean, variance and, with ReLU, workspace */
-    if (n_terms == 2)
-        src[n_src++] = term[1];
-    int dst[DT_MAX_DST] = {dt_autodiff_new(ad, node->src[0]),
-                           dt_autodiff_new_param(ad, node->src[1]),
-                           dt_autodiff_new_param(ad, node->src[2])};
-    int n_dst = 3;
-    int residual = node->residual ? node->src[node->n_src - 1] : -1;
-    if (residual >= 0 && dt_autodiff_needs(ad, residual))
-        dst[n_dst++] = dt_autodiff_new(ad, residual);
-    struct dt_node *backward = dt_autodiff_append(ad, DT_OP_BN_BWD, node, n_src, src, n_dst, dst);
+    dt_autodiff_take_terms(ad, node->dst[0], term);
+    const int residual = node->src[DT_BN_RESIDUAL];
+    const bool needs_residual = residual >= 0 && dt_autodiff_needs(ad, residual);
+    const int src[] = {[DT_BN_BWD_SRC] = node->src[DT_BN_SRC],
+                       [DT_BN_BWD_DIFF_DST] = term[0],
+                       [DT_BN_BWD_SCALE] = node->src[DT_BN_SCALE],
+                       [DT_BN_BWD_SHIFT] = node->src[DT_BN_SHIFT],
+                       [DT_BN_BWD_MEAN] = node->dst[DT_BN_MEAN],
+                       [DT_BN_BWD_VARIANCE] = node->dst[DT_BN_VARIANCE],
+                       [DT_BN_BWD_MASK] = node->dst[DT_BN_MASK],
+                       [DT_BN_BWD_DIFF_DST2] = term[1]};
+    int dst[DT_MAX_DST] = {dt_autodiff_new(ad, node->src[DT_BN_SRC])};
+    dst[DT_BN_BWD_DIFF_SCALE] = dt_autodiff_new_param(ad, node->src[DT_BN_SCALE]);
+    dst[DT_BN_BWD_DIFF_SHIFT] = dt_autodiff_new_param(ad, node->src[DT_BN_SHIFT]);
+    dst[DT_BN_BWD_DIFF_RESIDUAL] = needs_residual ? dt_autodiff_new(ad, residual) : -1;
+    struct dt_node *backward =
+        dt_autodiff_append(ad, DT_OP_BN_BWD, node, DT_COUNT(src), src, DT_MAX_DST, dst);
     if (!backward)
         return;
     backward->relu = node->relu;
-    backward->residual = n_dst == 4;
-    dt_autodiff_give(ad, node->src[0], dst[0]);
-    if (n_dst == 4)
-        dt_autodiff_give(ad, residual, dst[3]);
+    backward->residual = needs_residual;
+    dt_autodiff_give(ad, node->src[DT_BN_SRC], dst[DT_BN_BWD_DIFF_SRC]);
+    if (needs_residual)
+        dt_autodiff_give(ad, residual, dst[DT_BN_BWD_DIFF_RESIDUAL]);
 }
 
 int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
@@ -118,13 +122,16 @@ int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const cha
 
 static void gradient_group_norm(struct dt_autodiff *ad, const struct dt_node *node)
 {
-    const int src[5] = {node->src[0], dt_autodiff_take(ad, node), node->src[1], node->dst[1],
-                        node->dst[2]};
+    const int src[] = {[DT_GN_BWD_SRC] = node->src[DT_GN_SRC],
+                       [DT_GN_BWD_DIFF_DST] = dt_autodiff_take(ad, node),
+                       [DT_GN_BWD_SCALE] = node->src[DT_GN_SCALE],
+                       [DT_GN_BWD_MEAN] = node->dst[DT_GN_MEAN],
+                       [DT_GN_BWD_INVERSE_STD] = node->dst[DT_GN_INVERSE_STD]};
     int dst[3] = {dt_autodiff_new(ad, node->src[0])};
     int n_dst = 1;
     for (int i = 1; i < 3 && dt_autodiff_needs(ad, node->src[i]); i++)
         dst[n_dst++] = dt_autodiff_new_param(ad, node->src[i]);
-    dt_autodiff_append(ad, DT_OP_GROUP_NORM_BWD, node, 5, src, n_dst, dst);
+    dt_autodiff_append(ad, DT_OP_GROUP_NORM_BWD, node, DT_COUNT(src), src, n_dst, dst);
     dt_autodiff_give(ad, node->src[0], dst[0]);
 }
 

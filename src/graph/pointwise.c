@@ -19,16 +19,14 @@ int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3
         dt_graph_remember(g, check_ingest(g, std));
     if (g->status != DT_OK)
         return -1;
-    struct dt_node draft = {.op = DT_OP_INGEST, .name = "ingest", .n_src = 1};
-    draft.src[0] = dt_graph_program(g)->pixels;
-    if (dt_graph_program(g)->sizes >= 0)
-        draft.src[draft.n_src++] = dt_graph_program(g)->sizes;
+    struct dt_node draft = {.op = DT_OP_INGEST, .name = "ingest", .n_src = 2};
+    draft.src[DT_INGEST_PIXELS] = dt_graph_program(g)->pixels;
+    draft.src[DT_INGEST_SIZES] = dt_graph_program(g)->sizes;
     for (int i = 0; i < 3; i++) {
         draft.attr.ingest.mean[i] = (float)mean[i];
         draft.attr.ingest.std[i] = (float)std[i];
     }
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 int dt_graph_relu(struct dt_graph *g, int src, const char *name)
@@ -36,8 +34,7 @@ int dt_graph_relu(struct dt_graph *g, int src, const char *name)
     struct dt_node draft;
     if (!dt_draft_begin(g, &draft, DT_OP_RELU, name, src))
         return -1;
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_relu(struct dt_autodiff *ad, const struct dt_node *node)
@@ -66,8 +63,7 @@ int dt_graph_add(struct dt_graph *g, int a, int b, const char *name)
         !dt_draft_begin(g, &draft, DT_OP_ADD, name, a))
         return -1;
     draft.src[draft.n_src++] = b;
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 /* The gradient of a sum is the gradient of both summands: one tensor, no copy. */
@@ -91,8 +87,7 @@ int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p)
         return src; /* the identity needs no node */
     draft.attr.dropout.p = (float)p;
     draft.attr.dropout.stream = dt_rng_hash(name);
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_dropout(struct dt_autodiff *ad, const struct dt_node *node)

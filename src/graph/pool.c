@@ -29,7 +29,7 @@ int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel,
 
 static void gradient_max_pool(struct dt_autodiff *ad, const struct dt_node *node)
 {
-    dt_autodiff_one_to_one(ad, DT_OP_MAX_POOL_BWD, node, node->dst[1]);
+    dt_autodiff_one_to_one(ad, DT_OP_MAX_POOL_BWD, node, node->dst[DT_MAX_POOL_WORKSPACE]);
 }
 
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size)
@@ -54,7 +54,8 @@ static void gradient_avg_pool(struct dt_autodiff *ad, const struct dt_node *node
 static dt_status infer_upsample_add(const struct dt_graph *g, const struct dt_node *node,
                                     int dim[4])
 {
-    const struct dt_tensor *coarse = &g->tensor[node->src[0]], *fine = &g->tensor[node->src[1]];
+    const struct dt_tensor *coarse = &g->tensor[node->src[0]],
+                           *fine = &g->tensor[node->src[DT_UPSAMPLE_ADD_FINE]];
     dim[2] *= 2;
     dim[3] *= 2;
     if (memcmp(dim, fine->dim, sizeof fine->dim) != 0) {
@@ -75,13 +76,12 @@ int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *
         !dt_draft_begin(g, &draft, DT_OP_UPSAMPLE_ADD, name, coarse))
         return -1;
     draft.src[draft.n_src++] = fine;
-    dt_draft_infer(g, &draft, NULL);
-    return dt_draft_commit(g, &draft);
+    return dt_draft_infer_and_commit(g, &draft);
 }
 
 static void gradient_upsample_add(struct dt_autodiff *ad, const struct dt_node *node)
 {
-    dt_autodiff_give(ad, node->src[1], dt_autodiff_take(ad, node));
+    dt_autodiff_give(ad, node->src[DT_UPSAMPLE_ADD_FINE], dt_autodiff_take(ad, node));
     if (dt_autodiff_needs(ad, node->src[0]))
         dt_autodiff_one_to_one(ad, DT_OP_UPSAMPLE_ADD_BWD, node, -1);
 }

@@ -46,16 +46,17 @@ void dt_graph_top_detections(struct dt_graph *g, int logits, int deltas,
     dt_graph_remember(g, check_heads(g, logits, deltas, detect));
     if (g->status != DT_OK)
         return;
-    draft.src[draft.n_src++] = deltas;
-    draft.src[draft.n_src++] = p->sizes;
+    draft.src[DT_TOP_DELTAS] = deltas;
+    draft.src[DT_TOP_SIZES] = p->sizes;
+    draft.n_src = DT_TOP_SIZES + 1;
     draft.attr.detect = *detect;
     const int *dim = g->tensor[logits].dim, scores = dim[1] * dim[2] * dim[3];
     const int most = scores < MAX_CANDIDATES ? scores : MAX_CANDIDATES;
     dt_draft_dst(g, &draft, "", DT_OUTPUT, DT_F32, 3, (const int[4]){dim[0], most, 6, 1});
     dt_draft_dst(g, &draft, ".n", DT_OUTPUT, DT_I32, 1, (const int[4]){dim[0], 1, 1, 1});
     dt_draft_commit(g, &draft);
-    p->detections[detect->level] = draft.dst[0];
-    p->n_detections[detect->level] = draft.dst[1];
+    p->detections[detect->level] = draft.dst[DT_TOP_DST];
+    p->n_detections[detect->level] = draft.dst[DT_TOP_N];
 }
 
 const struct dt_op_rule dt_rule_top_detections = {.per_element = 1};

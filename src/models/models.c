@@ -7,7 +7,7 @@
 #include "models/layers.h"
 
 static const struct dt_model models[] = {
-#define ROW(name, family, ...) {#name, dt_build_##family, __VA_ARGS__},
+#define ROW(model, family, ...) {.name = #model, .build = dt_build_##family, __VA_ARGS__},
     DT_MODEL_LIST(ROW)
 #undef ROW
 };

@@ -3,11 +3,11 @@
 #include "plan/internal.h"
 
 static const char *const kind_name[] = {
-    [DT_ACTION_OP] = "op",       [DT_ACTION_ACCUMULATE] = "accumulate",
-    [DT_ACTION_SYNC] = "sync",   [DT_ACTION_REDUCE] = "reduce",
-    [DT_ACTION_WAIT] = "wait",   [DT_ACTION_CHECK] = "check",
-    [DT_ACTION_CLIP] = "clip",   [DT_ACTION_UPDATE] = "update",
-    [DT_ACTION_EMA] = "ema",     [DT_ACTION_SETTLE] = "settle",
+    [DT_ACTION_OP] = "op",         [DT_ACTION_ACCUMULATE] = "accumulate",
+    [DT_ACTION_SYNC] = "sync",     [DT_ACTION_REDUCE] = "reduce",
+    [DT_ACTION_WAIT] = "wait",     [DT_ACTION_CHECK] = "check",
+    [DT_ACTION_CLIP] = "clip",     [DT_ACTION_UPDATE] = "update",
+    [DT_ACTION_EMA] = "ema",       [DT_ACTION_SETTLE] = "settle",
     [DT_ACTION_SHARE] = "share",   [DT_ACTION_COUNT] = "count",
     [DT_ACTION_DIVIDE] = "divide",
 };
@@ -53,12 +53,10 @@ static size_t tensor_bytes(const struct dt_plan *plan, int t)
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node)
 {
     const int n = (int)(node - plan->graph->node);
-    int touched[DT_MAX_TOUCHED];
+    int touched[DT_MAX_TOUCHED], tensor[DT_MAX_SRC + DT_MAX_DST];
     size_t bytes = 0;
-    for (int i = 0; i < node->n_src; i++)
-        bytes += tensor_bytes(plan, node->src[i]);
-    for (int i = 0; i < node->n_dst; i++)
-        bytes += tensor_bytes(plan, node->dst[i]);
+    for (int i = dt_node_tensors(node, tensor); i > 0; i--)
+        bytes += tensor_bytes(plan, tensor[i - 1]);
     for (int i = dt_plan_touches(plan, n, touched); i > 0; i--)
         bytes += tensor_bytes(plan, touched[i - 1]);
     int64_t again = 0;
@@ -94,7 +92,7 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
     const struct dt_graph *g = plan->graph;
     const struct dt_node *node = &g->node[action->node];
     char dims[48] = "-", where[48] = "-";
-    if (node->n_dst > 0) {
+    if (node->dst[0] >= 0) {
         const struct dt_place *place = &plan->place[node->dst[0]];
         dt_tensor_format_dims(dims, sizeof(dims), &g->tensor[node->dst[0]]);
         snprintf(where, sizeof(where), "%s+%zu", arena_name[place->arena], place->offset);
@@ -136,9 +134,9 @@ static void print_program(const struct dt_plan *plan, int program, FILE *out)
     char text[48];
     const char *name = program_name(text, sizeof text, plan, program);
     double flops = 0, bytes = 0;
-    fprintf(out, "\n%s: %d actions, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n",
-            name, plan->n_actions[program], plan->graph->program[program].batch, "", "action",
-            "name", "dst", "GFLOP", "MB", "memory");
+    fprintf(out, "\n%s: %d actions, batch %d\n%5s %-18s %-28s %-20s %10s %10s  %s\n", name,
+            plan->n_actions[program], plan->graph->program[program].batch, "", "action", "name",
+            "dst", "GFLOP", "MB", "memory");
     for (int i = 0; i < plan->n_actions[program]; i++) {
         const struct dt_action *action = &plan->actions[program][i];
         fprintf(out, "%5d ", i);

@@ -41,7 +41,8 @@ void dt_plan_find_lifetimes(struct dt_plan *plan)
     for (int t = 0; t < g->n_tensors; t++)
         for (int p = 0; p < DT_MAX_PROGRAMS; p++)
             plan->place[t].first_use[p] = plan->place[t].last_use[p] = -1;
-    int start[DT_MAX_PROGRAMS], end[DT_MAX_PROGRAMS], touched[DT_MAX_TOUCHED];
+    int start[DT_MAX_PROGRAMS], end[DT_MAX_PROGRAMS];
+    int touched[DT_MAX_TOUCHED], tensor[DT_MAX_SRC + DT_MAX_DST];
     for (int p = 0; p < DT_MAX_PROGRAMS; p++)
         start[p] = -1;
     for (int n = 0; n < g->n_nodes; n++) {
@@ -50,8 +51,8 @@ void dt_plan_find_lifetimes(struct dt_plan *plan)
         if (start[p] < 0)
             start[p] = n;
         end[p] = n;
-        for (int i = 0; i < node->n_src + node->n_dst; i++)
-            use(plan, i < node->n_src ? node->src[i] : node->dst[i - node->n_src], p, n, start[p]);
+        for (int i = dt_node_tensors(node, tensor); i > 0; i--)
+            use(plan, tensor[i - 1], p, n, start[p]);
         for (int i = dt_plan_touches(plan, n, touched); i > 0; i--)
             use(plan, touched[i - 1], p, n, start[p]);
     }
@@ -70,15 +71,17 @@ static int find_inplace_source(const struct dt_plan *plan, int n)
     const struct dt_graph *g = plan->graph;
     const struct dt_node *node = &g->node[n];
     unsigned allowed = dt_op_inplace(node->op);
-    if (node->n_dst == 0)
+    if (node->dst[0] < 0)
         return -1;
     const struct dt_place *dst = &plan->place[node->dst[0]];
     if (dst->first_use[node->program] != n) /* an earlier node of its group writes it */
         return -1;
     for (int i = 0; i < node->n_src; i++) {
         int t = node->src[i];
+        if (t < 0 || !(allowed >> i & 1))
+            continue;
         const struct dt_place *src = &plan->place[t];
-        if ((allowed >> i & 1) && in_work_arena(&g->tensor[t]) && g->tensor[t].role != DT_INPUT &&
+        if (in_work_arena(&g->tensor[t]) && g->tensor[t].role != DT_INPUT &&
             src->last_use[node->program] == n && src->bytes == dst->bytes &&
             g->tensor[t].dtype == g->tensor[node->dst[0]].dtype)
             return t;
@@ -97,12 +100,13 @@ static int make_blocks(const struct dt_plan *plan, struct block *blocks, int *bl
     for (int n = 0; n < g->n_nodes; n++) {
         const struct dt_node *node = &g->node[n];
         int heir = find_inplace_source(plan, n);
-        for (int i = 0; i < node->n_src + node->n_dst; i++) {
-            int t = i < node->n_src ? node->src[i] : node->dst[i - node->n_src];
+        int tensor[DT_MAX_SRC + DT_MAX_DST], n_tensors = dt_node_tensors(node, tensor);
+        for (int i = 0; i < n_tensors; i++) {
+            int t = tensor[i];
             const struct dt_place *place = &plan->place[t];
             if (block_of[t] >= 0 || !in_work_arena(&g->tensor[t]))
                 continue;
-            if (i == node->n_src && heir >= 0) {
+            if (t == node->dst[0] && heir >= 0) {
                 block_of[t] = block_of[heir];
                 blocks[block_of[t]].last = place->last_use[node->program];
                 continue;

@@ -17,14 +17,15 @@ enum { LABELS_BYTES = 320, FILE_BYTES = 65536, MOST_OTHERS = 64, NAME_BYTES = 64
 
 /* What is taken from events: the value of a field times a factor, the sum of all values (counters),
  * or without a field the number of events. */
-#define METRIC(NAME, name, binary, percent, ...) \
-    {"eval", #name, "eval_" #name, "Latest evaluation", (percent) ? 0.01 : 1, false},
-#define RAW(NAME, name, binary, percent, ...)      \
+#define METRIC(NAME, name, traits, ...)                                                        \
+    {"eval", #name, "eval_" #name, "Latest evaluation", (DT_IN_PERCENT & (traits)) ? 0.01 : 1, \
+     false},
+#define RAW(NAME, name, traits, ...)               \
     {"eval",                                       \
      #name "_raw",                                 \
      "eval_" #name "_raw",                         \
      "Latest evaluation, of weights not averaged", \
-     (percent) ? 0.01 : 1,                         \
+     (DT_IN_PERCENT & (traits)) ? 0.01 : 1,        \
      false},
 static const struct {
     const char *event, *field, *name, *help;

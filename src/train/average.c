@@ -30,8 +30,9 @@ static dt_status for_all(struct stats *stats, stat_function *work)
     stats->count = 0;
     for (int n = 0; n < g->n_nodes; n++) {
         const struct dt_node *node = &g->node[n];
-        for (int src = 3; src < 5 && node->op == DT_OP_BN && node->n_dst > 1; src++) {
-            const int t = node->src[src];
+        const bool is_ours = node->op == DT_OP_BN && dt_node_has_statistics(node);
+        for (int i = DT_BN_RUNNING_MEAN; i <= DT_BN_RUNNING_VAR && is_ours; i++) {
+            const int t = node->src[i];
             DT_TRY(work(stats, t, (double)node->attr.bn.momentum, stats->sums + stats->count));
             stats->count += dt_tensor_elements(&g->tensor[t]);
         }

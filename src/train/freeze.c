@@ -71,9 +71,10 @@ dt_status dt_freeze(struct dt_graph *g, const char *modules)
 /* The first node with a parameter that is trained; the loss comes last. */
 static const struct dt_node *find_lowest(const struct dt_graph *g)
 {
+    int tensor[DT_MAX_SRC + DT_MAX_DST];
     for (int i = 0; i < g->n_nodes; i++)
-        for (int k = 0; k < g->node[i].n_src; k++)
-            if (g->node[i].phase == DT_TRAIN && is_trained(&g->tensor[g->node[i].src[k]]))
+        for (int k = dt_node_tensors(&g->node[i], tensor); k > 0; k--)
+            if (g->node[i].phase == DT_TRAIN && is_trained(&g->tensor[tensor[k - 1]]))
                 return &g->node[i];
     return NULL;
 }

@@ -1,5 +1,5 @@
-// Runs kernels on the CPU: the GPU environment of a kernel, for g++. Included by
-// kernels/device.cuh.
+// Runs kernels on the CPU: the GPU environment of a kernel, for g++, which includes it before the
+// first line of a kernel's source.
 //
 // The threads of a block are fibers that run one after the other between barriers (device.cpp);
 // blocks run one after the other, in an order drawn per launch (DTRAIN_EMULATE_ORDER).

@@ -64,7 +64,7 @@ static double own_bytes_at(const struct dt_exec *exec, int tensor, const void *a
     for (int i = 0; i < node->n_src + node->n_dst; i++) {
         const int d = i - node->n_src, t = d < 0 ? node->src[i] : node->dst[d];
         const struct dt_cuda_format *f = d < 0 ? exec->src[i] : exec->dst[d];
-        if ((d < 0 ? exec->src_data[i] : exec->dst_data[d]) == address && !f->unused &&
+        if (f && (d < 0 ? exec->src_data[i] : exec->dst_data[d]) == address && !f->unused &&
             (tensor < 0 || tensor == t))
             return (double)(f->elements * dt_dtype_bytes(f->type)) *
                    (d < 0 ? share_read(node, i) : 1);

@@ -14,7 +14,7 @@ static void build_conv(struct dt_graph *g, const struct op_case *c)
     int bias = n_bias ? add1(g, "bias", DT_PARAM, c->k) : -1;
     int dst = add4(g, "dst", DT_ACT, c->n, c->k, window_out(c->h, c), window_out(c->w, c));
     int fwd[3] = {src, weights, bias};
-    add_node(g, &like, DT_OP_CONV, 2 + n_bias, fwd, 1, &dst);
+    add_node(g, &like, DT_OP_CONV, 3, fwd, 1, &dst);
     if (c->flags & F_EVAL)
         return;
     like.relu = false;
@@ -23,7 +23,7 @@ static void build_conv(struct dt_graph *g, const struct op_case *c)
     int diff_weights = add_diff_param(g, "diff_weights", weights);
     int diff_bias = n_bias ? add_diff_param(g, "diff_bias", bias) : -1;
     int bwd_weights[2] = {src, diff_dst}, diffs[2] = {diff_weights, diff_bias};
-    add_node(g, &like, DT_OP_CONV_BWD_WEIGHTS, 2, bwd_weights, 1 + n_bias, diffs);
+    add_node(g, &like, DT_OP_CONV_BWD_WEIGHTS, 2, bwd_weights, 2, diffs);
     int bwd_data[2] = {diff_dst, weights};
     add_node(g, &like, DT_OP_CONV_BWD_DATA, 2, bwd_data, 1, &diff_src);
 }
@@ -31,11 +31,13 @@ static void build_conv(struct dt_graph *g, const struct op_case *c)
 static double ref_conv(struct ref *r, const struct dt_node *node, int which, size_t i)
 {
     (void)which;
-    const double *src = ref_src(r, node, 0), *weights = ref_src(r, node, 1);
-    const int *sd = ref_dim(r, node->src[0]), *wd = ref_dim(r, node->src[1]);
+    const double *src = ref_src(r, node, DT_CONV_SRC);
+    const double *weights = ref_src(r, node, DT_CONV_WEIGHTS);
+    const double *bias = ref_src(r, node, DT_CONV_BIAS);
+    const int *sd = ref_dim(r, node->src[0]), *wd = ref_dim(r, node->src[DT_CONV_WEIGHTS]);
     int stride = node->attr.conv.stride, pad = node->attr.conv.pad, at[4];
     ref_decode(at, ref_dim(r, node->dst[0]), i);
-    double sum = node->n_src == 3 ? ref_src(r, node, 2)[at[1]] : 0;
+    double sum = bias ? bias[at[1]] : 0;
     for (int c = 0; c < wd[1]; c++)
         for (int y = 0; y < wd[2]; y++)
             for (int x = 0; x < wd[3]; x++) {

@@ -174,10 +174,10 @@ static void ref_match_image(struct ref *r, const struct dt_node *node, int image
 {
     const struct dt_detect *d = &node->attr.detect;
     const int n_slots = ref_dim(r, node->src[1])[1], n = ref_dim(r, node->dst[0])[1];
-    const double *boxes = ref_src(r, node, 0) + (size_t)image * (size_t)n_slots * 4;
-    const double *labels = ref_src(r, node, 1) + (size_t)image * (size_t)n_slots;
-    double *match = r->value[node->dst[0]] + (size_t)image * (size_t)n;
-    double *count = r->value[node->dst[1]] + image, best[256] = {0};
+    const double *boxes = ref_src(r, node, DT_MATCH_BOXES) + (size_t)image * (size_t)n_slots * 4;
+    const double *labels = ref_src(r, node, DT_MATCH_BOX_LABELS) + (size_t)image * (size_t)n_slots;
+    double *match = ref_dst(r, node, DT_MATCH_DST) + (size_t)image * (size_t)n;
+    double *count = ref_dst(r, node, DT_MATCH_COUNT) + image, best[256] = {0};
     float anchor[4];
     for (int i = 0; i < n; i++) {
         ref_anchor(anchor, &d->anchors, i);
@@ -220,7 +220,7 @@ static const struct op_test op_test_match = {
 
 static double ref_divisor(const struct ref *r, const struct dt_node *node, int image)
 {
-    return node->attr.detect.global ? 1 : fmax(1, ref_src(r, node, 3)[image]);
+    return node->attr.detect.global ? 1 : fmax(1, ref_src(r, node, DT_DETECT_LOSS_COUNT)[image]);
 }
 
 /* Adds the loss of anchor i of the level of an image; at[] are its channels, each apart. */
@@ -239,8 +239,8 @@ static double ref_losses(struct ref *r, const struct dt_node *node, ref_anchor_l
             double diff[1024] = {0}, divisor = ref_divisor(r, node, image);
             sum +=
                 loss(r, node, image, i, diff, ref_src(r, node, 0) + at, (size_t)n_places) / divisor;
-            for (int k = 0; k < each && node->n_dst > 0; k++)
-                r->value[node->dst[0]][at + (size_t)(k * n_places)] =
+            for (int k = 0; k < each && ref_dst(r, node, 0); k++)
+                ref_dst(r, node, 0)[at + (size_t)(k * n_places)] =
                     diff[k] * r->diff_scale / divisor;
         }
     return sum;
@@ -249,8 +249,10 @@ static double ref_losses(struct ref *r, const struct dt_node *node, ref_anchor_l
 static double ref_matched(const struct ref *r, const struct dt_node *node, int image, int i)
 {
     const struct dt_detect *d = &node->attr.detect;
-    const size_t first = (size_t)image * (size_t)ref_dim(r, node->src[1])[1];
-    return ref_src(r, node, 1)[first + (size_t)(dt_anchors_before(&d->anchors, d->level) + i)];
+    const size_t first = (size_t)image * (size_t)ref_dim(r, node->src[DT_DETECT_LOSS_MATCH])[1];
+    return ref_src(
+        r, node,
+        DT_DETECT_LOSS_MATCH)[first + (size_t)(dt_anchors_before(&d->anchors, d->level) + i)];
 }
 
 /* -a (1 - p)^gamma log(p), with p the probability of what is right. */
@@ -259,8 +261,9 @@ static double ref_focal_anchor(const struct ref *r, const struct dt_node *node, 
 {
     const struct dt_detect *d = &node->attr.detect;
     const double match = ref_matched(r, node, image, i), gamma = (double)d->gamma;
-    const int slots = ref_dim(r, node->src[2])[1];
-    const int label = match < 0 ? -1 : (int)ref_src(r, node, 2)[image * slots + (int)match];
+    const int slots = ref_dim(r, node->src[DT_DETECT_LOSS_BOXES])[1];
+    const int label =
+        match < 0 ? -1 : (int)ref_src(r, node, DT_DETECT_LOSS_BOXES)[image * slots + (int)match];
     double sum = 0;
     for (int k = 0; match != -2 && k < ref_dim(r, node->src[0])[1] / DT_CELL_ANCHORS; k++) {
         const double sign = k == label ? 1 : -1, p = 1 / (1 + exp(-sign * at[(size_t)k * apart]));
@@ -368,12 +371,12 @@ static double ref_box_anchor(const struct ref *r, const struct dt_node *node, in
 {
     const struct dt_detect *d = &node->attr.detect;
     const double match = ref_matched(r, node, image, i);
-    const int slots = ref_dim(r, node->src[2])[1];
+    const int slots = ref_dim(r, node->src[DT_DETECT_LOSS_BOXES])[1];
     double delta[4];
     float anchor[4];
     if (match < 0)
         return 0;
-    const double *box = ref_src(r, node, 2) + 4 * (image * slots + (int)match);
+    const double *box = ref_src(r, node, DT_DETECT_LOSS_BOXES) + 4 * (image * slots + (int)match);
     ref_anchor(anchor, &d->anchors, dt_anchors_before(&d->anchors, d->level) + i);
     for (int k = 0; k < 4; k++)
         delta[k] = at[(size_t)k * apart];

@@ -14,10 +14,10 @@ static void build_linear(struct dt_graph *g, const struct op_case *c)
     int diff_dst = add_like(g, "diff_dst", DT_DIFF, DT_F32, dst);
     int diff_src = add_like(g, "diff_src", DT_DIFF, DT_F32, fwd[0]);
     int bwd_weights[2] = {fwd[0], diff_dst};
-    int diffs[2] = {add_diff_param(g, "diff_weights", fwd[1]),
-                    add_diff_param(g, "diff_bias", fwd[2])};
+    int diffs[2] = {add_diff_param(g, "diff_weights", fwd[DT_LINEAR_WEIGHTS]),
+                    add_diff_param(g, "diff_bias", fwd[DT_LINEAR_BIAS])};
     add_node(g, NULL, DT_OP_LINEAR_BWD_WEIGHTS, 2, bwd_weights, 2, diffs);
-    int bwd_data[2] = {diff_dst, fwd[1]};
+    int bwd_data[2] = {diff_dst, fwd[DT_LINEAR_WEIGHTS]};
     add_node(g, NULL, DT_OP_LINEAR_BWD_DATA, 2, bwd_data, 1, &diff_src);
 }
 
@@ -28,7 +28,7 @@ static double ref_linear(struct ref *r, const struct dt_node *node, int which, s
     size_t n_in = (size_t)ref_dim(r, node->src[1])[1];
     const double *src = ref_src(r, node, 0) + i / n_out * n_in;
     const double *weights = ref_src(r, node, 1) + i % n_out * n_in;
-    double sum = ref_src(r, node, 2)[i % n_out];
+    double sum = ref_src(r, node, DT_LINEAR_BIAS)[i % n_out];
     for (size_t f = 0; f < n_in; f++)
         sum += src[f] * weights[f];
     return sum;

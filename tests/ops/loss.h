@@ -7,18 +7,20 @@
 static void build_softmax_xent(struct dt_graph *g, const struct op_case *c)
 {
     const struct dt_node like = {.attr.xent.smoothing = (float)c->smoothing};
-    bool mixed = c->flags & F_MIXED && dt_graph_mix_labels(g) == DT_OK;
-    bool weighted = c->flags & F_WEIGHTS && dt_graph_weigh_classes(g, c->c) == DT_OK;
-    int src[5] = {add_src(g, c), dt_graph_program(g)->labels, dt_graph_program(g)->labels2, dt_graph_program(g)->mix_share};
-    int n_src = mixed ? 4 : 2, diff = add_like(g, "diff_src", DT_DIFF, DT_F32, src[0]);
-    if (weighted)
-        src[n_src++] = dt_graph_program(g)->class_weights;
-    add_node(g, &like, DT_OP_SOFTMAX_XENT, n_src, src, c->flags & F_EVAL ? 0 : 1, &diff);
+    if (c->flags & F_MIXED)
+        (void)dt_graph_mix_labels(g);
+    if (c->flags & F_WEIGHTS)
+        (void)dt_graph_weigh_classes(g, c->c);
+    const struct dt_program *p = dt_graph_program(g);
+    int src[5] = {add_src(g, c), p->labels, p->labels2, p->mix_share, p->class_weights};
+    int diff = add_like(g, "diff_src", DT_DIFF, DT_F32, src[0]);
+    add_node(g, &like, DT_OP_SOFTMAX_XENT, 5, src, c->flags & F_EVAL ? 0 : 1, &diff);
 }
 
 static double ref_weight(const struct ref *r, const struct dt_node *node, int k)
 {
-    return dt_xent_is_weighted(node) ? ref_src(r, node, node->n_src - 1)[k] : 1;
+    const double *weights = ref_src(r, node, DT_XENT_CLASS_WEIGHTS);
+    return weights ? weights[k] : 1;
 }
 
 /* Target of the class: (1 - s) * onehot(label) + s / classes, as PyTorch's label_smoothing, times
@@ -26,11 +28,11 @@ static double ref_weight(const struct ref *r, const struct dt_node *node, int k)
 static double ref_target(const struct ref *r, const struct dt_node *node, int row, int k)
 {
     const int classes = ref_dim(r, node->src[0])[1];
-    bool mixed = dt_xent_is_mixed(node);
+    const double *labels2 = ref_src(r, node, DT_XENT_LABELS2);
     double smoothing = (double)node->attr.xent.smoothing;
-    double share = mixed ? ref_src(r, node, 3)[row] : 1;
-    double onehot = k == (int)ref_src(r, node, 1)[row] ? share : 0;
-    if (mixed && k == (int)ref_src(r, node, 2)[row])
+    double share = labels2 ? ref_src(r, node, DT_XENT_MIX_SHARE)[row] : 1;
+    double onehot = k == (int)ref_src(r, node, DT_XENT_LABELS)[row] ? share : 0;
+    if (labels2 && k == (int)labels2[row])
         onehot += 1 - share;
     return ref_weight(r, node, k) * ((1 - smoothing) * onehot + smoothing / classes);
 }
@@ -40,7 +42,7 @@ static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
     const int *dim = ref_dim(r, node->src[0]);
     for (int b = 0; b < dim[0]; b++) {
         const double *logits = ref_src(r, node, 0) + (size_t)b * (size_t)dim[1];
-        int label = (int)ref_src(r, node, 1)[b], n_above = 0;
+        int label = (int)ref_src(r, node, DT_XENT_LABELS)[b], n_above = 0;
         double top = -INFINITY, sum = 0, loss = 0, all = 0;
         for (int k = 0; k < dim[1]; k++)
             top = fmax(top, logits[k]);
@@ -53,8 +55,8 @@ static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
             double log_p = logits[k] - top - log(sum);
             loss -= target * log_p;
             n_above += label >= 0 && logits[k] > logits[label];
-            if (node->n_dst == 1)
-                r->value[node->dst[0]][(size_t)b * (size_t)dim[1] + (size_t)k] =
+            if (ref_dst(r, node, 0))
+                ref_dst(r, node, 0)[(size_t)b * (size_t)dim[1] + (size_t)k] =
                     label < 0 ? 0 : (all * exp(log_p) - target) * r->diff_scale;
         }
         if (label < 0)
@@ -62,7 +64,7 @@ static void ref_softmax_xent(struct ref *r, const struct dt_node *node)
         r->counters.n++;
         r->counters.n_finite++;
         r->counters.loss += loss;
-        r->counters.weight += dt_xent_is_mixed(node) ? 1 : ref_weight(r, node, label);
+        r->counters.weight += ref_src(r, node, DT_XENT_LABELS2) ? 1 : ref_weight(r, node, label);
         r->counters.top1 += n_above < 1;
         r->counters.top5 += n_above < 5;
     }

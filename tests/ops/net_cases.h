@@ -228,7 +228,7 @@ static dt_status net_check_order(const struct dt_graph *g)
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         for (int k = 0; k < node->n_src && status == DT_OK; k++)
-            if (!written[node->src[k]])
+            if (node->src[k] >= 0 && !written[node->src[k]])
                 status = DT_ERROR(DT_ERR_INTERNAL, "%s reads %s before it is written", node->name,
                                   g->tensor[node->src[k]].name);
         for (int k = 0; k < node->n_dst && status == DT_OK; k++) {

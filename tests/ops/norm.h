@@ -19,7 +19,7 @@ static enum dt_role bn_role(const struct op_case *c)
 /* What the gradient of a bn reads. */
 struct bn {
     int src, scale, shift;
-    int dst[4]; /* in training also mean, variance and, with ReLU, workspace */
+    int dst[4]; /* mean and variance in training; mask with ReLU */
 };
 
 /* residual: read with F_RESIDUAL. */
@@ -31,7 +31,7 @@ static struct bn add_bn(struct dt_graph *g, const struct op_case *c, int src, in
     struct bn bn = {src,
                     add1(g, "scale", bn_role(c), channels),
                     add1(g, "shift", bn_role(c), channels),
-                    {add_like(g, "dst", DT_ACT, DT_F32, src)}};
+                    {add_like(g, "dst", DT_ACT, DT_F32, src), -1, -1, -1}};
     const int from[6] = {src,
                          bn.scale,
                          bn.shift,
@@ -39,12 +39,12 @@ static struct bn add_bn(struct dt_graph *g, const struct op_case *c, int src, in
                          add1(g, "running_var", DT_STAT, channels),
                          residual};
     if (train) {
-        bn.dst[1] = add1(g, "mean", DT_SAVED, channels);
-        bn.dst[2] = add1(g, "variance", DT_SAVED, channels);
+        bn.dst[DT_BN_MEAN] = add1(g, "mean", DT_SAVED, channels);
+        bn.dst[DT_BN_VARIANCE] = add1(g, "variance", DT_SAVED, channels);
         if (like.relu)
-            bn.dst[3] = add_like(g, "workspace", DT_SAVED, DT_U8, src);
+            bn.dst[DT_BN_MASK] = add_like(g, "workspace", DT_SAVED, DT_U8, src);
     }
-    add_node(g, &like, DT_OP_BN, like.residual ? 6 : 5, from, train ? 3 + like.relu : 1, bn.dst);
+    add_node(g, &like, DT_OP_BN, like.residual ? 6 : 5, from, 4, bn.dst);
     return bn;
 }
 
@@ -53,16 +53,20 @@ static int add_bn_bwd(struct dt_graph *g, const struct op_case *c, const struct 
                       int diff_dst, int diff_dst2)
 {
     const struct dt_node like = bn_like(c);
-    int from[8] = {bn->src, diff_dst, bn->scale, bn->shift, bn->dst[1], bn->dst[2], bn->dst[3]};
-    int n = like.relu ? 7 : 6;
-    if (diff_dst2 >= 0)
-        from[n++] = diff_dst2;
+    const int from[] = {[DT_BN_BWD_SRC] = bn->src,
+                        [DT_BN_BWD_DIFF_DST] = diff_dst,
+                        [DT_BN_BWD_SCALE] = bn->scale,
+                        [DT_BN_BWD_SHIFT] = bn->shift,
+                        [DT_BN_BWD_MEAN] = bn->dst[DT_BN_MEAN],
+                        [DT_BN_BWD_VARIANCE] = bn->dst[DT_BN_VARIANCE],
+                        [DT_BN_BWD_MASK] = bn->dst[DT_BN_MASK],
+                        [DT_BN_BWD_DIFF_DST2] = diff_dst2};
     const int diffs[4] = {
         add_like(g, "diff_src", DT_DIFF, DT_F32, bn->src),
         add_diff_param(g, "diff_scale", bn->scale), add_diff_param(g, "diff_shift", bn->shift),
         like.residual ? add_like(g, "diff_residual", DT_DIFF, DT_F32, bn->src) : -1};
-    add_node(g, &like, DT_OP_BN_BWD, n, from, like.residual ? 4 : 3, diffs);
-    return diffs[3];
+    add_node(g, &like, DT_OP_BN_BWD, 8, from, 4, diffs);
+    return diffs[DT_BN_BWD_DIFF_RESIDUAL];
 }
 
 static void build_bn(struct dt_graph *g, const struct op_case *c)
@@ -100,14 +104,17 @@ static void ref_bn(struct ref *r, const struct dt_node *node)
     const int *dim = ref_dim(r, node->src[0]);
     size_t plane = (size_t)dim[2] * (size_t)dim[3];
     double n = (double)dim[0] * (double)plane, momentum = (double)node->attr.bn.momentum;
-    const double *scale = ref_src(r, node, 1), *shift = ref_src(r, node, 2);
-    double *running_mean = r->value[node->src[3]], *running_var = r->value[node->src[4]];
+    const double *scale = ref_src(r, node, DT_BN_SCALE), *shift = ref_src(r, node, DT_BN_SHIFT);
+    const double *residual = ref_src(r, node, DT_BN_RESIDUAL);
+    double *running_mean = r->value[node->src[DT_BN_RUNNING_MEAN]];
+    double *running_var = r->value[node->src[DT_BN_RUNNING_VAR]];
+    double *mask = ref_dst(r, node, DT_BN_MASK);
     for (int c = 0; c < dim[1]; c++) {
         double mean = running_mean[c], variance = running_var[c];
-        if (node->n_dst > 1) {
+        if (dt_node_has_statistics(node)) {
             ref_bn_statistics(r, node, c, &mean, &variance);
-            r->value[node->dst[1]][c] = mean;
-            r->value[node->dst[2]][c] = variance;
+            ref_dst(r, node, DT_BN_MEAN)[c] = mean;
+            ref_dst(r, node, DT_BN_VARIANCE)[c] = variance;
             running_mean[c] += momentum * (mean - running_mean[c]);
             running_var[c] += momentum * (variance * n / (n > 1 ? n - 1 : 1) - running_var[c]);
         }
@@ -116,11 +123,10 @@ static void ref_bn(struct ref *r, const struct dt_node *node)
             for (size_t i = 0; i < plane; i++) {
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
                 double y = (ref_src(r, node, 0)[at] - mean) * factor + shift[c];
-                if (node->residual)
-                    y += ref_src(r, node, node->n_src - 1)[at];
-                r->value[node->dst[0]][at] = ref_relu(r, node->relu, y);
-                if (node->n_dst == 4)
-                    r->value[node->dst[3]][at] = !node->relu || y > 0;
+                y += residual ? residual[at] : 0;
+                ref_dst(r, node, DT_BN_DST)[at] = ref_relu(r, node->relu, y);
+                if (mask)
+                    mask[at] = !node->relu || y > 0;
             }
     }
 }
@@ -128,9 +134,10 @@ static void ref_bn(struct ref *r, const struct dt_node *node)
 /* diff_dst [+ diff_dst2], where the ReLU was active. */
 static double ref_bn_diff(const struct ref *r, const struct dt_node *node, size_t at)
 {
-    int n_src = node->relu ? 7 : 6;
-    double diff = ref_src(r, node, 1)[at] + (node->n_src > n_src ? ref_src(r, node, n_src)[at] : 0);
-    return node->relu ? diff * ref_src(r, node, 6)[at] : diff;
+    const double *diff2 = ref_src(r, node, DT_BN_BWD_DIFF_DST2);
+    const double *mask = ref_src(r, node, DT_BN_BWD_MASK);
+    double diff = ref_src(r, node, DT_BN_BWD_DIFF_DST)[at] + (diff2 ? diff2[at] : 0);
+    return mask ? diff * mask[at] : diff;
 }
 
 static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
@@ -138,10 +145,12 @@ static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
     const int *dim = ref_dim(r, node->src[0]);
     size_t plane = (size_t)dim[2] * (size_t)dim[3];
     double n = (double)dim[0] * (double)plane;
-    const double *src = ref_src(r, node, 0);
+    const double *src = ref_src(r, node, DT_BN_BWD_SRC);
+    double *diff_residual = ref_dst(r, node, DT_BN_BWD_DIFF_RESIDUAL);
     for (int c = 0; c < dim[1]; c++) {
-        double mean = ref_src(r, node, 4)[c];
-        double inverse = 1 / sqrt(ref_src(r, node, 5)[c] + (double)node->attr.bn.eps);
+        double mean = ref_src(r, node, DT_BN_BWD_MEAN)[c];
+        double variance = ref_src(r, node, DT_BN_BWD_VARIANCE)[c];
+        double inverse = 1 / sqrt(variance + (double)node->attr.bn.eps);
         double diff_scale = 0, diff_shift = 0;
         for (int b = 0; b < dim[0]; b++)
             for (size_t i = 0; i < plane; i++) {
@@ -150,17 +159,18 @@ static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
                 diff_shift += diff;
                 diff_scale += diff * (src[at] - mean) * inverse;
             }
-        r->value[node->dst[1]][c] = diff_scale;
-        r->value[node->dst[2]][c] = diff_shift;
+        ref_dst(r, node, DT_BN_BWD_DIFF_SCALE)[c] = diff_scale;
+        ref_dst(r, node, DT_BN_BWD_DIFF_SHIFT)[c] = diff_shift;
         for (int b = 0; b < dim[0]; b++)
             for (size_t i = 0; i < plane; i++) {
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
                 double diff = ref_bn_diff(r, node, at);
                 double normal = (src[at] - mean) * inverse;
-                r->value[node->dst[0]][at] = ref_src(r, node, 2)[c] * inverse *
-                                             (diff - diff_shift / n - normal * diff_scale / n);
-                if (node->n_dst == 4)
-                    r->value[node->dst[3]][at] = diff;
+                ref_dst(r, node, DT_BN_BWD_DIFF_SRC)[at] =
+                    ref_src(r, node, DT_BN_BWD_SCALE)[c] * inverse *
+                    (diff - diff_shift / n - normal * diff_scale / n);
+                if (diff_residual)
+                    diff_residual[at] = diff;
             }
     }
 }
@@ -228,9 +238,11 @@ static void ref_bn_frozen_bwd(struct ref *r, const struct dt_node *node)
         for (int c = 0; c < dim[1]; c++)
             for (size_t i = 0; i < plane; i++) {
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
-                double variance = ref_src(r, node, 2)[c] + (double)node->attr.bn.eps;
-                r->value[node->dst[0]][at] =
-                    ref_src(r, node, 0)[at] * ref_src(r, node, 1)[c] / sqrt(variance);
+                double variance =
+                    ref_src(r, node, DT_BN_FROZEN_BWD_RUNNING_VAR)[c] + (double)node->attr.bn.eps;
+                r->value[node->dst[0]][at] = ref_src(r, node, DT_BN_FROZEN_BWD_DIFF_DST)[at] *
+                                             ref_src(r, node, DT_BN_FROZEN_BWD_SCALE)[c] /
+                                             sqrt(variance);
             }
 }
 
@@ -259,17 +271,21 @@ static void build_group_norm(struct dt_graph *g, const struct op_case *c)
     int fwd[3] = {add_src(g, c), add1(g, "scale", DT_PARAM, c->c),
                   add1(g, "shift", DT_PARAM, c->c)};
     int dst[3] = {add_like(g, "dst", DT_ACT, DT_F32, fwd[0]), -1, -1};
-    if (c->flags & F_EVAL) {
-        add_node(g, &like, DT_OP_GROUP_NORM, 3, fwd, 1, dst);
-        return;
+    if (!(c->flags & F_EVAL)) {
+        dst[DT_GN_MEAN] = dt_graph_tensor(g, "mean", DT_SAVED, DT_F32, 2, groups);
+        dst[DT_GN_INVERSE_STD] = dt_graph_tensor(g, "inverse_std", DT_SAVED, DT_F32, 2, groups);
     }
-    dst[1] = dt_graph_tensor(g, "mean", DT_SAVED, DT_F32, 2, groups);
-    dst[2] = dt_graph_tensor(g, "inverse_std", DT_SAVED, DT_F32, 2, groups);
     add_node(g, &like, DT_OP_GROUP_NORM, 3, fwd, 3, dst);
-    int bwd[5] = {fwd[0], add_like(g, "diff_dst", DT_DIFF, DT_F32, fwd[0]), fwd[1], dst[1], dst[2]};
+    if (c->flags & F_EVAL)
+        return;
+    const int bwd[] = {[DT_GN_BWD_SRC] = fwd[DT_GN_SRC],
+                       [DT_GN_BWD_DIFF_DST] = add_like(g, "diff_dst", DT_DIFF, DT_F32, fwd[0]),
+                       [DT_GN_BWD_SCALE] = fwd[DT_GN_SCALE],
+                       [DT_GN_BWD_MEAN] = dst[DT_GN_MEAN],
+                       [DT_GN_BWD_INVERSE_STD] = dst[DT_GN_INVERSE_STD]};
     int diffs[3] = {add_like(g, "diff_src", DT_DIFF, DT_F32, fwd[0]),
-                    add_diff_param(g, "diff_scale", fwd[1]),
-                    add_diff_param(g, "diff_shift", fwd[2])};
+                    add_diff_param(g, "diff_scale", fwd[DT_GN_SCALE]),
+                    add_diff_param(g, "diff_shift", fwd[DT_GN_SHIFT])};
     add_node(g, &like, DT_OP_GROUP_NORM_BWD, 5, bwd, 3, diffs);
 }
 
@@ -290,7 +306,8 @@ static struct ref_group ref_group_at(const struct ref *r, const struct dt_node *
 
 static void ref_group_norm(struct ref *r, const struct dt_node *node)
 {
-    const double *src = ref_src(r, node, 0), *scale = ref_src(r, node, 1);
+    const double *src = ref_src(r, node, DT_GN_SRC), *scale = ref_src(r, node, DT_GN_SCALE);
+    const double *shift = ref_src(r, node, DT_GN_SHIFT);
     for (int i = 0; i < ref_dim(r, node->src[0])[0] * node->attr.group_norm.groups; i++) {
         struct ref_group at = ref_group_at(r, node, i);
         double mean = 0, variance = (double)node->attr.group_norm.eps;
@@ -301,35 +318,39 @@ static void ref_group_norm(struct ref *r, const struct dt_node *node)
         for (size_t j = 0; j < at.count; j++) {
             size_t c = (size_t)at.channel + j / at.plane;
             r->value[node->dst[0]][at.first + j] =
-                (src[at.first + j] - mean) / sqrt(variance) * scale[c] + ref_src(r, node, 2)[c];
+                (src[at.first + j] - mean) / sqrt(variance) * scale[c] + shift[c];
         }
-        if (node->n_dst == 1)
+        if (!ref_dst(r, node, DT_GN_MEAN))
             continue;
-        r->value[node->dst[1]][i] = mean;
-        r->value[node->dst[2]][i] = 1 / sqrt(variance);
+        ref_dst(r, node, DT_GN_MEAN)[i] = mean;
+        ref_dst(r, node, DT_GN_INVERSE_STD)[i] = 1 / sqrt(variance);
     }
 }
 
 /* By the chain rule over normal = (src - mean) * inverse_std. */
 static void ref_group_norm_bwd(struct ref *r, const struct dt_node *node)
 {
-    const double *src = ref_src(r, node, 0), *diff = ref_src(r, node, 1);
-    const double *scale = ref_src(r, node, 2);
+    const double *src = ref_src(r, node, DT_GN_BWD_SRC);
+    const double *diff = ref_src(r, node, DT_GN_BWD_DIFF_DST);
+    const double *scale = ref_src(r, node, DT_GN_BWD_SCALE);
+    double *diff_scale = ref_dst(r, node, DT_GN_BWD_DIFF_SCALE);
+    double *diff_shift = ref_dst(r, node, DT_GN_BWD_DIFF_SHIFT);
     for (int which = 1; which < node->n_dst; which++)
         memset(r->value[node->dst[which]], 0, (size_t)ref_dim(r, node->src[0])[1] * sizeof(double));
     for (int i = 0; i < ref_dim(r, node->src[0])[0] * node->attr.group_norm.groups; i++) {
         struct ref_group at = ref_group_at(r, node, i);
-        double mean = ref_src(r, node, 3)[i], inverse = ref_src(r, node, 4)[i];
+        double mean = ref_src(r, node, DT_GN_BWD_MEAN)[i];
+        double inverse = ref_src(r, node, DT_GN_BWD_INVERSE_STD)[i];
         double sum = 0, product = 0;
         for (size_t j = at.first; j < at.first + at.count; j++) {
             size_t c = (size_t)at.channel + (j - at.first) / at.plane;
             double normal = (src[j] - mean) * inverse;
             sum += diff[j] * scale[c] / (double)at.count;
             product += diff[j] * scale[c] * normal / (double)at.count;
-            if (node->n_dst == 1)
+            if (!diff_scale)
                 continue;
-            r->value[node->dst[1]][c] += diff[j] * normal;
-            r->value[node->dst[2]][c] += diff[j];
+            diff_scale[c] += diff[j] * normal;
+            diff_shift[c] += diff[j];
         }
         for (size_t j = at.first; j < at.first + at.count; j++) {
             size_t c = (size_t)at.channel + (j - at.first) / at.plane;

@@ -14,10 +14,11 @@ static void build_ingest(struct dt_graph *g, const struct op_case *c)
         like.attr.ingest.mean[i] = 0.4f + 0.05f * (float)i;
         like.attr.ingest.std[i] = 0.2f + 0.03f * (float)i;
     }
-    bool sized = c->flags & F_SIZES && dt_graph_boxes(g, 1) == DT_OK;
+    if (c->flags & F_SIZES)
+        (void)dt_graph_boxes(g, 1);
     int src[2] = {dt_graph_program(g)->pixels, dt_graph_program(g)->sizes};
     int dst = add_like(g, "dst", DT_ACT, DT_F32, src[0]);
-    add_node(g, &like, DT_OP_INGEST, sized ? 2 : 1, src, 1, &dst);
+    add_node(g, &like, DT_OP_INGEST, 2, src, 1, &dst);
 }
 
 static double ref_ingest(struct ref *r, const struct dt_node *node, int which, size_t i)
@@ -26,8 +27,8 @@ static double ref_ingest(struct ref *r, const struct dt_node *node, int which, s
     int at[4];
     const int *dim = ref_dim(r, node->dst[0]);
     ref_decode(at, dim, i);
-    if (node->n_src > 1 &&
-        (at[2] >= ref_src(r, node, 1)[2 * at[0]] || at[3] >= ref_src(r, node, 1)[2 * at[0] + 1]))
+    const double *sizes = ref_src(r, node, DT_INGEST_SIZES);
+    if (sizes && (at[2] >= sizes[2 * at[0]] || at[3] >= sizes[2 * at[0] + 1]))
         return 0;
     size_t pixel =
         (((size_t)at[0] * (size_t)dim[2] + (size_t)at[2]) * (size_t)dim[3] + (size_t)at[3]) * 3 +
@@ -55,12 +56,11 @@ static void build_relu(struct dt_graph *g, const struct op_case *c)
 {
     int src = add_src(g, c), dst = add_like(g, "dst", DT_ACT, DT_F32, src);
     add_node(g, NULL, DT_OP_RELU, 1, &src, 1, &dst);
-    int n_two = c->flags & F_TWO ? 1 : 0;
     int bwd[3] = {add_like(g, "diff_dst", DT_DIFF, DT_F32, src), dst, -1};
-    if (n_two)
-        bwd[2] = add_like(g, "diff_dst2", DT_DIFF, DT_F32, src);
+    if (c->flags & F_TWO)
+        bwd[DT_RELU_BWD_DIFF_DST2] = add_like(g, "diff_dst2", DT_DIFF, DT_F32, src);
     int diff_src = add_like(g, "diff_src", DT_DIFF, DT_F32, src);
-    add_node(g, NULL, DT_OP_RELU_BWD, 2 + n_two, bwd, 1, &diff_src);
+    add_node(g, NULL, DT_OP_RELU_BWD, 3, bwd, 1, &diff_src);
 }
 
 static double ref_relu_op(struct ref *r, const struct dt_node *node, int which, size_t i)
@@ -72,8 +72,9 @@ static double ref_relu_op(struct ref *r, const struct dt_node *node, int which, 
 static double ref_relu_bwd(struct ref *r, const struct dt_node *node, int which, size_t i)
 {
     (void)which;
-    double diff = ref_src(r, node, 0)[i] + (node->n_src == 3 ? ref_src(r, node, 2)[i] : 0);
-    return ref_src(r, node, 1)[i] > 0 ? diff : 0;
+    const double *diff2 = ref_src(r, node, DT_RELU_BWD_DIFF_DST2);
+    double diff = ref_src(r, node, DT_RELU_BWD_DIFF_DST)[i] + (diff2 ? diff2[i] : 0);
+    return ref_src(r, node, DT_RELU_BWD_DST)[i] > 0 ? diff : 0;
 }
 
 static const struct op_case relu_cases[] = {

@@ -55,9 +55,15 @@ static size_t ref_count(const struct dt_graph *g, const struct dt_node *node, in
     return dt_tensor_elements(tensor->dtype == DT_U8 ? &g->tensor[node->dst[0]] : tensor);
 }
 
+/* NULL if the node has none. */
 static const double *ref_src(const struct ref *r, const struct dt_node *node, int which)
 {
-    return r->value[node->src[which]];
+    return node->src[which] < 0 ? NULL : r->value[node->src[which]];
+}
+
+static double *ref_dst(const struct ref *r, const struct dt_node *node, int which)
+{
+    return node->dst[which] < 0 ? NULL : r->value[node->dst[which]];
 }
 
 static const int *ref_dim(const struct ref *r, int tensor)
@@ -158,7 +164,8 @@ static dt_status ref_open(struct ref *r, const struct dt_graph *g, size_t max_el
         for (int k = 0; k < node->n_dst; k++)
             DT_TRY(ref_alloc(r, node->dst[k], ref_count(g, node, k)));
         for (int k = 0; k < node->n_src; k++)
-            DT_TRY(ref_alloc(r, node->src[k], dt_tensor_elements(&g->tensor[node->src[k]])));
+            if (node->src[k] >= 0)
+                DT_TRY(ref_alloc(r, node->src[k], dt_tensor_elements(&g->tensor[node->src[k]])));
     }
     return DT_OK;
 }

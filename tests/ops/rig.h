@@ -186,10 +186,9 @@ static dt_status rig_prepare(struct rig *rig)
         const struct dt_node *node = &rig->g->node[i];
         size_t bytes = backend->scratch_bytes(rig->dev, rig->exec[i]);
         rig->scratch_bytes = bytes > rig->scratch_bytes ? bytes : rig->scratch_bytes;
-        for (int k = 0; k < node->n_src; k++)
-            DT_TRY(rig_alloc_tensor(rig, node->src[k]));
-        for (int k = 0; k < node->n_dst; k++)
-            DT_TRY(rig_alloc_tensor(rig, node->dst[k]));
+        int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
+        for (int k = 0; k < n; k++)
+            DT_TRY(rig_alloc_tensor(rig, tensor[k]));
     }
     DT_TRY(rig_alloc(rig, &rig->scratch, &rig->scratch_block_bytes, rig->scratch_bytes, 0xff));
     for (int i = 0; i < rig->g->n_nodes; i++)

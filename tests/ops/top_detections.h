@@ -33,18 +33,19 @@ static void adjust_top_detections(struct ref *input, const struct dt_node *node)
 {
     const struct dt_graph *g = input->g;
     const int from = is_input(g, node->src[0]) ? node->src[0] : dt_graph_find(g, "copy_src");
-    double *logits = input->value[from], *deltas = input->value[node->src[1]];
+    double *logits = input->value[from], *deltas = input->value[node->src[DT_TOP_DELTAS]];
     struct dt_rng rng;
     dt_rng_init(&rng, 1, DT_RNG_SYNTHETIC, 2, 0);
     for (size_t i = 0; i < dt_tensor_elements(&g->tensor[from]); i++) {
         const int step = (int)dt_rng_below(&rng, (uint32_t)top_values) * (256 / top_values);
         logits[i] = step >= 250 ? 17 + (double)(i % 3) : step / 16.0 - 8;
     }
-    for (size_t i = 0; i < dt_tensor_elements(&g->tensor[node->src[1]]); i++)
+    for (size_t i = 0; i < dt_tensor_elements(&g->tensor[node->src[DT_TOP_DELTAS]]); i++)
         deltas[i] = i % 7 == 0 ? 5 : (double)dt_rng_below(&rng, 128) / 64 - 0.75;
-    for (int i = 0; i < ref_dim(input, node->src[2])[0]; i++) {
-        input->value[node->src[2]][2 * i] = node->attr.detect.anchors.canvas_height - i;
-        input->value[node->src[2]][2 * i + 1] = node->attr.detect.anchors.canvas_width - 2 * i;
+    for (int i = 0; i < ref_dim(input, node->src[DT_TOP_SIZES])[0]; i++) {
+        input->value[node->src[DT_TOP_SIZES]][2 * i] = node->attr.detect.anchors.canvas_height - i;
+        input->value[node->src[DT_TOP_SIZES]][2 * i + 1] =
+            node->attr.detect.anchors.canvas_width - 2 * i;
     }
 }
 
@@ -75,15 +76,16 @@ static void ref_frame(double centre[2], double side[2], const struct dt_detect *
 static void ref_row(double row[6], struct ref *r, const struct dt_node *node, int image,
                     const struct ref_score *s)
 {
-    const int *dim = ref_dim(r, node->src[1]), n_classes = ref_dim(r, node->src[0])[1] / 9;
+    const int *dim = ref_dim(r, node->src[DT_TOP_DELTAS]),
+              n_classes = ref_dim(r, node->src[0])[1] / 9;
     const int anchor = s->number / n_classes, place = anchor / 9;
     double centre[2], side[2], delta[4];
     ref_frame(centre, side, &node->attr.detect, anchor);
     for (int i = 0; i < 4; i++)
-        delta[i] = ref_src(
-            r, node, 1)[ref_index(dim, image, anchor % 9 * 4 + i, place / dim[3], place % dim[3])];
+        delta[i] = ref_src(r, node, DT_TOP_DELTAS)[ref_index(dim, image, anchor % 9 * 4 + i,
+                                                             place / dim[3], place % dim[3])];
     for (int i = 0; i < 2; i++) { /* x, y */
-        const double most = ref_src(r, node, 2)[2 * image + 1 - i];
+        const double most = ref_src(r, node, DT_TOP_SIZES)[2 * image + 1 - i];
         const double middle = centre[1 - i] + delta[i] * side[1 - i];
         const double half = side[1 - i] * fmin(exp(delta[2 + i]), 62.5) / 2;
         row[i] = fmin(fmax(middle - half, 0), most);
@@ -112,7 +114,7 @@ static void ref_top_detections(struct ref *r, const struct dt_node *node)
             row[i] = 0;
         for (; n < n_above && n < most; n++)
             ref_row(row + 6 * n, r, node, image, &score[n]);
-        r->value[node->dst[1]][image] = n;
+        ref_dst(r, node, DT_TOP_N)[image] = n;
     }
     free(score);
 }

@@ -142,6 +142,8 @@ static void check_memory(const struct dt_plan *plan, enum dt_phase phase)
         for (size_t i = 0; i < (plan->scratch_bytes[n] + 63) / 64; i++)
             owner[plan->scratch_offset[n] / 64 + i] = -2; /* may not hit a source, checked next */
         for (int s = 0; s < node->n_src; s++) {
+            if (node->src[s] < 0)
+                continue;
             const struct dt_place *place = &plan->place[node->src[s]];
             if (place->arena != DT_ARENA_WORK)
                 continue;
@@ -164,6 +166,8 @@ static void check_memory(const struct dt_plan *plan, enum dt_phase phase)
         }
         /* A source may only be overwritten by dst[0], and only if the op allows it. */
         for (int s = 0; s < node->n_src; s++) {
+            if (node->src[s] < 0)
+                continue;
             const struct dt_place *src = &plan->place[node->src[s]];
             bool alive = src->last_use[phase] > n;
             for (size_t i = 0; src->arena == DT_ARENA_WORK && i < (src->bytes + 63) / 64; i++) {

@@ -42,6 +42,8 @@ static inline void describe_nodes(const struct dt_graph *g, int first, char *out
                                  node->name);
         for (int k = 0; k < node->n_src + node->n_dst && used < bytes; k++) {
             int id = k < node->n_src ? node->src[k] : node->dst[k - node->n_src];
+            if (id < 0)
+                continue;
             used += (size_t)snprintf(out + used, bytes - used, "%s %s",
                                      k == node->n_src ? " ->" : "", g->tensor[id].name);
         }
@@ -72,6 +74,8 @@ static inline void check_order(const struct dt_graph *g)
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         for (int k = 0; k < node->n_src; k++) {
+            if (node->src[k] < 0)
+                continue;
             const struct dt_tensor *t = &g->tensor[node->src[k]];
             if (t->role == DT_INPUT || t->role == DT_PARAM || t->role == DT_STAT)
                 continue;
@@ -105,7 +109,8 @@ static inline void check_gradients(const struct dt_graph *g)
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         for (int k = 0; k < node->n_src; k++)
-            n_reads[node->src[k]] += node->phase == DT_TRAIN;
+            if (node->src[k] >= 0)
+                n_reads[node->src[k]] += node->phase == DT_TRAIN;
         for (int k = 0; k < node->n_dst; k++)
             n_writes[node->dst[k]] += node->phase == DT_TRAIN;
         for (int k = 0; k < node->n_dst && node->op == DT_OP_MATCH; k++)
@@ -187,10 +192,10 @@ static inline void check_paths(const struct dt_graph *g)
             sum = 1;
         else if (node->op == DT_OP_ADD)
             sum += diff[node->src[1]];
-        else if (node->op == DT_OP_RELU_BWD && node->n_src == 3)
-            sum += diff[node->src[2]];
-        else if (node->op == DT_OP_BN_BWD && node->n_src > (node->relu ? 7 : 6))
-            sum += diff[node->src[node->n_src - 1]];
+        else if (node->op == DT_OP_RELU_BWD && node->src[DT_RELU_BWD_DIFF_DST2] >= 0)
+            sum += diff[node->src[DT_RELU_BWD_DIFF_DST2]];
+        else if (node->op == DT_OP_BN_BWD && node->src[DT_BN_BWD_DIFF_DST2] >= 0)
+            sum += diff[node->src[DT_BN_BWD_DIFF_DST2]];
         for (int k = 1; k < node->n_src && node->op == DT_OP_SUM_GRADS; k++)
             sum += diff[node->src[k]];
         for (int k = 0; k < node->n_dst; k++)

@@ -21,8 +21,9 @@ NAMED = {
     "a parallel mode": r"\bDT_(MODE|PARALLEL)_[A-Z]+\b|\bdt_async_\w+",
 }
 OPERANDS = {  # tests/ops and tests/emulator speak of operands too
-    "literal operands above 1": r"\b(?:src|dst)\[(?:[2-9]|\d\d+)\]",
-    "numbers of operands": r"\bn_(?:src|dst)\s*[=!<>]=\s*\d",
+    "literal operands above 1": r"(?<!int )\b(?:src|dst)(?:_data)?\[(?:[2-9]|\d\d+)\]"
+    r"|\b(?:dt_cpu|ref)_(?:src|dst)\([^()]*, (?:[2-9]|\d\d+)\)|\b(?:SRC|DST)\(\d, \d\)",
+    "numbers of operands": r"\bn_(?:src|dst)\s*(?:[=!<>]=|[<>])\s*\d",
 }
 
 
@@ -127,7 +128,8 @@ def main():
         files = [str(p.relative_to(ROOT)) for p, t in product.items() if re.search(pattern, t)]
         print(f"files that name {what}: {len(files)}", *(files if verbose else ()), sep="\n    " if verbose else "")
     for what, pattern in OPERANDS.items():
-        hits = collections.Counter({str(p.relative_to(ROOT)): len(re.findall(pattern, t)) for p, t in text.items()})
+        about = {str(p.relative_to(ROOT)): t for p, t in text.items() if "image" not in p.parts}
+        hits = collections.Counter({name: len(re.findall(pattern, t)) for name, t in about.items()})
         print(f"{what}: {sum(hits.values())} in {sum(n > 0 for n in hits.values())} files")
         for name, n in hits.most_common() if verbose else ():
             if n > 0:

@@ -21,11 +21,11 @@ static void open_net(struct net *net, float smoothing, enum kind kind)
     net->labels2 = rig_vector(&net->rig, "labels2", DT_INPUT, DT_I32, N);
     net->mix_share = rig_vector(&net->rig, "mix_share", DT_INPUT, DT_F32, N);
     net->weights = rig_vector(&net->rig, "class_weights", DT_INPUT, DT_F32, N_CLASSES);
-    const int second = kind == TRAIN_WEIGHTED ? net->weights : net->labels2;
-    const int src[4] = {net->logits, net->labels, second, net->mix_share};
-    static const int n_src[] = {2, 2, 4, 3};
+    const int src[] = {net->logits, net->labels, kind == TRAIN_MIXED ? net->labels2 : -1,
+                       kind == TRAIN_MIXED ? net->mix_share : -1,
+                       kind == TRAIN_WEIGHTED ? net->weights : -1};
     struct dt_node *node =
-        rig_node(&net->rig, DT_OP_SOFTMAX_XENT, n_src[kind], src, kind == EVAL ? 0 : 1, &net->diff);
+        rig_node(&net->rig, DT_OP_SOFTMAX_XENT, 5, src, kind == EVAL ? 0 : 1, &net->diff);
     node->attr.xent.smoothing = smoothing;
     rig_build(&net->rig);
 }

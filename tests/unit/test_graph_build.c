@@ -98,8 +98,8 @@ TEST(mixed_labels)
     const struct dt_node *loss = &g->node[g->n_nodes - 1];
     assert_int_equal(loss->n_src, 4);
     assert_int_equal(loss->src[1], g->program[DT_TRAIN].labels);
-    assert_int_equal(loss->src[2], labels2);
-    assert_int_equal(loss->src[3], share);
+    assert_int_equal(loss->src[DT_XENT_LABELS2], labels2);
+    assert_int_equal(loss->src[DT_XENT_MIX_SHARE], share);
     assert_int_equal(loss->n_dst, 1);
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
     dt_graph_destroy(g);
@@ -181,7 +181,7 @@ TEST(parameters)
     assert_int_equal(bn->n_dst, 3);
     assert_dims(g, bn->dst[1], "4");
     assert_int_equal(g->tensor[bn->dst[1]].role, DT_SAVED);
-    assert_string_equal(g->tensor[bn->dst[2]].name, "bn.variance");
+    assert_string_equal(g->tensor[bn->dst[DT_BN_VARIANCE]].name, "bn.variance");
     assert_true(bn->attr.bn.eps == 1e-5f && bn->attr.bn.momentum == 0.1f);
     dt_graph_destroy(g);
 }

@@ -76,7 +76,7 @@ GRAPH_TEST(workspace, DT_TRAIN)
 {
     dt_graph_relu(g, bn(g, src, "c1", "b1"), "r1");
     assert_int_equal(dt_graph_fuse(g, NULL, NULL), DT_OK);
-    const struct dt_tensor *t = &g->tensor[g->node[2].dst[3]];
+    const struct dt_tensor *t = &g->tensor[g->node[2].dst[DT_BN_MASK]];
     char dims[32];
     assert_int_equal(t->role, DT_SAVED);
     assert_int_equal(t->dtype, DT_U8);

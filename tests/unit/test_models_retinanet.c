@@ -199,7 +199,7 @@ TEST(trainable_layers)
     for (int i = 0; i < g->n_nodes; i++) {
         bool is_below = dt_graph_is_within(g->node[i].name, "backbone.body.layer2");
         for (int k = 0; k < g->node[i].n_src; k++)
-            if (g->tensor[g->node[i].src[k]].role == DT_PARAM && is_below)
+            if (is_below && g->tensor[g->node[i].src[k]].role == DT_PARAM)
                 assert_true(g->tensor[g->node[i].src[k]].frozen);
         if (g->node[i].op == DT_OP_BN && is_below)
             assert_int_equal(g->node[i].n_dst, 1);

@@ -1,8 +1,7 @@
-/* What the two files of batch normalisation share: norm.c walks rows and blocks, norm_block.c makes
- * the statistics and the coefficients of one block of channels, in fp64. group_norm.c takes from it
- * what is about rows. */
-#ifndef DTRAIN_CPU_NORM_H
-#define DTRAIN_CPU_NORM_H
+/* Statistics and coefficients of one block of channels, in fp64, for norm.c, which walks rows and
+ * blocks; group_norm.c takes from here what is about rows. */
+#ifndef DTRAIN_CPU_NORM_BLOCK_H
+#define DTRAIN_CPU_NORM_BLOCK_H
 
 #include "cpu/internal.h"
 #include "cpu/lanes.h"

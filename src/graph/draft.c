@@ -1,0 +1,167 @@
+/* Helpers shared by the op families: node drafts, shapes, operation counts. */
+#include <string.h>
+
+#include "graph/internal.h"
+
+static dt_status check_source(const struct dt_graph *g, const char *name, int src)
+{
+    if (strlen(name) >= DT_NAME_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "the node name %s is longer than %d characters", name,
+                DT_NAME_MAX - 1);
+    if (src < 0 || src >= g->n_tensors)
+        DT_FAIL(DT_ERR_INTERNAL, "node %s reads tensor %d, which does not exist", name, src);
+    const struct dt_tensor *t = &g->tensor[src];
+    if (t->dtype != DT_F32 || t->role != DT_ACT)
+        DT_FAIL(DT_ERR_INTERNAL, "node %s reads %s, which is not a value of the network", name,
+                t->name);
+    return DT_OK;
+}
+
+bool dt_draft_begin(struct dt_graph *g, struct dt_node *draft, enum dt_op op, const char *name,
+                    int src)
+{
+    if (g->status == DT_OK)
+        dt_graph_remember(g, check_source(g, name, src));
+    if (g->status != DT_OK)
+        return false;
+    *draft = (struct dt_node){.op = op, .n_src = 1, .src = {src}};
+    memcpy(draft->name, name, strlen(name) + 1);
+    return true;
+}
+
+void dt_draft_dst(struct dt_graph *g, struct dt_node *draft, const char *suffix, enum dt_role role,
+                  enum dt_dtype dtype, int n_dims, const int dim[4])
+{
+    char name[2 * DT_NAME_MAX];
+    snprintf(name, sizeof name, "%s%s", draft->name, suffix);
+    draft->dst[draft->n_dst++] = dt_graph_tensor(g, name, role, dtype, n_dims, dim);
+}
+
+void dt_draft_infer(struct dt_graph *g, struct dt_node *draft, int dim[4])
+{
+    int local[4];
+    int *out = dim ? dim : local;
+    if (g->status != DT_OK)
+        return;
+    memcpy(out, g->tensor[draft->src[0]].dim, sizeof local);
+    const struct dt_op_rule *rule = dt_op_row(draft->op)->rule;
+    if (rule->infer)
+        dt_graph_remember(g, rule->infer(g, draft, out));
+    dt_draft_dst(g, draft, "", DT_ACT, DT_F32, 4, out);
+}
+
+int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft)
+{
+    struct dt_node *node = dt_graph_node(g, draft->op, draft->name, draft->n_src, draft->src,
+                                         draft->n_dst, draft->dst);
+    if (!node)
+        return -1;
+    node->attr = draft->attr;
+    return node->dst[0];
+}
+
+int dt_draft_infer_and_commit(struct dt_graph *g, struct dt_node *draft)
+{
+    dt_draft_infer(g, draft, NULL);
+    return dt_draft_commit(g, draft);
+}
+
+static dt_status check_shape(const struct dt_graph *g, int id, int n_dims, const int dim[4])
+{
+    const struct dt_tensor *t = &g->tensor[id];
+    if (t->n_dims != n_dims || memcmp(t->dim, dim, sizeof t->dim) != 0) {
+        struct dt_tensor wanted = {.n_dims = n_dims, .dim = {dim[0], dim[1], dim[2], dim[3]}};
+        char old_text[48], new_text[48];
+        DT_FAIL(DT_ERR_CONFIG, "parameter %s is used with two shapes, %s and %s", t->name,
+                dt_tensor_format_dims(old_text, sizeof old_text, t),
+                dt_tensor_format_dims(new_text, sizeof new_text, &wanted));
+    }
+    return DT_OK;
+}
+
+static dt_status check_unused(const struct dt_graph *g, int id)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        for (int k = 0; k < node->n_src; k++) {
+            if (node->program == g->current && node->src[k] == id)
+                DT_FAIL(DT_ERR_INTERNAL,
+                        "parameter %s is used by two nodes of one program; give the "
+                        "second node another name, or share the parameter",
+                        g->tensor[id].name);
+        }
+    }
+    return DT_OK;
+}
+
+void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *module,
+                    const char *suffix, enum dt_role role, int n_dims, const int dim[4],
+                    struct dt_init init)
+{
+    char name[2 * DT_NAME_MAX];
+    if (g->status != DT_OK)
+        return;
+    snprintf(name, sizeof name, "%s.%s", module ? module : draft->name, suffix);
+    int id = dt_graph_find_role(g, name, role);
+    if (id >= 0) {
+        dt_graph_remember(g, check_shape(g, id, n_dims, dim));
+        if (!module)
+            dt_graph_remember(g, check_unused(g, id));
+    } else {
+        id = dt_graph_tensor(g, name, role, DT_F32, n_dims, dim);
+        if (id < 0)
+            return;
+        g->tensor[id].init = init;
+        g->tensor[id].decay = role == DT_PARAM && n_dims > 1;
+    }
+    draft->src[draft->n_src++] = id;
+}
+
+/* --- Shapes and operation counts --- */
+
+dt_status dt_infer_window(const struct dt_node *node, int dim[4], int kernel, int stride, int pad)
+{
+    if (kernel < 1 || stride < 1 || pad < 0 || pad >= kernel)
+        DT_FAIL(DT_ERR_CONFIG, "%s: kernel %d, stride %d, padding %d is not a valid window",
+                node->name, kernel, stride, pad);
+    for (int i = 2; i < 4; i++) {
+        if (dim[i] + 2 * pad < kernel)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "%s: a %dx%d window does not fit in %dx%d with padding %d; "
+                    "use a larger model.image_size",
+                    node->name, kernel, kernel, dim[2], dim[3], pad);
+    }
+    for (int i = 2; i < 4; i++)
+        dim[i] = (dim[i] + 2 * pad - kernel) / stride + 1;
+    return DT_OK;
+}
+
+double dt_node_flops(const struct dt_graph *g, const struct dt_node *node)
+{
+    const struct dt_op_rule *rule = dt_op_row(node->op)->rule;
+    if (rule->flops)
+        return rule->flops(g, node);
+    return rule->per_element * (double)dt_tensor_elements(&g->tensor[node->src[0]]);
+}
+
+/* 2 * (elements of the output side) * (inputs per output), for all three passes alike. */
+static double flops_product(const struct dt_tensor *dst, const struct dt_tensor *weights)
+{
+    double inputs = (double)weights->dim[1] * weights->dim[2] * weights->dim[3];
+    return 2.0 * (double)dt_tensor_elements(dst) * inputs;
+}
+
+double dt_flops_forward(const struct dt_graph *g, const struct dt_node *node)
+{
+    return flops_product(&g->tensor[node->dst[0]], &g->tensor[node->src[1]]);
+}
+
+double dt_flops_bwd_data(const struct dt_graph *g, const struct dt_node *node)
+{
+    return flops_product(&g->tensor[node->src[0]], &g->tensor[node->src[1]]);
+}
+
+double dt_flops_bwd_weights(const struct dt_graph *g, const struct dt_node *node)
+{
+    return flops_product(&g->tensor[node->src[1]], &g->tensor[node->dst[0]]);
+}
