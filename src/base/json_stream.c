@@ -63,6 +63,11 @@ dt_status dt_json_stream_fail(const struct dt_json_stream *stream, uint64_t offs
 
 /* --- Values --- */
 
+static dt_status refuse(const struct dt_json_stream *s, const char *expected)
+{
+    return dt_json_buffer_refuse(&s->buffer, s->buffer.at, expected);
+}
+
 /* To the first byte of the next value. */
 static dt_status begin_value(struct dt_json_stream *s)
 {
@@ -96,8 +101,7 @@ dt_status dt_json_stream_enter(struct dt_json_stream *stream, enum dt_json_type 
     const bool is_object = type == DT_JSON_OBJECT;
     DT_TRY(begin_value(stream));
     if (*stream->buffer.at != (is_object ? '{' : '['))
-        return dt_json_buffer_refuse(&stream->buffer, stream->buffer.at,
-                                     is_object ? "an object, '{'" : "an array, '['");
+        return refuse(stream, is_object ? "an object, '{'" : "an array, '['");
     if (stream->depth == DT_JSON_DEPTH_MAX)
         DT_JSON_FAIL_AT(&stream->buffer, stream->buffer.at, "nested more than %d deep",
                         DT_JSON_DEPTH_MAX);
@@ -109,8 +113,8 @@ dt_status dt_json_stream_enter(struct dt_json_stream *stream, enum dt_json_type 
     return DT_OK;
 }
 
-/* To the next member or item of what is open; leaves it if there is none. */
-static dt_status next_in_open(struct dt_json_stream *s, bool *more)
+/* Also of an object, whose next member then follows. */
+dt_status dt_json_stream_item(struct dt_json_stream *s, bool *more)
 {
     const bool is_object = s->open[s->depth].is_object, is_first = !s->open[s->depth].has_items;
     const char closing = is_object ? '}' : ']';
@@ -130,8 +134,7 @@ static dt_status next_in_open(struct dt_json_stream *s, bool *more)
                                    "'%c' without its '%c': the file is not complete",
                                    is_object ? '{' : '[', closing);
     if (*s->buffer.at != ',')
-        return dt_json_buffer_refuse(&s->buffer, s->buffer.at,
-                                     is_object ? "',' or '}'" : "',' or ']'");
+        return refuse(s, is_object ? "',' or '}'" : "',' or ']'");
     s->buffer.at++;
     DT_TRY(dt_json_skip_space(&s->buffer));
     if (*s->buffer.at == closing)
@@ -144,30 +147,25 @@ dt_status dt_json_stream_member(struct dt_json_stream *stream, const char **key)
     bool more;
     size_t bytes;
     *key = NULL;
-    DT_TRY(next_in_open(stream, &more));
+    DT_TRY(dt_json_stream_item(stream, &more));
     if (!more)
         return DT_OK;
     if (*stream->buffer.at != '"')
-        return dt_json_buffer_refuse(&stream->buffer, stream->buffer.at, "a key in double quotes");
+        return refuse(stream, "a key in double quotes");
     DT_TRY(dt_json_take_string(&stream->buffer, stream->key, &bytes));
     DT_TRY(dt_json_skip_space(&stream->buffer));
     if (*stream->buffer.at != ':')
-        return dt_json_buffer_refuse(&stream->buffer, stream->buffer.at, "':' after the key");
+        return refuse(stream, "':' after the key");
     stream->buffer.at++;
     *key = stream->key;
     return DT_OK;
-}
-
-dt_status dt_json_stream_item(struct dt_json_stream *stream, bool *more)
-{
-    return next_in_open(stream, more);
 }
 
 dt_status dt_json_stream_number(struct dt_json_stream *stream, double *value)
 {
     DT_TRY(begin_value(stream));
     if (*stream->buffer.at != '-' && !isdigit((unsigned char)*stream->buffer.at))
-        return dt_json_buffer_refuse(&stream->buffer, stream->buffer.at, "a number");
+        return refuse(stream, "a number");
     return dt_json_take_number(&stream->buffer, value);
 }
 
@@ -191,7 +189,7 @@ dt_status dt_json_stream_bool(struct dt_json_stream *stream, bool *value)
     if (type == DT_JSON_BOOL)
         return dt_json_skip_literal(&stream->buffer);
     if (type != DT_JSON_NUMBER)
-        return dt_json_buffer_refuse(&stream->buffer, stream->buffer.at, "0, 1, false or true");
+        return refuse(stream, "0, 1, false or true");
     DT_TRY(dt_json_take_number(&stream->buffer, &number));
     if (number != 0 && number != 1)
         return dt_json_buffer_fail(&stream->buffer, stream->value, "%g is neither 0 nor 1", number);
@@ -203,8 +201,7 @@ dt_status dt_json_stream_string(struct dt_json_stream *stream, const char **text
 {
     DT_TRY(begin_value(stream));
     if (*stream->buffer.at != '"')
-        return dt_json_buffer_refuse(&stream->buffer, stream->buffer.at,
-                                     "a string in double quotes");
+        return refuse(stream, "a string in double quotes");
     DT_TRY(dt_json_take_string(&stream->buffer, stream->text, bytes));
     *text = stream->text;
     return DT_OK;
@@ -272,6 +269,6 @@ dt_status dt_json_stream_end(struct dt_json_stream *stream)
 {
     DT_TRY(dt_json_skip_space(&stream->buffer));
     if (stream->buffer.at != stream->buffer.end)
-        return dt_json_buffer_refuse(&stream->buffer, stream->buffer.at, "the end of the text");
+        return refuse(stream, "the end of the text");
     return DT_OK;
 }

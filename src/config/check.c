@@ -1,5 +1,6 @@
-/* Rules that involve several keys. Each is a function that describes the violation; the table names
- * the key to blame. They run once every key is valid by itself. */
+/* Rules that involve several keys, section by section. They run once every key is valid by itself.
+ * Of what is wrong with a key, only the first is reported. */
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,11 +8,28 @@
 #include "base/text.h"
 #include "config/keys.h"
 
-#define WRONG(...) return snprintf(what, DT_WHAT_BYTES, __VA_ARGS__) > 0
+enum { WHAT_BYTES = 256, CANVAS_MULTIPLE = 32, CANVAS_MOST = 2048 };
 
-static bool is_local_sgd(const struct dt_config *c)
+struct checking {
+    const struct dt_config *config;
+    dt_config_report *report;
+    void *context;
+    const char *blamed; /* key that was reported last */
+};
+
+static void wrong(struct checking *k, const char *path, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void wrong(struct checking *k, const char *path, const char *format, ...)
 {
-    return dt_config_mode(c) == DT_MODE_LOCAL;
+    char what[WHAT_BYTES];
+    va_list args;
+    if (k->blamed && strcmp(k->blamed, path) == 0)
+        return;
+    k->blamed = path;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    k->report(k->context, path, what);
 }
 
 static bool is_given(const struct dt_config *c, const struct dt_key *key)
@@ -25,464 +43,398 @@ static bool is_given(const struct dt_config *c, const struct dt_key *key)
     return n != 0;
 }
 
-/* Keys that are for the other kind of network. */
-static bool name(const struct dt_config *c, char *what)
+/* Also keys that are for the other kind of network. */
+static void check_model(struct checking *k)
 {
     static const char *const of_classifiers[] = {
         "train.label_smoothing", "train.class_weights", "data.mixup", "data.cutmix", "eval.tta",
         "data.random_erasing"};
-    for (size_t i = 0; i < DT_COUNT(of_classifiers) && dt_config_detects(c); i++)
+    const struct dt_config *c = k->config;
+    const bool detects = dt_config_detects(c);
+    for (size_t i = 0; i < DT_COUNT(of_classifiers) && detects; i++)
         if (is_given(c, dt_key_find(of_classifiers[i])))
-            WRONG("\"%s\" is a detector, but %s is given, which is for classifiers only",
+            wrong(k, "model.name",
+                  "\"%s\" is a detector, but %s is given, which is for classifiers only",
                   c->model.name, of_classifiers[i]);
-    for (size_t i = 0; i < dt_config_n_keys() && !dt_config_detects(c); i++)
+    for (size_t i = 0; i < dt_config_n_keys() && !detects; i++)
         if (dt_keys[i].of_detectors && is_given(c, &dt_keys[i]))
-            WRONG("\"%s\" is a classifier, but %s is given, which is for detectors only",
+            wrong(k, "model.name",
+                  "\"%s\" is a classifier, but %s is given, which is for detectors only",
                   c->model.name, dt_keys[i].path);
-    return false;
+    if (c->model.num_classes == 1 && !detects)
+        wrong(k, "model.num_classes",
+              "1 class leaves nothing to learn; leave it out to follow the data");
+    if (detects && is_given(c, dt_key_find("model.norm_eps")) && !c->model.frozen_norm)
+        wrong(k, "model.norm_eps", "%g is for model.frozen_norm, which is false",
+              c->model.norm_eps);
 }
 
-static bool norm_eps(const struct dt_config *c, char *what)
+static void check_data(struct checking *k)
 {
-    if (dt_config_detects(c) && is_given(c, dt_key_find("model.norm_eps")) && !c->model.frozen_norm)
-        WRONG("%g is for model.frozen_norm, which is false", c->model.norm_eps);
-    return false;
-}
-
-static bool box_loss_beta(const struct dt_config *c, char *what)
-{
-    if (dt_config_detects(c) && is_given(c, dt_key_find("train.box_loss_beta")) &&
-        c->train.box_loss != DT_BOX_SMOOTH_L1)
-        WRONG("%g is for train.box_loss \"smooth_l1\"", c->train.box_loss_beta);
-    return false;
-}
-
-static bool num_classes(const struct dt_config *c, char *what)
-{
-    if (c->model.num_classes == 1 && !dt_config_detects(c))
-        WRONG("1 class leaves nothing to learn; leave it out to follow the data");
-    return false;
-}
-
-static bool train_data(const struct dt_config *c, char *what)
-{
-    enum dt_source source = c->data.source;
-    if (source == DT_SOURCE_SYNTHETIC && c->data.train[0])
-        WRONG("given, but data.source \"synthetic\" trains on generated images; leave out one of "
+    const struct dt_config *c = k->config;
+    const struct dt_config_data *d = &c->data;
+    const bool is_synthetic = dt_config_is_synthetic(c);
+    const int batch = dt_config_batch_size(c, 1);
+    if (d->source == DT_SOURCE_SYNTHETIC && d->train[0])
+        wrong(k, "data.train",
+              "given, but data.source \"synthetic\" trains on generated images; leave out one of "
               "them");
-    if (source != DT_SOURCE_SYNTHETIC && source != DT_SOURCE_AUTO && !c->data.train[0])
-        WRONG("empty, but data.source is \"%s\"; set it to a folder, or to shards such as "
+    if (d->source != DT_SOURCE_SYNTHETIC && d->source != DT_SOURCE_AUTO && !d->train[0])
+        wrong(k, "data.train",
+              "empty, but data.source is \"%s\"; set it to a folder, or to shards such as "
               "train-{0000..0009}.tar",
-              dt_key_find("data.source")->choices[c->data.source]);
-    return false;
-}
-
-static bool val_data(const struct dt_config *c, char *what)
-{
-    if (c->data.source == DT_SOURCE_SYNTHETIC && c->data.val[0])
-        WRONG("given, but data.source \"synthetic\" evaluates on generated images; leave out one "
+              dt_key_find("data.source")->choices[d->source]);
+    if (d->source == DT_SOURCE_SYNTHETIC && d->val[0])
+        wrong(k, "data.val",
+              "given, but data.source \"synthetic\" evaluates on generated images; leave out one "
               "of them");
-    return false;
+    if (d->val_fraction > 0 && d->val[0])
+        wrong(k, "data.val_fraction",
+              "%g of data.train, but data.val is given too; leave one of them out, or set this to "
+              "0",
+              d->val_fraction);
+    if (d->val_fraction > 0 && is_synthetic)
+        wrong(k, "data.val_fraction",
+              "%g, but the images are generated; data.synthetic_val is their number",
+              d->val_fraction);
+    if (is_synthetic && d->synthetic_train < batch)
+        wrong(k, "data.synthetic_train", "%d images are fewer than %s %d", d->synthetic_train,
+              dt_config_batch_key(c), batch);
+    if (d->val_resize != 0 && d->val_resize < c->model.image_size)
+        wrong(k, "data.val_resize",
+              "%d is smaller than model.image_size %d, so the centre crop does not fit",
+              d->val_resize, c->model.image_size);
 }
 
-static bool val_fraction(const struct dt_config *c, char *what)
+static void check_batches(struct checking *k)
 {
-    if (c->data.val_fraction > 0 && c->data.val[0])
-        WRONG(
-            "%g of data.train, but data.val is given too; leave one of them out, or set this to 0",
-            c->data.val_fraction);
-    if (c->data.val_fraction > 0 && dt_config_is_synthetic(c))
-        WRONG("%g, but the images are generated; data.synthetic_val is their number",
-              c->data.val_fraction);
-    return false;
+    const struct dt_config *c = k->config;
+    const struct dt_config_train *t = &c->train;
+    const int batch = dt_config_batch_size(c, 1);
+    if (t->batch_size_per_rank > 0 && t->global_batch_size > 0)
+        wrong(k, "train.batch_size_per_rank",
+              "train.global_batch_size %d is given too; leave one of them out, or set it to 0",
+              t->global_batch_size);
+    if (t->micro_batch_size > 0 && batch % t->micro_batch_size != 0)
+        wrong(k, "train.micro_batch_size", "%s %d is not a multiple of %d", dt_config_batch_key(c),
+              batch, t->micro_batch_size);
+    for (int i = 0; i < t->n_stages && dt_config_detects(c); i++)
+        if (t->stages[i].image_size > 0)
+            wrong(k, "train.stages",
+                  "\"%s\" is a detector, whose sizes are model.canvases throughout", c->model.name);
+    for (int i = 1; i < t->n_stages; i++)
+        if (t->stages[i].epoch <= t->stages[i - 1].epoch)
+            wrong(k, "train.stages", "epoch %d after %d is not in ascending order",
+                  t->stages[i].epoch, t->stages[i - 1].epoch);
+    if (t->deterministic && c->comm.algorithm != DT_ALGORITHM_RING)
+        wrong(k, "train.deterministic", "only comm.algorithm \"ring\" adds in a fixed order");
 }
 
-static bool synthetic_train(const struct dt_config *c, char *what)
+/* Whether the metric is for this kind of network. */
+static void check_metric(struct checking *k, const char *path, enum dt_metric metric)
 {
-    int batch = dt_config_batch_size(c, 1);
-    if (dt_config_is_synthetic(c) && c->data.synthetic_train < batch)
-        WRONG("%d images are fewer than %s %d", c->data.synthetic_train, dt_config_batch_key(c),
-              batch);
-    return false;
-}
-
-static bool val_resize(const struct dt_config *c, char *what)
-{
-    if (c->data.val_resize != 0 && c->data.val_resize < c->model.image_size)
-        WRONG("%d is smaller than model.image_size %d, so the centre crop does not fit",
-              c->data.val_resize, c->model.image_size);
-    return false;
-}
-
-static bool batch_size_per_rank(const struct dt_config *c, char *what)
-{
-    if (c->train.batch_size_per_rank > 0 && c->train.global_batch_size > 0)
-        WRONG("train.global_batch_size %d is given too; leave one of them out, or set it to 0",
-              c->train.global_batch_size);
-    return false;
-}
-
-static bool micro_batch_size(const struct dt_config *c, char *what)
-{
-    int batch = dt_config_batch_size(c, 1);
-    if (c->train.micro_batch_size > 0 && batch % c->train.micro_batch_size != 0)
-        WRONG("%s %d is not a multiple of %d", dt_config_batch_key(c), batch,
-              c->train.micro_batch_size);
-    return false;
-}
-
-static bool stages(const struct dt_config *c, char *what)
-{
-    for (int i = 0; i < c->train.n_stages && dt_config_detects(c); i++)
-        if (c->train.stages[i].image_size > 0)
-            WRONG("\"%s\" is a detector, whose sizes are model.canvases throughout", c->model.name);
-    for (int i = 1; i < c->train.n_stages; i++)
-        if (c->train.stages[i].epoch <= c->train.stages[i - 1].epoch)
-            WRONG("epoch %d after %d is not in ascending order", c->train.stages[i].epoch,
-                  c->train.stages[i - 1].epoch);
-    return false;
-}
-
-static bool deterministic(const struct dt_config *c, char *what)
-{
-    if (c->train.deterministic && c->comm.algorithm != DT_ALGORITHM_RING)
-        WRONG("only comm.algorithm \"ring\" adds in a fixed order");
-    return false;
-}
-
-/* `metric` is for the other kind of network. */
-static bool is_foreign(const struct dt_config *c, enum dt_metric metric, char *what)
-{
-    char names[DT_WHAT_BYTES / 2];
+    const struct dt_config *c = k->config;
+    char names[WHAT_BYTES / 2];
     struct dt_text fitting = dt_text_in(names, sizeof names);
     if (metric == DT_METRIC_AUTO || dt_config_fits(c, metric))
-        return false;
+        return;
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
         if (dt_config_fits(c, m))
             dt_text_add(&fitting, "%s%s", fitting.used ? ", " : "", dt_metric_name(m));
-    WRONG("\"%s\" is not for %s, which are judged by %s", dt_metric_name(metric),
+    wrong(k, path, "\"%s\" is not for %s, which are judged by %s", dt_metric_name(metric),
           dt_config_detects(c) ? "detectors" : "classifiers", names);
 }
 
-static bool early_stop_metric(const struct dt_config *c, char *what)
-{
-    return is_foreign(c, c->early_stop.metric, what);
-}
-
-static bool schedule_metric(const struct dt_config *c, char *what)
-{
-    return is_foreign(c, c->schedule.metric, what);
-}
-
-static bool best_metric(const struct dt_config *c, char *what)
-{
-    return is_foreign(c, c->checkpoint.best_metric, what);
-}
-
 /* Detectors have them all; the default is of classifiers. */
-static bool eval_metrics(const struct dt_config *c, char *what)
+static void check_eval_metrics(struct checking *k)
 {
-    const bool is_default = !is_given(c, dt_key_find("eval.metrics"));
+    const bool is_default = !is_given(k->config, dt_key_find("eval.metrics"));
     char name[DT_CONFIG_NAME_MAX];
-    const char *rest = c->eval.metrics;
+    const char *rest = k->config->eval.metrics;
     while (!is_default && (rest = dt_config_names_next(rest, name, sizeof name)))
         for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
-            if (strcmp(name, dt_metric_name(m)) == 0 && is_foreign(c, m, what))
-                return true;
-    return false;
+            if (strcmp(name, dt_metric_name(m)) == 0)
+                check_metric(k, "eval.metrics", m);
 }
 
-static bool early_stop_target(const struct dt_config *c, char *what)
+static void check_evaluation(struct checking *k)
 {
+    const struct dt_config *c = k->config;
     const double target = c->early_stop.target;
-    const enum dt_metric metric = dt_config_goal_metric(c);
-    const bool is_loss = dt_metric_gain(metric, 0, 1) < 0;
-    if (target > 0 && !dt_config_has_validation(c))
-        WRONG("no validation data to measure %g on; set data.val or data.val_fraction", target);
-    if (target > 0 && target <= 1 && dt_metric_is_percent(metric))
-        WRONG("%g is in per cent; did you mean %g?", target, 100 * target);
-    if (target > 1 && !dt_metric_is_percent(metric) && !is_loss)
-        WRONG("%g, but %s lies between 0 and 1; did you mean %g?", target, dt_metric_name(metric),
-              target / 100);
-    return false;
-}
-
-static bool early_stop_patience(const struct dt_config *c, char *what)
-{
-    if (c->early_stop.patience > 0 && !dt_config_has_validation(c))
-        WRONG("no validation data to measure on; set data.val or data.val_fraction");
-    return false;
-}
-
-static bool restore_best(const struct dt_config *c, char *what)
-{
-    if (c->train.restore_best && !dt_config_has_validation(c))
-        WRONG("no validation data to judge by; set data.val or data.val_fraction");
+    const enum dt_metric goal = dt_config_goal_metric(c);
+    const bool is_loss = dt_metric_gain(goal, 0, 1) < 0, is_blind = !dt_config_has_validation(c);
+    check_eval_metrics(k);
+    check_metric(k, "early_stop.metric", c->early_stop.metric);
+    if (target > 0 && is_blind)
+        wrong(k, "early_stop.target",
+              "no validation data to measure %g on; set data.val or data.val_fraction", target);
+    if (target > 0 && target <= 1 && dt_metric_is_percent(goal))
+        wrong(k, "early_stop.target", "%g is in per cent; did you mean %g?", target, 100 * target);
+    if (target > 1 && !dt_metric_is_percent(goal) && !is_loss)
+        wrong(k, "early_stop.target", "%g, but %s lies between 0 and 1; did you mean %g?", target,
+              dt_metric_name(goal), target / 100);
+    if (c->early_stop.patience > 0 && is_blind)
+        wrong(k, "early_stop.patience",
+              "no validation data to measure on; set data.val or data.val_fraction");
+    if (c->train.restore_best && is_blind)
+        wrong(k, "train.restore_best",
+              "no validation data to judge by; set data.val or data.val_fraction");
     if (c->train.restore_best && !c->checkpoint.keep_best)
-        WRONG("needs checkpoint.keep_best");
-    return false;
-}
-
-static bool loss_scale(const struct dt_config *c, char *what)
-{
+        wrong(k, "train.restore_best", "needs checkpoint.keep_best");
     if (c->train.loss_scale > 0 && c->train.precision != DT_PRECISION_FP16)
-        WRONG("%g applies to train.precision fp16 only; leave it at 0", c->train.loss_scale);
-    return false;
-}
-
-static bool eval_weights(const struct dt_config *c, char *what)
-{
+        wrong(k, "train.loss_scale", "%g applies to train.precision fp16 only; leave it at 0",
+              c->train.loss_scale);
     if (c->eval.weights == DT_WEIGHTS_EMA && c->train.ema_decay <= 0)
-        WRONG("\"ema\", but there is no moving average; set train.ema_decay, such as 0.9999");
-    return false;
+        wrong(k, "eval.weights",
+              "\"ema\", but there is no moving average; set train.ema_decay, such as 0.9999");
 }
 
-static bool nesterov(const struct dt_config *c, char *what)
+static void check_optim(struct checking *k)
 {
-    if (c->optim.nesterov && c->optim.momentum == 0)
-        WRONG("true needs optim.momentum above 0");
-    if (c->optim.nesterov && c->optim.name != DT_OPTIM_SGD)
-        WRONG("only optim.name \"sgd\" has Nesterov momentum");
-    return false;
+    const struct dt_config_optim *o = &k->config->optim;
+    const char *name = dt_optim_name(o->name);
+    if (o->nesterov && o->momentum == 0)
+        wrong(k, "optim.nesterov", "true needs optim.momentum above 0");
+    if (o->nesterov && o->name != DT_OPTIM_SGD)
+        wrong(k, "optim.nesterov", "only optim.name \"sgd\" has Nesterov momentum");
+    if (o->beta2 > 0 && !dt_optim_has_square(o->name))
+        wrong(k, "optim.beta2", "given, but optim.name \"%s\" keeps no squared gradients", name);
+    if (o->eps > 0 && o->name == DT_OPTIM_SGD)
+        wrong(k, "optim.eps", "given, but optim.name \"sgd\" has no denominators");
+    if (o->trust_coefficient != dt_key_find("optim.trust_coefficient")->number &&
+        o->name != DT_OPTIM_LARS)
+        wrong(k, "optim.trust_coefficient",
+              "given, but optim.name is \"%s\"; only \"lars\" uses it", name);
+    if (o->clip_value > 0 && o->clip_norm > 0)
+        wrong(k, "optim.clip_value", "optim.clip_norm %g is given too; set one of them to 0",
+              o->clip_norm);
+    if (o->unfreeze_epoch > 0 && !o->freeze[0])
+        wrong(k, "optim.unfreeze_epoch", "%d, but optim.freeze lists nothing", o->unfreeze_epoch);
 }
 
-static bool beta2(const struct dt_config *c, char *what)
+static void check_plateau(struct checking *k)
 {
-    if (c->optim.beta2 > 0 && !dt_optim_has_square(c->optim.name))
-        WRONG("given, but optim.name \"%s\" keeps no squared gradients",
-              dt_optim_name(c->optim.name));
-    return false;
-}
-
-static bool eps(const struct dt_config *c, char *what)
-{
-    if (c->optim.eps > 0 && c->optim.name == DT_OPTIM_SGD)
-        WRONG("given, but optim.name \"sgd\" has no denominators");
-    return false;
-}
-
-static bool trust_coefficient(const struct dt_config *c, char *what)
-{
-    const double unset = dt_key_find("optim.trust_coefficient")->number;
-    if (c->optim.trust_coefficient != unset && c->optim.name != DT_OPTIM_LARS)
-        WRONG("given, but optim.name is \"%s\"; only \"lars\" uses it",
-              dt_optim_name(c->optim.name));
-    return false;
-}
-
-static bool clip_value(const struct dt_config *c, char *what)
-{
-    if (c->optim.clip_value > 0 && c->optim.clip_norm > 0)
-        WRONG("optim.clip_norm %g is given too; set one of them to 0", c->optim.clip_norm);
-    return false;
-}
-
-static bool unfreeze_epoch(const struct dt_config *c, char *what)
-{
-    if (c->optim.unfreeze_epoch > 0 && !c->optim.freeze[0])
-        WRONG("%d, but optim.freeze lists nothing", c->optim.unfreeze_epoch);
-    return false;
-}
-
-static bool schedule_kind(const struct dt_config *c, char *what)
-{
+    const struct dt_config *c = k->config;
     const enum dt_metric metric = dt_config_plateau_metric(c);
     if (c->schedule.kind != DT_SCHEDULE_PLATEAU || metric == DT_METRIC_TRAIN_LOSS)
-        return false;
+        return;
     if (!dt_config_has_validation(c))
-        WRONG("\"plateau\" has no validation data to measure %s on; set data.val or "
+        wrong(k, "schedule.kind",
+              "\"plateau\" has no validation data to measure %s on; set data.val or "
               "data.val_fraction, or schedule.metric to \"train_loss\"",
               dt_metric_name(metric));
     if (c->eval.every_epochs == 0)
-        WRONG("\"plateau\" follows evaluations, but eval.every_epochs is 0");
-    return false;
+        wrong(k, "schedule.kind", "\"plateau\" follows evaluations, but eval.every_epochs is 0");
 }
 
-static bool lr_base_size(const struct dt_config *c, char *what)
+static void check_schedule(struct checking *k)
 {
-    if (c->schedule.lr_base_size == 0 && c->schedule.lr_scaling != DT_LR_SCALING_NONE)
-        WRONG("0 is no batch size; for a learning rate that does not follow the batch, set "
+    const struct dt_config_schedule *s = &k->config->schedule;
+    const bool is_piecewise = s->kind == DT_SCHEDULE_PIECEWISE;
+    const int n = s->n_milestones, epochs = k->config->train.epochs;
+    check_plateau(k);
+    if (s->lr_base_size == 0 && s->lr_scaling != DT_LR_SCALING_NONE)
+        wrong(k, "schedule.lr_base_size",
+              "0 is no batch size; for a learning rate that does not follow the batch, set "
               "schedule.lr_scaling to \"none\"");
-    return false;
+    if (s->warmup_epochs > epochs)
+        wrong(k, "schedule.warmup_epochs", "a warm-up of %g epochs is longer than train.epochs %d",
+              s->warmup_epochs, epochs);
+    if (s->warmup_steps > 0 && s->warmup_epochs > 0)
+        wrong(k, "schedule.warmup_steps",
+              "schedule.warmup_epochs %g is given too; leave one of them out, or set it to 0",
+              s->warmup_epochs);
+    if ((is_piecewise || s->kind == DT_SCHEDULE_STEP) && n == 0)
+        wrong(k, "schedule.milestones",
+              "empty, but schedule.kind is \"%s\"; list the epochs or choose \"constant\"",
+              dt_key_find("schedule.kind")->choices[s->kind]);
+    for (int i = 1; i < n; i++)
+        if (s->milestones[i] <= s->milestones[i - 1])
+            wrong(k, "schedule.milestones", "%g after %g is not in ascending order",
+                  s->milestones[i], s->milestones[i - 1]);
+    if (is_piecewise && s->n_factors != n)
+        wrong(k, "schedule.factors",
+              "schedule.kind \"piecewise\" needs one for each of the %d schedule.milestones, not "
+              "%d",
+              n, s->n_factors);
+    if ((dt_schedule_has_end(s->kind) || s->kind == DT_SCHEDULE_PLATEAU) && s->min_lr > s->lr)
+        wrong(k, "schedule.min_lr", "%g is larger than schedule.lr %g", s->min_lr, s->lr);
+    check_metric(k, "schedule.metric", s->metric);
 }
 
-static bool warmup_steps(const struct dt_config *c, char *what)
+static void check_mode(struct checking *k, bool is_narrow)
 {
-    if (c->schedule.warmup_steps > 0 && c->schedule.warmup_epochs > 0)
-        WRONG("schedule.warmup_epochs %g is given too; leave one of them out, or set it to 0",
-              c->schedule.warmup_epochs);
-    return false;
-}
-
-static bool warmup_epochs(const struct dt_config *c, char *what)
-{
-    if (c->schedule.warmup_epochs > c->train.epochs)
-        WRONG("a warm-up of %g epochs is longer than train.epochs %d", c->schedule.warmup_epochs,
-              c->train.epochs);
-    return false;
-}
-
-static bool milestones(const struct dt_config *c, char *what)
-{
-    const double *at = c->schedule.milestones;
-    bool used = c->schedule.kind == DT_SCHEDULE_STEP || c->schedule.kind == DT_SCHEDULE_PIECEWISE;
-    if (used && c->schedule.n_milestones == 0)
-        WRONG("empty, but schedule.kind is \"%s\"; list the epochs or choose \"constant\"",
-              dt_key_find("schedule.kind")->choices[c->schedule.kind]);
-    for (int i = 1; i < c->schedule.n_milestones; i++)
-        if (at[i] <= at[i - 1])
-            WRONG("%g after %g is not in ascending order", at[i], at[i - 1]);
-    return false;
-}
-
-static bool factors(const struct dt_config *c, char *what)
-{
-    int n = c->schedule.n_milestones;
-    if (c->schedule.kind == DT_SCHEDULE_PIECEWISE && c->schedule.n_factors != n)
-        WRONG(
-            "schedule.kind \"piecewise\" needs one for each of the %d schedule.milestones, not %d",
-            n, c->schedule.n_factors);
-    return false;
-}
-
-static bool min_lr(const struct dt_config *c, char *what)
-{
-    enum dt_schedule_kind kind = c->schedule.kind;
-    bool used = dt_schedule_has_end(kind) || kind == DT_SCHEDULE_PLATEAU;
-    if (used && c->schedule.min_lr > c->schedule.lr)
-        WRONG("%g is larger than schedule.lr %g", c->schedule.min_lr, c->schedule.lr);
-    return false;
-}
-
-static bool comm_backend(const struct dt_config *c, char *what)
-{
-    if (c->comm.backend == DT_COMM_NCCL && c->device.kind == DT_DEVICE_CPU)
-        WRONG("\"nccl\" needs a GPU, but device.kind is \"cpu\"");
-    return false;
-}
-
-static bool grad_dtype(const struct dt_config *c, char *what)
-{
-    bool fp16 = c->comm.grad_dtype == DT_GRAD_FP16, bf16 = c->comm.grad_dtype == DT_GRAD_BF16;
-    if ((fp16 && c->train.precision == DT_PRECISION_BF16) ||
-        (bf16 && c->train.precision == DT_PRECISION_FP16))
-        WRONG("\"%s\", but train.precision \"%s\" computes them in another 16-bit type; \"auto\" "
-              "sends them in that",
-              fp16 ? "fp16" : "bf16", dt_precision_name(c->train.precision));
-    if ((fp16 || bf16) && c->comm.algorithm != DT_ALGORITHM_RING &&
-        c->train.precision == DT_PRECISION_FP32)
-        WRONG("only comm.algorithm \"ring\" rounds gradients of train.precision \"fp32\"");
-    return false;
-}
-
-static bool mode(const struct dt_config *c, char *what)
-{
+    const struct dt_config *c = k->config;
     const char *name = dt_key_find("comm.mode")->choices[c->comm.mode];
-    bool narrow = c->comm.grad_dtype == DT_GRAD_FP16 || c->comm.grad_dtype == DT_GRAD_BF16;
     if (c->comm.mode == DT_MODE_ALLREDUCE)
-        return false;
+        return;
     if (c->comm.backend == DT_COMM_NCCL)
-        WRONG("\"%s\" needs comm.backend \"mpi\"", name);
-    if (narrow)
-        WRONG("\"%s\" sends fp32 only; set comm.grad_dtype to auto", name);
+        wrong(k, "comm.mode", "\"%s\" needs comm.backend \"mpi\"", name);
+    if (is_narrow)
+        wrong(k, "comm.mode", "\"%s\" sends fp32 only; set comm.grad_dtype to auto", name);
     if (c->train.ema_decay > 0 || c->model.sync_bn != 0)
-        WRONG("\"%s\" has neither train.ema_decay nor model.sync_bn", name);
+        wrong(k, "comm.mode", "\"%s\" has neither train.ema_decay nor model.sync_bn", name);
     if (c->comm.mode == DT_MODE_ASYNC && c->train.deterministic)
-        WRONG("\"async\" depends on who is first, but train.deterministic is true");
-    return false;
+        wrong(k, "comm.mode", "\"async\" depends on who is first, but train.deterministic is true");
 }
 
-static bool sync_every(const struct dt_config *c, char *what)
+static void check_local(struct checking *k, bool is_narrow)
 {
-    bool narrow = c->comm.grad_dtype == DT_GRAD_FP16 || c->comm.grad_dtype == DT_GRAD_BF16;
-    int every = c->train.sync_every;
+    const struct dt_config *c = k->config;
+    const bool is_local = dt_config_mode(c) == DT_MODE_LOCAL;
+    const int every = c->train.sync_every;
     if (every > 1 && c->comm.mode == DT_MODE_CENTRAL)
-        WRONG("%d, but comm.mode \"central\" updates in every step", every);
-    if (is_local_sgd(c) && (narrow || c->comm.backend == DT_COMM_NCCL))
-        WRONG("%d: weights are averaged in fp32 over MPI; set comm.grad_dtype and comm.backend to "
+        wrong(k, "train.sync_every", "%d, but comm.mode \"central\" updates in every step", every);
+    if (is_local && (is_narrow || c->comm.backend == DT_COMM_NCCL))
+        wrong(k, "train.sync_every",
+              "%d: weights are averaged in fp32 over MPI; set comm.grad_dtype and comm.backend to "
               "auto",
               every);
-    if (is_local_sgd(c) && (c->train.ema_decay > 0 || c->model.sync_bn != 0))
-        WRONG("%d: ranks that train alone have neither train.ema_decay nor model.sync_bn", every);
-    if (is_local_sgd(c) && c->train.max_steps % every != 0)
-        WRONG(
-            "train.max_steps %lld is not a multiple of %d: the last average would come early, and "
-            "a later run with more steps would differ",
-            (long long)c->train.max_steps, every);
-    return false;
-}
-
-static bool average_states(const struct dt_config *c, char *what)
-{
-    if (c->train.average_states && !is_local_sgd(c))
-        WRONG("true needs train.sync_every above 1 and comm.mode \"allreduce\"");
-    return false;
-}
-
-static bool outer_momentum(const struct dt_config *c, char *what)
-{
-    if (c->train.outer_momentum > 0 && !is_local_sgd(c))
-        WRONG("%g needs train.sync_every above 1 and comm.mode \"allreduce\"",
+    if (is_local && (c->train.ema_decay > 0 || c->model.sync_bn != 0))
+        wrong(k, "train.sync_every",
+              "%d: ranks that train alone have neither train.ema_decay nor model.sync_bn", every);
+    if (is_local && c->train.max_steps % every != 0)
+        wrong(k, "train.sync_every",
+              "train.max_steps %lld is not a multiple of %d: the last average would come early, "
+              "and a later run with more steps would differ",
+              (long long)c->train.max_steps, every);
+    if (c->train.average_states && !is_local)
+        wrong(k, "train.average_states",
+              "true needs train.sync_every above 1 and comm.mode \"allreduce\"");
+    if (c->train.outer_momentum > 0 && !is_local)
+        wrong(k, "train.outer_momentum",
+              "%g needs train.sync_every above 1 and comm.mode \"allreduce\"",
               c->train.outer_momentum);
-    return false;
 }
 
-static const struct dt_rule rules[] = {
-    {"model.name", name},
-    {"model.num_classes", num_classes},
-    {"model.norm_eps", norm_eps},
-    {"data.train", train_data},
-    {"data.val", val_data},
-    {"data.val_fraction", val_fraction},
-    {"data.synthetic_train", synthetic_train},
-    {"data.val_resize", val_resize},
-    {"train.batch_size_per_rank", batch_size_per_rank},
-    {"train.micro_batch_size", micro_batch_size},
-    {"train.stages", stages},
-    {"train.deterministic", deterministic},
-    {"eval.metrics", eval_metrics},
-    {"early_stop.metric", early_stop_metric},
-    {"early_stop.target", early_stop_target},
-    {"early_stop.patience", early_stop_patience},
-    {"train.restore_best", restore_best},
-    {"train.loss_scale", loss_scale},
-    {"eval.weights", eval_weights},
-    {"optim.nesterov", nesterov},
-    {"optim.beta2", beta2},
-    {"optim.eps", eps},
-    {"optim.trust_coefficient", trust_coefficient},
-    {"optim.clip_value", clip_value},
-    {"optim.unfreeze_epoch", unfreeze_epoch},
-    {"schedule.kind", schedule_kind},
-    {"schedule.lr_base_size", lr_base_size},
-    {"schedule.warmup_epochs", warmup_epochs},
-    {"schedule.warmup_steps", warmup_steps},
-    {"schedule.milestones", milestones},
-    {"schedule.factors", factors},
-    {"schedule.min_lr", min_lr},
-    {"schedule.metric", schedule_metric},
-    {"checkpoint.best_metric", best_metric},
-    {"comm.backend", comm_backend},
-    {"comm.grad_dtype", grad_dtype},
-    {"comm.mode", mode},
-    {"train.sync_every", sync_every},
-    {"train.average_states", average_states},
-    {"train.outer_momentum", outer_momentum},
-    {"train.box_loss_beta", box_loss_beta},
-    {0},
-};
-
-static void check_all(const struct dt_rule *rule, const struct dt_config *config,
-                      dt_config_report *report, void *context)
+static void check_comm(struct checking *k)
 {
-    char what[DT_WHAT_BYTES];
-    for (; rule->path; rule++)
-        if (rule->is_broken(config, what))
-            report(context, rule->path, what);
+    const struct dt_config *c = k->config;
+    const enum dt_precision precision = c->train.precision;
+    const bool fp16 = c->comm.grad_dtype == DT_GRAD_FP16, bf16 = c->comm.grad_dtype == DT_GRAD_BF16;
+    if (c->comm.backend == DT_COMM_NCCL && c->device.kind == DT_DEVICE_CPU)
+        wrong(k, "comm.backend", "\"nccl\" needs a GPU, but device.kind is \"cpu\"");
+    if ((fp16 && precision == DT_PRECISION_BF16) || (bf16 && precision == DT_PRECISION_FP16))
+        wrong(k, "comm.grad_dtype",
+              "\"%s\", but train.precision \"%s\" computes them in another 16-bit type; \"auto\" "
+              "sends them in that",
+              fp16 ? "fp16" : "bf16", dt_precision_name(precision));
+    if ((fp16 || bf16) && c->comm.algorithm != DT_ALGORITHM_RING && precision == DT_PRECISION_FP32)
+        wrong(k, "comm.grad_dtype",
+              "only comm.algorithm \"ring\" rounds gradients of train.precision \"fp32\"");
+    check_mode(k, fp16 || bf16);
+    check_local(k, fp16 || bf16);
+}
+
+static void check_detector(struct checking *k)
+{
+    const struct dt_config *c = k->config;
+    const bool detects = dt_config_detects(c);
+    const bool is_global = c->train.loss_normalizer != DT_NORMALIZER_IMAGE;
+    if (detects && is_given(c, dt_key_find("train.box_loss_beta")) &&
+        c->train.box_loss != DT_BOX_SMOOTH_L1)
+        wrong(k, "train.box_loss_beta", "%g is for train.box_loss \"smooth_l1\"",
+              c->train.box_loss_beta);
+    if (detects && c->model.frozen_norm && c->model.zero_init_residual)
+        wrong(k, "model.frozen_norm",
+              "true, but model.zero_init_residual would leave the residual branches 0 for ever");
+    if (detects && c->model.head_norm == DT_HEAD_NORM_GROUP && c->model.fpn_channels % 32 != 0)
+        wrong(k, "model.head_norm",
+              "\"group\" needs a multiple of 32 channels, but model.fpn_channels is %d",
+              c->model.fpn_channels);
+    if (is_global && !dt_config_sums(c))
+        wrong(k, "train.loss_normalizer",
+              "\"global\" needs gradients that all ranks sum in every step: comm.mode "
+              "\"allreduce\" without train.sync_every");
+    if (is_global && c->model.sync_bn > 1)
+        wrong(k, "train.loss_normalizer",
+              "\"global\" counts over all ranks, but model.sync_bn %d makes smaller groups; set "
+              "that to true or false",
+              c->model.sync_bn);
+}
+
+/* --- Canvases, and the sizes of images on them --- */
+
+static bool is_side(int side)
+{
+    return side >= CANVAS_MULTIPLE && side <= CANVAS_MOST && side % CANVAS_MULTIPLE == 0;
+}
+
+static bool is_canvas(const char *text)
+{
+    struct dt_canvas c = {0, 0};
+    int n = 0;
+    return sscanf(text, "%4dx%4d%n", &c.width, &c.height, &n) == 2 && text[n] == '\0' &&
+           is_side(c.width) && is_side(c.height);
+}
+
+static void check_canvases(struct checking *k)
+{
+    char text[DT_CONFIG_NAME_MAX], other[DT_CONFIG_NAME_MAX];
+    const char *rest = k->config->model.canvases;
+    for (int n = 0; (rest = dt_config_names_next(rest, text, sizeof text)); n++) {
+        if (n == DT_MAX_CANVASES)
+            wrong(k, "model.canvases",
+                  "at most %d sizes are possible, as the network is built for each",
+                  DT_MAX_CANVASES);
+        if (!is_canvas(text))
+            wrong(k, "model.canvases",
+                  "\"%s\" is not a size WIDTHxHEIGHT, such as 1344x800, of multiples of %d up to "
+                  "%d",
+                  text, CANVAS_MULTIPLE, CANVAS_MOST);
+        for (const char *more = rest; (more = dt_config_names_next(more, other, sizeof other));)
+            if (strcmp(text, other) == 0)
+                wrong(k, "model.canvases", "%s is listed twice", text);
+    }
+}
+
+static int longest_shorter_side(const struct dt_config *c)
+{
+    const struct dt_canvases canvases = dt_config_canvases(c);
+    int longest = 0;
+    for (int i = 0; i < canvases.n; i++) {
+        const struct dt_canvas size = canvases.size[i];
+        const int shorter = size.width < size.height ? size.width : size.height;
+        longest = shorter > longest ? shorter : longest;
+    }
+    return longest;
+}
+
+static void check_sides(struct checking *k)
+{
+    const struct dt_config *c = k->config;
+    const int side = c->data.min_side, low = c->data.min_side_low, max = c->data.max_side;
+    const int most = longest_shorter_side(c);
+    if (side > 0 && max > 0 && max < side)
+        wrong(k, "data.min_side", "%d is more than data.max_side %d", side, max);
+    if (side > 0 && dt_config_detects(c) && side > most)
+        wrong(k, "data.min_side",
+              "no image can be that large: %d, but the shorter side of every canvas is at most %d; "
+              "change %s",
+              side, most, c->model.canvases[0] ? "model.canvases" : "model.image_size");
+    if (low > 0 && side == 0)
+        wrong(k, "data.min_side_low",
+              "%d is the least of sizes up to data.min_side, which is not given", low);
+    if (low > side)
+        wrong(k, "data.min_side_low", "%d is more than data.min_side %d", low, side);
+    if (c->data.stretch && (side > 0 || max > 0 || low > 0))
+        wrong(k, "data.stretch",
+              "true fills the canvas, so data.min_side, data.max_side and data.min_side_low have "
+              "no effect; leave them out");
 }
 
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)
 {
-    check_all(rules, config, report, context);
-    check_all(dt_detector_rules, config, report, context);
+    struct checking k = {.config = config, .report = report, .context = context};
+    check_model(&k);
+    check_data(&k);
+    check_batches(&k);
+    check_evaluation(&k);
+    check_optim(&k);
+    check_schedule(&k);
+    check_metric(&k, "checkpoint.best_metric", config->checkpoint.best_metric);
+    check_comm(&k);
+    check_detector(&k);
+    check_canvases(&k);
+    check_sides(&k);
 }

@@ -112,14 +112,6 @@ extern const struct dt_hint dt_hints[];
  * "; train has the keys ..." or "". */
 const char *dt_key_suggest(char *out, size_t bytes, const char *path);
 
-/* A rule: describes in what[DT_WHAT_BYTES] how the configuration breaks it. */
-enum { DT_WHAT_BYTES = 256 };
-struct dt_rule {
-    const char *path; /* of the key to blame; NULL ends a list */
-    bool (*is_broken)(const struct dt_config *config, char *what);
-};
-extern const struct dt_rule dt_detector_rules[]; /* check_detect.c */
-
 /* Checks the rules that involve several keys, once each key is valid by itself. Calls `report` for
  * every broken rule with the path to blame. */
 typedef void dt_config_report(void *context, const char *path, const char *what);

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "image/decode.h"
-#include "image/jpeg_encode.h"
 #include "image/resize.h"
 
 enum { MAX_SIDE = 65500 }; /* libjpeg's limit */

@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "image/jpeg_encode.h"
+#include "image/jpeg.h"
 #include "image/png.h"
 
 /* ' ' to '~': rows from the top, the leftmost pixel of a row in its highest bit. */

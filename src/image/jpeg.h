@@ -1,6 +1,6 @@
-/* JPEG files to RGB pixels. One decoder object per thread; the result is a pure function of the
- * bytes of the file, the options, the scale and the rectangle asked for. Limits: file 50 MB, 8
- * bits, Huffman coding, 1, 3 or 4 components, 100 M pixels, 512 MB of working memory, 100 scans,
+/* JPEG files to RGB pixels and back. One decoder object per thread; the result is a pure function
+ * of the bytes of the file, the options, the scale and the rectangle asked for. Limits: file 50 MB,
+ * 8 bits, Huffman coding, 1, 3 or 4 components, 100 M pixels, 512 MB of working memory, 100 scans,
  * 1000 M pixels times scans (1 to 2 s; a limit in seconds would make the list of bad files depend
  * on the machine). Grey, CMYK and YCCK become RGB. */
 #ifndef DTRAIN_IMAGE_JPEG_H
@@ -44,5 +44,10 @@ dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w
 /* For measuring, instead of dt_jpeg_decode: decodes the entropy-coded data of rows y .. y+h-1 and
  * of those above, with the same errors, but makes the pixels of a few columns only. */
 dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y, int h);
+
+/* Encodes height x width x 3 RGB pixels as a baseline JPEG with 4:2:0 chroma into a new block; free
+ * with free(). Quality 1 to 100. */
+dt_status dt_jpeg_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, int width,
+                         int height, int quality);
 
 #endif

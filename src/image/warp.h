@@ -3,7 +3,6 @@
 #ifndef DTRAIN_IMAGE_WARP_H
 #define DTRAIN_IMAGE_WARP_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -1,5 +1,4 @@
-#include "pack/coco_source.h"
-
+/* A COCO file and the folder of its images as a source of `dtrain shard`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "base/mem.h"
 #include "data/coco_set.h"
 #include "data/files.h"
+#include "pack/images.h"
 
 enum { MAX_KEY = 95 }; /* a ustar header has room for a name of 100 bytes */
 

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "data/coco.h"
 #include "data/dataset.h"
 #include "data/names.h"
 #include "pack/pack.h"
@@ -53,5 +54,17 @@ dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_opt
 dt_status dt_tfrecord_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
 /* Whether the file begins with a TFRecord header: a length and its checksum. */
 bool dt_tfrecord_found(const char *path);
+
+/* --- A COCO file and the folder of its images --- */
+
+/* Fills in dataset->state, n and classes. DT_ERR_DATA for images that would have the same key. */
+dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_options *options);
+extern const struct dt_dataset_kind dt_coco_source;
+
+/* The annotations; NULL if the source is another one. */
+const struct dt_coco *dt_coco_source_annotations(const struct dt_dataset *dataset);
+/* Key of an image in its shard: its file name without folder and ending, '_' for other dots, which
+ * would end the key. */
+const char *dt_coco_source_key(const struct dt_dataset *dataset, uint32_t id);
 
 #endif

@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "dtrain/data.h"
-#include "image/jpeg_encode.h"
+#include "image/jpeg.h"
 #include "pack/pack.h"
 
 enum { N_SPOTS = 3, N_SUB = 3, QUALITY = 90, MIN_CONTRAST = 150, MAX_PER_CLASS = 1000000 };

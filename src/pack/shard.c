@@ -17,8 +17,8 @@
 #include "base/mem.h"
 #include "data/wds_boxes.h"
 #include "data/wds_pair.h"
-#include "pack/coco_source.h"
-#include "pack/wds_index.h"
+#include "pack/beside.h"
+#include "pack/images.h"
 
 enum { TAR_BLOCK = 512, TAR_RECORD = 10240, WRITE_BYTES = 1 << 20 };
 

@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "data/names.h"
 #include "data/wds_boxes.h"
-#include "pack/coco_source.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/crc32c.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 

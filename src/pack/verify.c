@@ -3,7 +3,6 @@
  * Lines are printed in shard order. */
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -299,8 +298,8 @@ static dt_status sum_up(const struct dt_verify *verify, double begin_s)
 
     dt_clock_format(took, sizeof took, dt_clock_s() - begin_s);
     snprintf(line, sizeof line,
-             "%s  %s  %u shards, %" PRIu64 " samples, %.1f MB, %" PRIu64
-             " images decoded, %" PRIu64 " faults%s, %s",
+             "%s  %s  %u shards, %" PRIu64 " samples, %.1f MB, %" PRIu64 " images decoded, %" PRIu64
+             " faults%s, %s",
              verify->n_findings ? "!!" : "ok", verify->path, (unsigned)verify->n, verify->n_samples,
              (double)verify->bytes / 1e6, verify->n_decoded, verify->n_findings,
              verify->sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);

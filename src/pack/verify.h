@@ -15,8 +15,7 @@
 #include "data/shard_info.h"
 #include "data/wds_boxes.h"
 #include "data/wds_pair.h"
-#include "pack/checksums.h"
-#include "pack/wds_index.h"
+#include "pack/beside.h"
 
 /* A JPEG member. */
 struct dt_shard_image {

@@ -1,11 +1,10 @@
-#include "page/curves.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "page/chart.h"
+#include "page/page.h"
 
 enum { MOST_CURVES = 3 };
 

@@ -3,7 +3,6 @@
 #ifndef DTRAIN_PAGE_HTML_H
 #define DTRAIN_PAGE_HTML_H
 
-#include <stdint.h>
 #include <stdio.h>
 
 #include "base/status.h"

@@ -8,7 +8,6 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "page/curves.h"
 #include "page/html.h"
 #include "page/table.h"
 

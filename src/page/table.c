@@ -1,10 +1,17 @@
+/* Tables of texts, and runs as tables. */
 #include "page/table.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "dtrain/config.h"
+
+static const double targets[] = {0.75, 0.9}; /* parts of the best accuracy or AP */
 
 void dt_table_add(struct dt_table *table, const char *format, ...)
 {
@@ -20,7 +27,10 @@ void dt_table_add(struct dt_table *table, const char *format, ...)
     va_end(args);
 }
 
-void dt_table_append(struct dt_table *table, const char *format, ...)
+/* Adds to the last cell. */
+static void append(struct dt_table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void append(struct dt_table *table, const char *format, ...)
 {
     va_list args;
     if (table->n_cells == 0)
@@ -58,4 +68,306 @@ bool dt_table_row_differs(const struct dt_table *table, size_t row)
 bool dt_table_row_is_empty(const struct dt_table *table, size_t row)
 {
     return !dt_table_row_differs(table, row) && dt_table_cell(table, row, 1)[0] == '\0';
+}
+
+/* --- Results --- */
+
+static void begin(struct dt_table *table, const struct dt_run *runs, size_t n)
+{
+    *table = (struct dt_table){.n_columns = 1 + n};
+    dt_table_add(table, "%s", "");
+    for (size_t i = 0; i < n; i++)
+        dt_table_add(table, "%s", runs[i].name);
+}
+
+static void put_status(struct dt_table *table, const struct dt_run *run)
+{
+    const char *status = dt_event_text(run->end, "status");
+    const char *reason = dt_event_text(run->end, "reason");
+    double done = run->total_steps > 0 ? 100 * (double)run->step / (double)run->total_steps : 0;
+    if (run->end)
+        dt_table_add(table, "%s%s%s", strcmp(status, "OK") == 0 ? "finished" : status,
+                     reason[0] ? ": " : "", reason);
+    else
+        dt_table_add(table, "%s, %.0f %% done", run->is_alive ? "running" : "unfinished", done);
+}
+
+static void put_trained(struct dt_table *table, const struct dt_run *run)
+{
+    double epochs = dt_run_epochs(run, run->step);
+    dt_table_add(table, "%" PRId64 " steps", run->step);
+    if (isfinite(epochs))
+        append(table, ", %.4g epochs", epochs);
+}
+
+static void put_rate(struct dt_table *table, const struct dt_run *run)
+{
+    dt_table_add(table, isfinite(run->median_images_per_s) ? "%.4g" : "", run->median_images_per_s);
+}
+
+static void put_seconds(struct dt_table *table, double seconds)
+{
+    char text[32];
+    dt_table_add(table, "%s", dt_clock_format(text, sizeof text, seconds));
+}
+
+static void put_wall_time(struct dt_table *table, const struct dt_run *run)
+{
+    put_seconds(table, run->elapsed_s);
+}
+
+static void put_notes(struct dt_table *table, const struct dt_run *run)
+{
+    dt_table_add(table, "%" PRId64 ", %" PRId64, run->n_restarts, run->n_warnings);
+}
+
+static void append_place(struct dt_table *table, const struct dt_run *run, int64_t step)
+{
+    double epochs = dt_run_epochs(run, step);
+    if (epochs >= 1)
+        append(table, ", epoch %.4g", floor(10 * epochs) / 10);
+    else
+        append(table, ", step %" PRId64, step);
+}
+
+struct fact {
+    const char *label;
+    void (*put)(struct dt_table *table, const struct dt_run *run);
+};
+
+static void add_facts(struct dt_table *table, const struct fact *facts, size_t n_facts,
+                      const struct dt_run *runs, size_t n)
+{
+    for (size_t f = 0; f < n_facts; f++) {
+        dt_table_add(table, "%s", facts[f].label);
+        for (size_t i = 0; i < n; i++)
+            facts[f].put(table, &runs[i]);
+    }
+}
+
+/* A metric of all runs. */
+struct results {
+    const struct dt_run *runs;
+    size_t n_runs;
+    enum dt_metric metric;
+    char curve[DT_CURVE_NAME];
+    struct dt_point *points; /* room for DT_CURVE_POINTS */
+};
+
+/* Whether a run has a curve whose name begins so. */
+static bool any_has(const struct results *results, const char *begin)
+{
+    for (size_t i = 0; i < results->n_runs; i++)
+        for (size_t k = 0; k < results->runs[i].n_curves; k++)
+            if (strncmp(results->runs[i].curves[k].name, begin, strlen(begin)) == 0)
+                return true;
+    return false;
+}
+
+/* Takes the values of the evaluations, or of training if there was none; false without either. */
+static bool choose(struct results *results, enum dt_metric metric)
+{
+    const char *source = any_has(results, "eval.") ? "eval" : "step";
+    results->metric = metric;
+    snprintf(results->curve, DT_CURVE_NAME, "%s.%s", source, dt_metric_name(metric));
+    return any_has(results, results->curve);
+}
+
+/* The best or the last point of a run, NULL if there is none. */
+static const struct dt_point *find_point(const struct results *results, size_t run, bool best)
+{
+    const struct dt_point *points = results->points;
+    size_t n = dt_run_points(&results->runs[run], results->curve, results->points), at = 0;
+    for (size_t i = 1; i < n; i++)
+        if (!best || dt_metric_gain(results->metric, points[at].value, points[i].value) > 0)
+            at = i;
+    return n > 0 ? &points[at] : NULL;
+}
+
+static void add_metric(struct dt_table *table, const struct results *results, bool best)
+{
+    dt_table_add(table, "%s %s%s", best ? "best" : "last", dt_metric_name(results->metric),
+                 results->curve[0] == 's' ? " in training" : "");
+    for (size_t i = 0; i < results->n_runs; i++) {
+        const struct dt_point *point = find_point(results, i, best);
+        dt_table_add(table, "%s", "");
+        if (point)
+            append(table, dt_metric_is_percent(results->metric) ? "%.2f %%" : "%.4f", point->value);
+        if (point && best)
+            append_place(table, &results->runs[i], point->step);
+    }
+}
+
+static void add_time_to(struct dt_table *table, const struct results *results, double value)
+{
+    const struct dt_point *points = results->points;
+    for (size_t r = 0; r < results->n_runs; r++) {
+        size_t n = dt_run_points(&results->runs[r], results->curve, results->points), i = 0;
+        while (i < n && points[i].value < value)
+            i++;
+        if (i == n) {
+            dt_table_add(table, "%s", n > 0 ? "not reached" : "");
+            continue;
+        }
+        put_seconds(table, points[i].elapsed_s);
+        append_place(table, &results->runs[r], points[i].step);
+    }
+}
+
+static void add_times_to(struct dt_table *table, struct results *results)
+{
+    double best = -INFINITY;
+    if (!choose(results, DT_METRIC_TOP1) && !choose(results, DT_METRIC_AP))
+        return;
+    const bool is_percent = dt_metric_is_percent(results->metric);
+    for (size_t i = 0; i < results->n_runs; i++) {
+        const struct dt_point *point = find_point(results, i, true);
+        best = point ? fmax(best, point->value) : best;
+    }
+    for (size_t t = 0; t < DT_COUNT(targets); t++) {
+        dt_table_add(table, is_percent ? "time to %.1f %%" : "time to %.3f", targets[t] * best);
+        append(table, " (%.0f %% of best)", 100 * targets[t]);
+        add_time_to(table, results, targets[t] * best);
+    }
+}
+
+dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, size_t n)
+{
+    static const struct fact before[] = {{"status", put_status}, {"trained", put_trained}};
+    static const struct fact after[] = {{"images/s, median", put_rate},
+                                        {"wall time", put_wall_time},
+                                        {"restarts, warnings", put_notes}};
+    struct results results = {.runs = runs, .n_runs = n};
+    DT_TRY(DT_NEW(results.points, DT_CURVE_POINTS));
+    begin(table, runs, n);
+    add_facts(table, before, DT_COUNT(before), runs, n);
+    for (int metric = 0; metric < DT_N_METRICS; metric++)
+        for (int last = 0; last < 2 && choose(&results, (enum dt_metric)metric); last++)
+            add_metric(table, &results, !last);
+    add_times_to(table, &results);
+    add_facts(table, after, DT_COUNT(after), runs, n);
+    free(results.points);
+    return dt_table_check(table);
+}
+
+/* --- Configuration --- */
+
+/* Lists and objects as words with commas; nothing for NULL. */
+static void append_value(struct dt_table *table, const struct dt_json *value)
+{
+    if (!value)
+        return;
+    if (value->type == DT_JSON_STRING)
+        append(table, "%s", value->string);
+    else if (value->type == DT_JSON_NUMBER)
+        append(table, "%.15g", value->number);
+    else if (value->type == DT_JSON_BOOL)
+        append(table, "%s", value->boolean ? "true" : "false");
+    for (const struct dt_json *child = value->child; child; child = child->next) {
+        append(table, "%s%s%s", child == value->child ? "" : ", ", child->key ? child->key : "",
+               child->key ? ": " : "");
+        append_value(table, child);
+    }
+}
+
+static void add_value(struct dt_table *table, const struct dt_json *value)
+{
+    dt_table_add(table, "%s", "");
+    append_value(table, value);
+}
+
+/* Adds a key of the configuration `c` unless an earlier one has it. */
+static void add_key(struct dt_table *table, const struct dt_json *const *configs, size_t c,
+                    const char *section, const char *key)
+{
+    for (size_t i = 0; i < c; i++)
+        if (dt_json_get(dt_json_get(configs[i], section), key))
+            return;
+    dt_table_add(table, "%s.%s", section, key);
+    for (size_t i = 0; i + 1 < table->n_columns; i++)
+        add_value(table, dt_json_get(dt_json_get(configs[i], section), key));
+}
+
+static void add_keys(struct dt_table *table, const struct dt_json *const *configs)
+{
+    for (size_t c = 0; c + 1 < table->n_columns; c++)
+        for (const struct dt_json *section = configs[c] ? configs[c]->child : NULL; section;
+             section = section->next)
+            for (const struct dt_json *key = section->child; key; key = key->next)
+                if (section->key && key->key && strcmp(key->key, "dir") != 0) /* always differs */
+                    add_key(table, configs, c, section->key, key->key);
+}
+
+static dt_status load_defaults(struct dt_json_doc **doc)
+{
+    struct dt_config *config = NULL;
+    char *text = NULL;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(config, 1));
+    dt_config_init(config);
+    DT_TRY_OUT(dt_config_print(&text, config));
+    DT_TRY_OUT(dt_json_parse(doc, text, strlen(text), "the defaults", NULL));
+out:
+    free(text);
+    free(config);
+    return status;
+}
+
+dt_status dt_facts_config(struct dt_table *table, const struct dt_run *runs, size_t n)
+{
+    const struct dt_json **configs = NULL;
+    struct dt_json_doc *defaults = NULL;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(configs, n + 1));
+    for (size_t i = 0; i < n; i++)
+        configs[i] = dt_json_get(dt_json_root(runs[i].start), "config");
+    if (n == 1)
+        DT_TRY_OUT(load_defaults(&defaults));
+    configs[n] = defaults ? dt_json_root(defaults) : NULL;
+    begin(table, runs, n);
+    if (defaults) {
+        table->n_columns++;
+        dt_table_add(table, "default");
+    }
+    add_keys(table, configs);
+    DT_TRY_OUT(dt_table_check(table));
+out:
+    dt_json_destroy(defaults);
+    free(configs);
+    return status;
+}
+
+/* --- Environment --- */
+
+dt_status dt_facts_environment(struct dt_table *table, const struct dt_run *runs, size_t n)
+{
+    static const char *const facts[][2] = {
+        {"version", "dtrain"},
+        {"build", "build"},
+        {"libraries", "libraries"},
+        {"hosts", "hosts and their ranks"},
+        {"ranks", "ranks"},
+        {"device", "device"},
+        {"parameters", "parameters"},
+        {"train_images", "training images"},
+        {"val_images", "validation images"},
+        {"global_batch_size", "global batch size"},
+        {"micro_batch_size", "images per rank and pass"},
+    };
+    char time[DT_TIME_BYTES];
+    begin(table, runs, n);
+    for (size_t f = 0; f < DT_COUNT(facts); f++) {
+        dt_table_add(table, "%s", facts[f][1]);
+        for (size_t i = 0; i < n; i++)
+            add_value(table, dt_json_get(dt_json_root(runs[i].start), facts[f][0]));
+    }
+    dt_table_add(table, "last start (UTC)");
+    for (size_t i = 0; i < n; i++) {
+        dt_event_time(time, runs[i].start);
+        dt_table_add(table, "%s", time);
+    }
+    dt_table_add(table, "folder");
+    for (size_t i = 0; i < n; i++)
+        dt_table_add(table, "%s", runs[i].folder);
+    return dt_table_check(table);
 }

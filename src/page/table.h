@@ -13,10 +13,8 @@ struct dt_table {
     bool failed;                  /* out of memory */
 };
 
-/* Adds a cell, or adds to the last one; longer texts are truncated. */
+/* Adds a cell; longer texts are truncated. */
 void dt_table_add(struct dt_table *table, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void dt_table_append(struct dt_table *table, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* DT_ERR_MEMORY if a cell could not be added. */
 dt_status dt_table_check(const struct dt_table *table);

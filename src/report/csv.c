@@ -1,6 +1,5 @@
 /* metrics.csv in the run folder: one row per step or eval event, for spreadsheets and pandas. What
  * an event does not have is empty. A resumed run removes the rows that it writes again. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

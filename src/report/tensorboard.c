@@ -1,7 +1,6 @@
 /* tensorboard/ in the run folder: an event file per start of the run. Each begins by telling
  * readers to drop what the run repeats, so that no point is doubled after a resume. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +8,9 @@
 
 #include "base/clock.h"
 #include "base/host.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "report/append.h"
-#include "report/hparams.h"
 #include "report/internal.h"
 #include "report/tfevents.h"
 
@@ -21,6 +20,89 @@ struct tensorboard {
     int64_t step;   /* of the last event that has one */
     bool has_steps; /* the descriptions of their tags are written */
 };
+
+/* --- Hyper-parameters: messages of TensorBoard's plug-in (plugin_data.proto) --- */
+
+/* Keys of the configuration; other settings rarely differ between the runs of an experiment. */
+static const char *const settings[][2] = {
+    {"model", "name"},         {"model", "image_size"},
+    {"model", "dropout"},      {"data", "augment"},
+    {"data", "mixup"},         {"data", "cutmix"},
+    {"train", "epochs"},       {"train", "precision"},
+    {"train", "seed"},         {"optim", "name"},
+    {"optim", "momentum"},     {"optim", "trust_coefficient"},
+    {"optim", "weight_decay"}, {"train", "label_smoothing"},
+    {"schedule", "kind"},      {"schedule", "warmup_epochs"},
+};
+static const char *const numbers[] = {"ranks", "global_batch_size", "lr"}; /* of the event */
+
+enum { START_HPARAMS = 1, START_TIME = 5 };
+enum { VALUE_NUMBER = 2, VALUE_STRING, VALUE_BOOL };
+
+static void put_entry(struct dt_proto *p, const char *name, const struct dt_json *value)
+{
+    enum { KEY = 1, VALUE };
+    size_t entry = dt_proto_open(p, START_HPARAMS);
+    dt_proto_text(p, KEY, name);
+    size_t inner = dt_proto_open(p, VALUE);
+    if (value->type == DT_JSON_STRING)
+        dt_proto_text(p, VALUE_STRING, value->string);
+    else if (value->type == DT_JSON_BOOL)
+        dt_proto_integer(p, VALUE_BOOL, value->boolean);
+    else
+        dt_proto_double(p, VALUE_NUMBER, value->number);
+    dt_proto_close(p, inner);
+    dt_proto_close(p, entry);
+}
+
+static void put_settings(struct dt_proto *p, const struct dt_json *config)
+{
+    char name[64];
+    for (size_t i = 0; i < DT_COUNT(settings); i++) {
+        const struct dt_json *section = dt_json_get(config, settings[i][0]);
+        const struct dt_json *value = dt_json_get(section, settings[i][1]);
+        snprintf(name, sizeof name, "%s.%s", settings[i][0], settings[i][1]);
+        if (value)
+            put_entry(p, name, value);
+    }
+}
+
+/* A value of a summary: the main settings of the run, from the event run_start. */
+static void put_hparams_start(struct dt_proto *p, double wall_time_s, const struct dt_field *fields,
+                              int n_fields)
+{
+    enum { SESSION_START = 3 };
+    struct dt_json_doc *doc = NULL;
+    const struct dt_field *config = dt_field_find(fields, n_fields, "config");
+    struct dt_tfevents_plugin at =
+        dt_tfevents_open_plugin(p, "_hparams_/session_start_info", "hparams");
+    size_t start = dt_proto_open(p, SESSION_START);
+    if (config && dt_json_parse(&doc, config->text, strlen(config->text), "config", NULL) == DT_OK)
+        put_settings(p, dt_json_root(doc));
+    for (size_t i = 0; i < DT_COUNT(numbers); i++)
+        put_entry(p, numbers[i],
+                  &(struct dt_json){.type = DT_JSON_NUMBER,
+                                    .number = dt_field_number(fields, n_fields, numbers[i])});
+    dt_proto_double(p, START_TIME, wall_time_s);
+    dt_proto_close(p, start);
+    dt_tfevents_close_plugin(p, at);
+    dt_json_destroy(doc);
+}
+
+/* How the run ended. */
+static void put_hparams_end(struct dt_proto *p, double wall_time_s, bool success)
+{
+    enum { SESSION_END = 4, STATUS = 1, TIME, SUCCESS = 1, FAILURE };
+    struct dt_tfevents_plugin at =
+        dt_tfevents_open_plugin(p, "_hparams_/session_end_info", "hparams");
+    size_t end = dt_proto_open(p, SESSION_END);
+    dt_proto_integer(p, STATUS, success ? SUCCESS : FAILURE);
+    dt_proto_double(p, TIME, wall_time_s);
+    dt_proto_close(p, end);
+    dt_tfevents_close_plugin(p, at);
+}
+
+/* --- Events --- */
 
 /* What a step event tells. */
 static const struct {
@@ -106,7 +188,7 @@ static void put_start(struct tensorboard *tb, const struct dt_field *fields, int
 {
     const struct dt_field *config = dt_field_find(fields, n_fields, "config");
     char *markdown = NULL;
-    dt_hparams_start(&tb->event, dt_clock_unix_s(), fields, n_fields);
+    put_hparams_start(&tb->event, dt_clock_unix_s(), fields, n_fields);
     if (!config || asprintf(&markdown, "```json\n%s\n```", config->text) < 0)
         return;
     dt_tfevents_text(&tb->event, "config/text_summary", markdown);
@@ -149,8 +231,8 @@ static dt_status event_tensorboard(void *state, const char *event, const struct 
     else if (strcmp(event, "samples") == 0 || strcmp(event, "detections") == 0)
         put_picture(tb, event, fields, n_fields);
     else if (strcmp(event, "run_end") == 0)
-        dt_hparams_end(&tb->event, dt_clock_unix_s(),
-                       dt_field_number(fields, n_fields, "exit_code") == 0);
+        put_hparams_end(&tb->event, dt_clock_unix_s(),
+                        dt_field_number(fields, n_fields, "exit_code") == 0);
     else
         return DT_OK;
     dt_tfevents_close_summary(&tb->event, summary);

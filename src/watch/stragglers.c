@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/sort.h"
-#include "dtrain/report.h"
 
 enum { WINDOW_STEPS = 100, PATIENCE = 3 };
 static const double slow = 1.3;

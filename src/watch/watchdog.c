@@ -397,6 +397,7 @@ static void *run_herald(void *arg)
 
 /* --- The end --- */
 
+/* Sets flags of the beat, or none, and has it written at once. */
 static void set_flag(struct dt_watchdog *w, uint32_t flag)
 {
     pthread_mutex_lock(&w->lock);
@@ -470,10 +471,7 @@ static void act(struct dt_watchdog *w)
         write_report(w);
     set_flag(w, DT_HEARTBEAT_WRITTEN);
     while (dt_clock_s() < until_s && !(is_speaker && have_all_written(w))) {
-        pthread_mutex_lock(&w->lock);
-        w->must_write = true; /* also reads the other beats */
-        pthread_cond_broadcast(&w->change);
-        pthread_mutex_unlock(&w->lock);
+        set_flag(w, 0); /* writing also reads the other beats */
         dt_clock_sleep(0.05 * fmax(w->period_s, 1));
     }
     /* The designated speaker was silent. */

@@ -97,7 +97,7 @@ plateau-resume      src/train/resume_load.c         ^e2e/detect_eval
     engine->schedule.plateau = state->plateau.factor; => engine->schedule.plateau = 1;
 eval-ranks          src/train/classifier.c          ^e2e/eval_ranks
     dt_comm_sum_f64(sets->ranks.comm, sums, N) => dt_comm_sum_f64(sets->ranks.comm, sums, FINITE)
-report-notes        src/page/facts.c                ^unit/page_ ^e2e/report$
+report-notes        src/page/table.c                ^unit/page_ ^e2e/report$
     run->n_restarts, run->n_warnings => run->n_warnings, run->n_restarts
 durable-names       src/checkpoint/write.c          ^faults/power$
     return dt_file_sync_folder(s->temporary); => return DT_OK;

@@ -2,7 +2,7 @@
 #include "data/dataset.h"
 #include "data/names.h"
 #include "data_files.h"
-#include "image/jpeg_encode.h"
+#include "image/jpeg.h"
 #include "pack/pack.h"
 
 static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};

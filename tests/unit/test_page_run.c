@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#include "page/curves.h"
+#include "page/page.h"
 #include "page/run.h"
 #include "page/table.h"
 #include "test_dir.h"
