@@ -103,7 +103,7 @@ struct dt_train_stage {
 struct dt_config {
     struct dt_config_model {
         char name[DT_CONFIG_NAME_MAX]; /* row of the list of models, dt_model_find */
-        int num_classes;               /* 0 = as many as the data have; dt_session.num_classes */
+        int num_classes;               /* 0 = as many as the data have; dt_sets.num_classes */
         int image_size;                /* pixels, height = width */
         char canvases[128];            /* "1344x800\n...": dt_config_canvases */
         bool zero_init_residual;
@@ -144,7 +144,7 @@ struct dt_config {
         int label_offset;       /* subtracted from every label in the files */
         char class_map[DT_PATH_MAX]; /* file of class names in the order of labels; "" = none */
         double max_bad_fraction;
-        enum dt_check check; /* of the bytes on several machines: train/same_data.h */
+        enum dt_check check; /* of the bytes on several machines: train/preflight.h */
     } data;
     struct dt_config_train {
         int epochs;

@@ -224,6 +224,18 @@ double dt_metrics_epoch_loss(const struct dt_epoch_loss *epoch_loss)
     return (double)(float)(epoch_loss->loss / epoch_loss->weight);
 }
 
+static struct dt_counters counters_of(const double *sums)
+{
+    return (struct dt_counters){
+        .loss = sums[SUM_LOSS],
+        .box_loss = sums[SUM_BOX_LOSS],
+        .weight = sums[SUM_WEIGHT],
+        .n = (int64_t)sums[SUM_IMAGES],
+        .top1 = (int64_t)sums[SUM_TOP1],
+        .top5 = (int64_t)sums[SUM_TOP5],
+    };
+}
+
 enum { MOST_DETAILS = DT_N_LAPS + 4 };
 
 /* What follows the fields that every step event has; returns how many. */
@@ -255,8 +267,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
     double sums[N_SUMS], n_steps = (double)(step - metrics->first_step);
     dt_lap(&metrics->laps, engine, DT_LAP_OTHER);
     DT_TRY(engine->backend->download(engine->device, &counters));
-    dt_lap(&metrics->laps, engine,
-           DT_LAP_COMPUTE); /* of steps that a device with queues had left */
+    dt_lap(&metrics->laps, engine, DT_LAP_COMPUTE); /* what a device with queues had left */
     DT_TRY(sum_up(metrics, engine, sets, &counters, sums, step));
     DT_TRY(dt_sets_check_bad(sets->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
     if (engine->ranks.n_parts > 1 || engine->ranks.n_workers < engine->ranks.n_ranks)
@@ -270,20 +281,12 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
     double n = sums[SUM_IMAGES], rank_steps = n_steps * engine->ranks.n_ranks;
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
-    const double weight = weight_of(engine, sums);
-    const struct dt_counters counted = {
-        .loss = sums[SUM_LOSS],
-        .box_loss = sums[SUM_BOX_LOSS],
-        .weight = sums[SUM_WEIGHT],
-        .n = (int64_t)sums[SUM_IMAGES],
-        .top1 = (int64_t)sums[SUM_TOP1],
-        .top5 = (int64_t)sums[SUM_TOP5],
-    };
+    const struct dt_counters counted = counters_of(sums);
     const struct dt_field all[] = {
         DT_INT("step", step),
         DT_INT("total_steps", engine->last_step),
         DT_INT("epoch", epoch),
-        DT_NUM("loss", (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight),
+        DT_NUM("loss", (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight_of(engine, sums)),
         engine->task->headline(&counted),
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),
