@@ -8,7 +8,7 @@
 #include "kernels/geometry.h"
 #include "kernels/kernels.h"
 
-#ifdef __CUDACC__ // else the compiler is told of another dt_launch
+#ifdef __CUDACC__ // else the emulator's build gives the compiler another dt_launch
 
 // Enqueues one launch in the stream. Arguments are converted to the kernel's parameter types.
 template <typename... P, typename... A>

@@ -47,9 +47,9 @@ struct dt_dataset_options {
     struct dt_canvases canvases;      /* instead, for detectors: image i has size i % n */
     bool has_boxes;                   /* samples must have boxes, else DT_ERR_CONFIG */
     uint64_t seed;
-    enum dt_part
-        part; /* side of data.val_fraction; training: also data.max_train (select.h), and
-                 with `has_boxes` only images with a box to train on (dt_truth_is_usable) */
+    /* Side of data.val_fraction; training: also data.max_train (select.h), and with `has_boxes`
+     * only images with a box to train on (dt_truth_is_usable). */
+    enum dt_part part;
     const struct dt_dataset *rest_of; /* a data set of part train that is open: its files are not
                                          listed again; it must stay open. NULL = none */
 };

@@ -55,7 +55,7 @@ struct dt_bench {
 };
 
 /* train.c: begin sets up the configuration for `per_rank` images per step (0: as configured), end
- * releases everything. Between them, measure opens the session, measures, prints and appends the
+ * releases everything. Between them, measure opens sets and engine, measures, prints and appends the
  * result to `w`: DT_ERR_MEMORY if it does not fit. */
 dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct dt_config *config,
                          const struct dt_bench_options *options, int per_rank);

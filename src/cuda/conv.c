@@ -11,10 +11,6 @@ struct place {
     bool dst;
     int index;
 };
-/* clang-format off */
-#define SRC(operand) {false, DT_##operand}
-#define DST(operand) {true, DT_##operand}
-/* clang-format on */
 static const struct {
     enum dt_conv_kind kind;
     struct place x, w, y;

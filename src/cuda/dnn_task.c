@@ -195,19 +195,19 @@ struct op {
     unsigned char operand[MAX_OPERANDS]; /* tensors or values, in the order of op_types */
 };
 
-#define APPLY_NORM                               \
+#define APPLY_NORM                                \
     {MULTIPLY, {DT_DNN_X, DT_DNN_SCALE, SCALED}}, \
     {ADD, {SCALED, DT_DNN_SHIFT, SHIFTED}},       \
     {RELU, {SHIFTED, ACTIVATION}}
 /* cuDNN knows the value before the ReLU in no other form. */
 #define NORMALISE(bn, step)                                      \
-    {SUBTRACT, {bn + DT_DNN_BN_SRC, bn + DT_DNN_BN_MEAN, step}},         \
-    {MULTIPLY, {step, bn + DT_DNN_BN_INV_STD, step + 1}},            \
-    {MULTIPLY, {step + 1, bn + DT_DNN_BN_SCALE, step + 2}},          \
+    {SUBTRACT, {bn + DT_DNN_BN_SRC, bn + DT_DNN_BN_MEAN, step}}, \
+    {MULTIPLY, {step, bn + DT_DNN_BN_INV_STD, step + 1}},        \
+    {MULTIPLY, {step + 1, bn + DT_DNN_BN_SCALE, step + 2}},      \
     {ADD, {step + 2, bn + DT_DNN_BN_SHIFT, step + 3}}
-#define REDUCE_TO(bn)                                                                \
-    {REDUCE, {DT_DNN_X, bn + DT_DNN_BN_SRC, bn + DT_DNN_BN_MEAN, bn + DT_DNN_BN_INV_STD,         \
-              bn + DT_DNN_BN_SCALE, bn + DT_DNN_BN_DIFF_SCALE, bn + DT_DNN_BN_DIFF_SHIFT,        \
+#define REDUCE_TO(bn)                                                                     \
+    {REDUCE, {DT_DNN_X, bn + DT_DNN_BN_SRC, bn + DT_DNN_BN_MEAN, bn + DT_DNN_BN_INV_STD,  \
+              bn + DT_DNN_BN_SCALE, bn + DT_DNN_BN_DIFF_SCALE, bn + DT_DNN_BN_DIFF_SHIFT, \
               bn + DT_DNN_BN_COEF_DIFF, bn + DT_DNN_BN_COEF_SRC, bn + DT_DNN_BN_COEF_ONE}}
 
 static const struct op graphs[][DT_CONV_N_EXTRAS][MAX_OPS] = {

@@ -185,8 +185,7 @@ size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                        void *scratch);
 
-/* One per op of the op list, in conv.c, norm.c, pool.c, linear.c, pointwise.c, loss.c,
- * detect.c. */
+/* One per op of the op list, in the file of its family. */
 #define DT_CUDA_DECLARE(NAME, name, ...) extern const struct dt_cuda_op dt_cuda_##name;
 DT_OP_LIST(DT_CUDA_DECLARE)
 #undef DT_CUDA_DECLARE

@@ -63,8 +63,7 @@ static dt_status open_list(struct dt_dataset *dataset, const struct dt_dataset_o
     dataset->state = list;
     dataset->n = (uint32_t)options->images->n;
     dataset->n_classes = 1;
-    dataset->max_boxes =
-        options->has_boxes; /* one, so that the data set has boxes; none is there */
+    dataset->max_boxes = options->has_boxes; /* so that the set has boxes; none is there */
     return options->has_boxes ? read_sizes(dataset) : DT_OK;
 }
 

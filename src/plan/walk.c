@@ -151,8 +151,9 @@ static dt_status walk_list(const struct dt_walk *w)
             continue;
         const double begin_s = dt_clock_s();
         push_ranges(plan, a);
-        DT_TRY(dt_action_works[a->kind].run(w, a));
+        dt_status status = dt_action_works[a->kind].run(w, a);
         pop_ranges(plan, a);
+        DT_TRY(status);
         DT_TRY(end_action(plan, a, begin_s));
     }
     return DT_OK;
@@ -179,8 +180,9 @@ static dt_status walk_stamped(struct dt_walk w)
     for (int i = 0; i < n; i++) {
         if (!dt_action_works[actions[i].kind].last_only || w.last) {
             push_ranges(plan, &actions[i]);
-            DT_TRY(dt_action_works[actions[i].kind].run(&w, &actions[i]));
+            dt_status status = dt_action_works[actions[i].kind].run(&w, &actions[i]);
             pop_ranges(plan, &actions[i]);
+            DT_TRY(status);
         }
         DT_TRY(backend->stamp(plan->device, i + 1, false));
     }

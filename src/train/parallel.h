@@ -8,7 +8,7 @@
 
 struct run;
 
-/* Functions may be NULL; they are collective and get the status of their rank back. */
+/* Functions may be NULL. begin, step and meet are collective; their status is that of this rank. */
 struct dt_parallel {
     struct dt_plan_parallel lists; /* of actions */
     bool has_server;               /* rank 0 of several only serves the others */
@@ -18,7 +18,7 @@ struct dt_parallel {
     dt_status (*begin)(struct run *r); /* before the first step */
     /* Instead of one step of all ranks: trains until they meet, n_steps later. */
     dt_status (*step)(struct run *r, int64_t n_steps);
-    /* After a step after which all ranks must have the same weights (dt_run_meets). */
+    /* After a step after which all ranks must have the same weights. */
     dt_status (*meet)(struct run *r);
     void (*report)(struct run *r, bool is_last); /* at the end of an epoch */
     void (*end)(struct run *r);                  /* releases what begin has made */

@@ -94,10 +94,9 @@ out:
 static dt_status compare_sets(struct dt_sets *sets, enum dt_digest kind, bool reads)
 {
     const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
-    static const char *const keys[] = {"data.train", "data.val"};
     for (size_t i = 0; i < DT_COUNT(both); i++)
         if (both[i])
-            DT_TRY(dt_same_data_compare(sets->ranks.comm, both[i], keys[i], kind, reads));
+            DT_TRY(dt_same_data_compare(sets->ranks.comm, both[i], set_keys[i], kind, reads));
     return DT_OK;
 }
 

@@ -27,7 +27,7 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
  * that of the checkpoint, whose training data must be the same, or the beginning. Collective. */
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
                          struct dt_engine *engine, struct dt_sets *sets);
-/* Loads model.initial_checkpoint, if any, on rank 0 and describes it in s->engine.weights; into a
+/* Loads model.initial_checkpoint, if any, on rank 0 and describes it in engine->weights; into a
  * layout only checks that it fits. Local. */
 dt_status dt_resume_initial_weights(struct dt_engine *engine);
 

@@ -278,8 +278,8 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     DT_TRY(dt_timeline_init(&r->timeline, r->engine.ranks.comm, options->trace));
     DT_TRY(dt_file_path(r->timeline.path, "%s/trace.json.gz", r->engine.config->output.dir));
     DT_TRY(open_run(r, &resume, options));
-    DT_TRY(dt_preflight_try(&r->engine,
-                            &r->sets)); /* before the weights: it uses the gradient buffers */
+    /* Before the weights: it uses the gradient buffers. */
+    DT_TRY(dt_preflight_try(&r->engine, &r->sets));
     DT_TRY(dt_resume_load(&r->at, &resume, &r->engine, &r->sets));
     r->at.eval_due = r->at.eval_due && validated;
     r->begin_step = r->at.step;

@@ -1,5 +1,5 @@
-/* A training run: the state shared by the loop (trainer.c), a step (step.c) and beginning and end
- * of the run (run.c). */
+/* A training run: the state shared by the loop (trainer.c) and beginning and end of the run
+ * (run.c). */
 #ifndef DTRAIN_TRAIN_RUN_H
 #define DTRAIN_TRAIN_RUN_H
 
@@ -34,7 +34,6 @@ struct run {
     int64_t met_step;            /* the last one after which all ranks had the same weights */
     const char *stop_reason;     /* NULL = continue */
     bool was_complete;           /* nothing to do */
-    bool has_begun;              /* the end must be reported */
     double top1;                 /* of the last evaluation, -1 = none */
     double begin_s;
     int64_t begin_step;

@@ -1,4 +1,4 @@
-/* Prints a table to the log, one line per row. */
+/* What is about to run: a table in the log, the figures of --dry-run, and the event run_start. */
 #include "train/summary.h"
 
 #include <inttypes.h>

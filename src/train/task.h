@@ -21,7 +21,8 @@ struct dt_eval_files {
     bool as_picture; /* confusion */
 };
 
-/* Functions may be NULL where a task has nothing to do. */
+/* NULL where a task has nothing to do: warn, warn_of_data, add_loss, add_results, draw,
+ * check_options and begin_table. The others must be there. */
 struct dt_task {
     bool has_boxes; /* samples have boxes instead of a class, and lie on canvases, not cropped */
     int least_classes;

@@ -449,12 +449,13 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_train_options *options)
 {
     struct run *r;
+    bool has_begun = false;
     dt_status status = DT_OK;
     DT_TRY(create_run(&r, comm, config));
     DT_TRY_OUT(dt_run_begin(r, options));
     if (r->was_complete)
         goto out;
-    r->has_begun = true;
+    has_begun = true;
     DT_TRY_OUT(before_steps(r));
     while (!is_finished(r)) {
         DT_TRY_OUT(begin_epoch(r));
@@ -497,7 +498,7 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     trace(r, INT64_MAX);
     status = r->stop_reason ? DT_STOPPED : DT_OK;
 out:
-    if (r->has_begun)
+    if (has_begun)
         status = dt_run_end(r, status);
     close_run(r, status);
     return status;

@@ -14,7 +14,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PRODUCT = ("src", "include", "kernels")
-STRUCTS = ("dt_session", "dt_session_needs", "dt_ranks", "dt_engine", "dt_sets", "dt_evaluator", "run")
+STRUCTS = ("dt_ranks", "dt_engine", "dt_sets", "dt_evaluator", "run")
 # What tells kinds of run apart, and what only some files may know.
 NAMED = {
     "detects or n_canvases": r"\b(\w*detects|n_canvases)\b",
