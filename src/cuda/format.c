@@ -80,11 +80,11 @@ static bool feeds_convolutions_only(const struct dt_graph *g, int tensor)
 static void set_ingest(struct dt_cuda_format *format, const struct dt_graph *g,
                        const struct dt_node *node)
 {
-    struct dt_cuda_format *dst = &format[node->dst[0]];
-    if (node->op != DT_OP_INGEST || dst->c > 4 || !feeds_convolutions_only(g, node->dst[0]))
+    const int t = node->dst[0];
+    if (node->op != DT_OP_INGEST || format[t].c > 4 || !feeds_convolutions_only(g, t))
         return;
-    dst->cp = 4;
-    *dst = finish_format(*dst);
+    format[t].cp = 4;
+    format[t] = finish_format(format[t]);
 }
 
 /* Weights have the layout of the activation they multiply. */

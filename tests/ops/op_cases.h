@@ -287,7 +287,7 @@ static bool make_alias(const struct dt_graph *g, int *alias, int bit)
         alias[t] = -1;
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
-        for (int k = 0; k < node->n_src; k++) {
+        for (int k = 0; k < node->n_src && node->dst[0] >= 0; k++) {
             bool wanted = bit < 0 ? alias[node->dst[0]] < 0 : k == bit;
             if (!wanted || !(dt_op_inplace(node->op) >> k & 1) || is_read_later(g, i, node->src[k]))
                 continue;
