@@ -407,7 +407,7 @@ static void trace(struct run *r, int64_t step)
 
 static dt_status create_run(struct run **run, struct dt_comm *comm, const struct dt_config *config)
 {
-    struct run *r;
+    struct run *r = NULL;
     DT_TRY(DT_NEW(r, 1));
     r->begin_s = dt_clock_s();
     r->top1 = -1;
@@ -448,7 +448,7 @@ void dt_train_catch_signals(void)
 dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_train_options *options)
 {
-    struct run *r;
+    struct run *r = NULL;
     bool has_begun = false;
     dt_status status = DT_OK;
     DT_TRY(create_run(&r, comm, config));
@@ -529,7 +529,7 @@ static dt_status dry_run(struct run *r, bool with_plan)
 
 dt_status dt_dry_run(struct dt_comm *comm, const struct dt_config *config, bool print_plan)
 {
-    struct run *r;
+    struct run *r = NULL;
     DT_TRY(create_run(&r, comm, config));
     dt_status status = dry_run(r, print_plan);
     close_run(r, status);
