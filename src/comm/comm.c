@@ -53,8 +53,11 @@ dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
     /* Without mpirun there is one rank, which starts no others: no daemon for it. Open MPI 4.1.4
      * ends the thread that talks to the daemon too late, and one process in some hundreds crashed
-     * in MPI_Finalize. */
+     * in MPI_Finalize. Such processes would share one session folder, which the first to end
+     * removes while the next begins; one rank needs none. */
     setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+    if (!dt_comm_launched().variable[0])
+        setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
     int level = MPI_THREAD_SINGLE;
     dt_status status = DT_OK;
     struct dt_comm *comm;
