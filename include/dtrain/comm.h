@@ -79,10 +79,6 @@ struct dt_ranks {
 /* `has_server`: rank 0 of several only serves the others. With it, or with sync_every above 1,
  * every worker updates on its own. Local. */
 struct dt_ranks dt_ranks_of(struct dt_comm *comm, bool has_server, int sync_every);
-/* Whether to release what was opened after work that ended with `status`: not if this rank has
- * failed alone, as the others may wait for it in the middle of something; the job ends with it.
- * Local. */
-bool dt_ranks_may_close(const struct dt_ranks *ranks, dt_status status);
 
 /* --- Control plane. Collective unless said otherwise. --- */
 

@@ -155,10 +155,9 @@ void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joi
  * NULL past the last. Page-aligned, valid until dt_loader_destroy. */
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
-/* The images of each canvas; without canvases all of them in n[0]. Of `options` it uses data and
- * canvases. */
+/* The images of each canvas; without canvases all of them in n[0]. */
 void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *dataset,
-                     const struct dt_loader_options *options);
+                     const struct dt_config_data *data, const struct dt_canvases *canvases);
 /* Begins epoch `epoch` at global batch `first`. After an epoch the workers prefetch the next one
  * (evaluation: the same again), so starting that one at 0 finds batches ready; any other start
  * drops the prefetched batches. */

@@ -401,8 +401,7 @@ dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
     dt_engine_init(&b->engine, comm, config);
     dt_status status = run_input_bench(b, json_path);
     dt_loader_destroy(b->loader);
-    if (dt_ranks_may_close(&b->sets.ranks, status))
-        dt_sets_close(&b->sets);
+    dt_engine_close(&b->engine, &b->sets, status);
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)
         free(b->rounds[i]);
     free(b);

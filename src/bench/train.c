@@ -179,7 +179,7 @@ static dt_status show(const struct dt_bench *b, struct dt_jsonw *w)
 uint32_t dt_bench_most(const struct dt_sets *sets, const struct dt_dataset *set)
 {
     uint32_t n[DT_MAX_CANVASES], most = 0;
-    dt_sets_count(n, sets, set);
+    dt_loader_count(n, set, &sets->config->data, &sets->canvases);
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         most = n[i] > most ? n[i] : most;
     return most;
@@ -254,11 +254,9 @@ dt_status dt_bench_open(struct dt_bench *b, bool is_layout)
         .no_comm = b->options->no_comm || !trains,
         .layout_only = is_layout,
     };
-    struct dt_sets_options data = {.train = trains, .val = !trains, .may_lack = is_layout};
-    DT_TRY(dt_bench_find_index(b->engine.config, &b->engine.ranks, &data.cache_dir));
-    DT_TRY(dt_engine_choose(&b->engine, &engine));
-    DT_TRY(dt_sets_open(&b->sets, &data));
-    return dt_engine_open(&b->engine, &b->sets);
+    const char *cache_dir = NULL;
+    DT_TRY(dt_bench_find_index(b->engine.config, &b->engine.ranks, &cache_dir));
+    return dt_engine_open(&b->engine, &b->sets, &engine, cache_dir);
 }
 
 static dt_status allocate(struct dt_bench *b)
@@ -301,10 +299,7 @@ dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
 
 void dt_bench_end(struct dt_bench *b, dt_status status)
 {
-    if (dt_ranks_may_close(&b->engine.ranks, status)) {
-        dt_engine_close(&b->engine, &b->sets);
-        dt_sets_close(&b->sets);
-    }
+    dt_engine_close(&b->engine, &b->sets, status);
     free(b->step_s);
     free(b->images_per_s);
     free(b->ranks);

@@ -33,7 +33,6 @@ dt_status dt_cmd_samples(struct dt_comm *comm, const struct dt_config *config,
     if (status == DT_OK)
         status = dt_comm_agree(
             comm, sets.ranks.rank == 0 ? make_sheet(&engine, &sets, args->count, path) : DT_OK);
-    if (dt_ranks_may_close(&sets.ranks, status))
-        dt_sets_close(&sets);
+    dt_engine_close(&engine, &sets, status);
     return status;
 }

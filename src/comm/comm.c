@@ -139,9 +139,3 @@ struct dt_ranks dt_ranks_of(struct dt_comm *comm, bool has_server, int sync_ever
         ranks.n_parts = ranks.n_workers;
     return ranks;
 }
-
-bool dt_ranks_may_close(const struct dt_ranks *ranks, dt_status status)
-{
-    const bool failed = status != DT_OK && status != DT_STOPPED;
-    return !failed || dt_error_origin() != DT_ORIGIN_LOCAL || ranks->n_ranks == 1;
-}

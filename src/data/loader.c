@@ -121,24 +121,23 @@ static dt_status start_workers(struct dt_loader *loader)
     return DT_OK;
 }
 
-static int canvas_of(const struct dt_dataset *dataset, const struct dt_loader_options *options,
-                     uint32_t id)
+static int canvas_of(const struct dt_dataset *dataset, const struct dt_layout *layout, uint32_t id)
 {
-    const struct dt_layout layout = {options->data, options->canvases};
     struct dt_image_info info;
     dt_dataset_image(dataset, id, &info);
-    return dt_placement_canvas(&layout, info.width, info.height);
+    return dt_placement_canvas(layout, info.width, info.height);
 }
 
 void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *dataset,
-                     const struct dt_loader_options *options)
+                     const struct dt_config_data *data, const struct dt_canvases *canvases)
 {
+    const struct dt_layout layout = {data, *canvases};
     const uint32_t n_samples = dt_dataset_size(dataset);
     memset(n, 0, DT_MAX_CANVASES * sizeof *n);
-    if (options->canvases.n < 2)
+    if (canvases->n < 2)
         n[0] = n_samples;
-    for (uint32_t id = 0; id < n_samples && options->canvases.n > 1; id++)
-        n[canvas_of(dataset, options, id)]++;
+    for (uint32_t id = 0; id < n_samples && canvases->n > 1; id++)
+        n[canvas_of(dataset, &layout, id)]++;
 }
 
 /* Batches of an epoch, and which canvas each sample has. */
@@ -147,7 +146,7 @@ static dt_status count_batches(struct dt_loader *loader)
     const struct dt_loader_options *o = &loader->options;
     const uint32_t batch = (uint32_t)o->global_batch_size;
     uint32_t n[DT_MAX_CANVASES];
-    dt_loader_count(n, loader->dataset, o);
+    dt_loader_count(n, loader->dataset, o->data, &o->canvases);
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         loader->n_batches += n[i] / batch + (!o->train && n[i] % batch != 0);
     if (o->train && loader->n_batches == 0)
@@ -159,9 +158,10 @@ static dt_status count_batches(struct dt_loader *loader)
     loader->next.m = loader->end; /* no epoch is started */
     if (o->canvases.n < 2)
         return DT_OK;
+    const struct dt_layout layout = {o->data, o->canvases};
     DT_TRY(DT_NEW(loader->canvas_of, loader->n_samples));
     for (uint32_t id = 0; id < loader->n_samples; id++)
-        loader->canvas_of[id] = (uint8_t)canvas_of(loader->dataset, o, id);
+        loader->canvas_of[id] = (uint8_t)canvas_of(loader->dataset, &layout, id);
     return DT_OK;
 }
 

@@ -94,10 +94,7 @@ dt_status dt_doctor(struct dt_comm *comm, const struct dt_config *config, const 
     dt_engine_init(&d->bench.engine, comm, config);
     dt_status status = examine(d, json_path);
     dt_comm_close_reduce(comm);
-    if (dt_ranks_may_close(&d->bench.engine.ranks, status)) {
-        dt_engine_close(&d->bench.engine, &d->bench.sets);
-        dt_sets_close(&d->bench.sets);
-    }
+    dt_engine_close(&d->bench.engine, &d->bench.sets, status);
     free(d->host_of);
     free(d->first_of);
     free(d->all);

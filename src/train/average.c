@@ -188,11 +188,7 @@ static dt_status recompute_in(struct dt_comm *comm, const struct dt_config *conf
     dt_engine_init(&engine, comm, config);
     dt_engine_enter(&engine, config->train.epochs - 1); /* images and batch of the last stage */
     dt_status status = recompute(&engine, &sets, average, options, file->temporary);
-    if (!dt_ranks_may_close(&engine.ranks, status))
-        return status;
-    dt_engine_close(&engine, &sets);
-    dt_sets_close(&sets);
-    dt_report_close(engine.report);
+    dt_engine_close(&engine, &sets, status);
     DT_TRY(status);
     return dt_comm_agree(comm, file->fd >= 0 ? dt_average_write(average, file) : DT_OK);
 }

@@ -92,22 +92,16 @@ static dt_status add_inputs(struct dt_engine *engine, const struct dt_sets *sets
     return dt_graph_boxes(engine->graph, set ? dt_dataset_max_boxes(set) : UNKNOWN);
 }
 
-/* Of foreground anchors, of which there may be none. */
-static double per_weight(double loss, const struct dt_counters *all)
-{
-    return loss / (all->weight > dt_detector.least_weight ? all->weight : dt_detector.least_weight);
-}
-
 static struct dt_field headline(const struct dt_counters *all)
 {
-    return (struct dt_field)DT_NUM("class_loss", per_weight(all->loss, all));
+    return (struct dt_field)DT_NUM("class_loss", all->loss / all->weight);
 }
 
 static int add_details(struct dt_field *fields, const struct dt_sets *sets,
                        const struct dt_counters *all)
 {
     (void)sets;
-    fields[0] = (struct dt_field)DT_NUM("box_loss", per_weight(all->box_loss, all));
+    fields[0] = (struct dt_field)DT_NUM("box_loss", all->box_loss / all->weight);
     return 1;
 }
 
@@ -400,7 +394,7 @@ static dt_status predict(struct dt_evaluator *evaluator, const struct dt_predict
 const struct dt_task dt_detector = {
     .has_boxes = true,
     .least_classes = 1,
-    .least_weight = 1,
+    .least_weight = 1, /* of foreground anchors, of which there may be none */
     .warn = warn,
     .warn_of_data = warn_of_data,
     .add_inputs = add_inputs,

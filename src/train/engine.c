@@ -109,13 +109,6 @@ static dt_status check_model(struct dt_engine *engine)
     return DT_OK;
 }
 
-dt_status dt_engine_choose(struct dt_engine *engine, const struct dt_engine_options *options)
-{
-    engine->options = *options;
-    DT_TRY(dt_comm_agree(engine->ranks.comm, choose_device(engine)));
-    return dt_comm_agree(engine->ranks.comm, check_model(engine));
-}
-
 /* --- Device --- */
 
 static dt_status share(void *context, dt_status mine, void *data, size_t bytes)
@@ -185,7 +178,8 @@ static dt_status open_loaders(struct dt_engine *engine, struct dt_sets *sets)
     return engine->options.eval ? dt_engine_open_loader(engine, sets, false) : DT_OK;
 }
 
-dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets)
+/* Once the data are open. */
+static dt_status open_plan(struct dt_engine *engine, struct dt_sets *sets)
 {
     struct dt_comm *comm = engine->ranks.comm;
     if (engine->options.train)
@@ -202,14 +196,37 @@ dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets)
     return dt_comm_agree(comm, open_loaders(engine, sets));
 }
 
-void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets)
+dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets,
+                         const struct dt_engine_options *options, const char *cache_dir)
+{
+    const struct dt_sets_options data = {
+        .train = options->train,
+        .val = options->eval,
+        .may_lack = options->layout_only,
+        .cache_dir = cache_dir,
+        .report = engine->report,
+    };
+    engine->options = *options;
+    DT_TRY(dt_comm_agree(engine->ranks.comm, choose_device(engine)));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, check_model(engine)));
+    DT_TRY(dt_sets_open(sets, &data));
+    return open_plan(engine, sets);
+}
+
+/* A rank that failed alone may have reductions under way and must not wait for anything; the job
+ * ends with it, so nothing is released. */
+void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets, dt_status status)
 {
     const int origin = dt_error_origin();
+    const bool failed = status != DT_OK && status != DT_STOPPED;
+    if (failed && origin == DT_ORIGIN_LOCAL && engine->ranks.n_ranks > 1)
+        return;
     dt_engine_close_loader(engine, &sets->train);
     dt_engine_close_loader(engine, &sets->val);
     dt_engine_release(engine);
     if (engine->device)
         engine->backend->close(engine->device);
-    engine->device = NULL;
+    dt_sets_close(sets);
+    dt_report_close(engine->report);
     dt_error_set_origin(origin);
 }

@@ -62,13 +62,14 @@ struct dt_engine {
 
 /* Enters epoch 0. */
 void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct dt_config *config);
-/* In this order, collective; on failure all ranks return the same status. `choose`: device, model
- * and how the batch is split, before the data are read. `open`, when they are: the device, steps
- * and stages, plan and loaders. */
-dt_status dt_engine_choose(struct dt_engine *engine, const struct dt_engine_options *options);
-dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets);
-/* Closes the loaders too. Accepts an engine that is partly opened. */
-void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets);
+/* Chooses device and model and splits the batch, opens the sets of the options' phases, then the
+ * device, steps and stages, plan and loaders. With layout_only missing data go to sets->status.
+ * cache_dir: as in dt_sets_options. Collective; on failure all ranks return the same status. */
+dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets,
+                         const struct dt_engine_options *options, const char *cache_dir);
+/* Closes loaders, engine, sets and the report, if the work that ended with `status` allows it.
+ * Accepts what is partly opened. */
+void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets, dt_status status);
 
 /* stages.c. Sets what depends on the epoch, before anything is built. */
 void dt_engine_enter(struct dt_engine *engine, int64_t epoch);

@@ -193,14 +193,10 @@ out:
 dt_status dt_engine_open_weights(struct dt_engine *engine, struct dt_sets *sets,
                                  const struct dt_engine_options *options, const char *weights)
 {
-    const struct dt_sets_options data = {
-        .train = options->train, .val = options->eval, .report = engine->report};
     char path[DT_PATH_MAX];
     dt_status status = DT_OK;
     DT_TRY(take_classes(sets, path, weights));
-    DT_TRY(dt_engine_choose(engine, options));
-    DT_TRY(dt_sets_open(sets, &data));
-    DT_TRY(dt_engine_open(engine, sets));
+    DT_TRY(dt_engine_open(engine, sets, options, NULL));
     DT_TRY(dt_preflight_agree(engine, sets));
     if (engine->ranks.rank == 0)
         status = dt_weights_load(engine->plan, path, engine->model->head, false, NULL);
@@ -304,11 +300,7 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
     dt_status status = load_and_evaluate(&e, options);
     if (status != DT_OK)
         end_files(&e.files, status);
-    if (!dt_ranks_may_close(&e.engine.ranks, status))
-        return status;
     dt_evaluator_close(&e.evaluator);
-    dt_engine_close(&e.engine, &e.sets);
-    dt_sets_close(&e.sets);
-    dt_report_close(e.engine.report);
+    dt_engine_close(&e.engine, &e.sets, status);
     return status;
 }

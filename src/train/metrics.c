@@ -224,12 +224,12 @@ double dt_metrics_epoch_loss(const struct dt_epoch_loss *epoch_loss)
     return (double)(float)(epoch_loss->loss / epoch_loss->weight);
 }
 
-static struct dt_counters counters_of(const double *sums)
+static struct dt_counters counters_of(const struct dt_engine *engine, const double *sums)
 {
     return (struct dt_counters){
         .loss = sums[SUM_LOSS],
         .box_loss = sums[SUM_BOX_LOSS],
-        .weight = sums[SUM_WEIGHT],
+        .weight = weight_of(engine, sums),
         .n = (int64_t)sums[SUM_IMAGES],
         .top1 = (int64_t)sums[SUM_TOP1],
         .top5 = (int64_t)sums[SUM_TOP5],
@@ -281,12 +281,12 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
     double n = sums[SUM_IMAGES], rank_steps = n_steps * engine->ranks.n_ranks;
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
-    const struct dt_counters counted = counters_of(sums);
+    const struct dt_counters counted = counters_of(engine, sums);
     const struct dt_field all[] = {
         DT_INT("step", step),
         DT_INT("total_steps", engine->last_step),
         DT_INT("epoch", epoch),
-        DT_NUM("loss", (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight_of(engine, sums)),
+        DT_NUM("loss", (counted.loss + counted.box_loss) / counted.weight),
         engine->task->headline(&counted),
         DT_NUM("lr", lr),
         DT_NUM("images_per_s", n / n_steps / step_s),

@@ -113,8 +113,7 @@ dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
     if (status == DT_OK)
         status = predict(&p, options);
     dt_evaluator_close(&p.evaluator);
-    dt_engine_close(&p.engine, &p.sets);
-    dt_sets_close(&p.sets);
+    dt_engine_close(&p.engine, &p.sets, status);
     dt_names_reset(&images);
     return status;
 }

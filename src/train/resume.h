@@ -19,7 +19,7 @@ struct dt_resume {
  * if it is not good). If `dir` has checkpoints but none is good, all options but a path are
  * DT_ERR_NO_CHECKPOINT. If the path is in another folder, the newest checkpoint in `dir` is taken
  * if its run started from that one. DT_ERR_CONFIG if a change of the configuration makes it a
- * different run. Sets engine->saved_parts and enters its epoch. Call it before dt_engine_choose.
+ * different run. Sets engine->saved_parts and enters its epoch. Call it before dt_engine_open.
  * Collective; all ranks get the same result. */
 dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
                          const struct dt_train_options *options, const char *dir);

@@ -247,11 +247,7 @@ static dt_status open_engine(struct run *r, const char *cache_dir)
 {
     const bool validates = dt_config_has_validation(r->engine.config);
     const struct dt_engine_options engine = {.train = true, .eval = validates};
-    const struct dt_sets_options data = {
-        .train = true, .val = validates, .cache_dir = cache_dir, .report = r->engine.report};
-    DT_TRY(dt_engine_choose(&r->engine, &engine));
-    DT_TRY(dt_sets_open(&r->sets, &data));
-    DT_TRY(dt_engine_open(&r->engine, &r->sets));
+    DT_TRY(dt_engine_open(&r->engine, &r->sets, &engine, cache_dir));
     if (validates)
         DT_TRY(dt_evaluator_open(&r->evaluator, &r->engine, &r->sets, false));
     return dt_preflight_agree(&r->engine, &r->sets);

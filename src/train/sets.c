@@ -32,13 +32,6 @@ const char *dt_sets_sizes(const struct dt_sets *sets, int side, char out[DT_SIZE
     return out;
 }
 
-void dt_sets_count(uint32_t n[DT_MAX_CANVASES], const struct dt_sets *sets,
-                   const struct dt_dataset *set)
-{
-    struct dt_loader_options options = {.data = &sets->config->data, .canvases = sets->canvases};
-    dt_loader_count(n, set, &options);
-}
-
 dt_status dt_sets_check_bad(const struct dt_loader *loader, double n_bad)
 {
     dt_status status = dt_loader_check_bad(loader, (uint64_t)n_bad);

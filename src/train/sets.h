@@ -46,9 +46,6 @@ void dt_sets_close(struct dt_sets *sets);
  */
 enum { DT_SIZES_TEXT = 96 };
 const char *dt_sets_sizes(const struct dt_sets *sets, int side, char out[DT_SIZES_TEXT]);
-/* The images of `set` for each canvas; of a classifier all of them in n[0]. */
-void dt_sets_count(uint32_t n[DT_MAX_CANVASES], const struct dt_sets *sets,
-                   const struct dt_dataset *set);
 /* DT_ERR_DATA on all ranks if `n_bad`, summed over them, exceeds the limit of `loader`. */
 dt_status dt_sets_check_bad(const struct dt_loader *loader, double n_bad);
 /* Whether top-5 accuracy is reported: below 6 classes it says nothing. */

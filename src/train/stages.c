@@ -82,7 +82,7 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
     const struct dt_config *config = engine->config;
     if (!sets->train_set)
         return DT_OK;
-    dt_sets_count(engine->n_images, sets, sets->train_set);
+    dt_loader_count(engine->n_images, sets->train_set, &config->data, &sets->canvases);
     dt_engine_enter(engine, engine->stage.epoch);
     if (engine->task->warn_of_data && engine->ranks.rank == 0)
         engine->task->warn_of_data(engine, sets);

@@ -36,7 +36,8 @@ struct dt_task {
     dt_status (*add_inputs)(struct dt_engine *engine, const struct dt_sets *sets,
                             enum dt_phase phase);
     void (*add_loss)(struct dt_engine *engine, enum dt_phase phase, int logits);
-    /* Fields of the step event from the counters of all ranks; add_details returns how many. */
+    /* Fields of the step event from the counters of all ranks, whose weight is at least
+     * least_weight; add_details returns how many. */
     struct dt_field (*headline)(const struct dt_counters *all);
     int (*add_details)(struct dt_field *fields, const struct dt_sets *sets,
                        const struct dt_counters *all);

@@ -427,12 +427,8 @@ static void close_run(struct run *r, dt_status status)
     dt_error_set_origin(origin); /* the writer's last failure is not that of the run */
     if (r->engine.parallel->end)
         r->engine.parallel->end(r);
-    if (dt_ranks_may_close(&r->engine.ranks, status)) {
-        dt_evaluator_close(&r->evaluator);
-        dt_engine_close(&r->engine, &r->sets);
-        dt_sets_close(&r->sets);
-        dt_report_close(r->engine.report);
-    }
+    dt_evaluator_close(&r->evaluator);
+    dt_engine_close(&r->engine, &r->sets, status);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
     dt_watchdog_stop();
     dt_run_folder_close(&r->folder);
@@ -511,10 +507,7 @@ static dt_status dry_run(struct run *r, bool with_plan)
 {
     const bool validates = dt_config_has_validation(r->engine.config);
     const struct dt_engine_options layout = {.train = true, .eval = validates, .layout_only = true};
-    const struct dt_sets_options data = {.train = true, .val = validates, .may_lack = true};
-    DT_TRY(dt_engine_choose(&r->engine, &layout));
-    DT_TRY(dt_sets_open(&r->sets, &data));
-    DT_TRY(dt_engine_open(&r->engine, &r->sets));
+    DT_TRY(dt_engine_open(&r->engine, &r->sets, &layout, NULL));
     dt_status status = dt_resume_initial_weights(&r->engine);
     if (r->engine.ranks.rank == 0) {
         dt_summary_print_dry(&r->engine, &r->sets, stdout);

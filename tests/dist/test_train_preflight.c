@@ -49,18 +49,14 @@ static struct dt_engine engine;
 static void open_engine(const struct dt_config *with)
 {
     const struct dt_engine_options options = {.train = true, .eval = true};
-    const struct dt_sets_options data = {.train = true, .val = true};
     dt_sets_init(&sets, comm, with);
     dt_engine_init(&engine, comm, with);
-    assert_ok(dt_engine_choose(&engine, &options));
-    assert_ok(dt_sets_open(&sets, &data));
-    assert_ok(dt_engine_open(&engine, &sets));
+    assert_ok(dt_engine_open(&engine, &sets, &options, NULL));
 }
 
 static void close_engine(void)
 {
-    dt_engine_close(&engine, &sets);
-    dt_sets_close(&sets);
+    dt_engine_close(&engine, &sets, DT_OK);
 }
 
 /* --- Comparing --- */
