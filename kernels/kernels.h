@@ -132,8 +132,8 @@ cudaError_t dt_kernel_avg_pool(cudaStream_t stream, enum dt_dtype type, void *ds
                                const struct dt_pool_shape *shape);
 cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                    const void *diff_dst, const struct dt_pool_shape *shape);
-/* dst = fine + the value of coarse at half its place; dst may be fine. In the shape, in_h is 2 out_h
- * and in_w is 2 out_w, those of coarse. */
+/* dst = fine + the value of coarse at half its place; dst may be fine. In the shape, in_h is 2
+ * out_h and in_w is 2 out_w, those of coarse. */
 cudaError_t dt_kernel_upsample_add(cudaStream_t stream, enum dt_dtype type, void *dst,
                                    const void *coarse, const void *fine,
                                    const struct dt_pool_shape *shape);
@@ -156,7 +156,7 @@ struct dt_loss_batch {
  * (may be NULL) = gradient * step->diff_scale * scale->scale. A loss that is not finite is excluded
  * from counters->loss, weight and n_finite. Rows with labels < 0 are ignored (diff 0); so are those
  * whose label is not a class, the first of which is stored in counters->bad_label. rows: scratch of
- * n struct dt_loss_row. Same definition as src/cpu/loss.c. */
+ * n struct dt_loss_row. Same definition as src/cpu/cpu_loss.c. */
 cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
                                    struct dt_step_counters *counters, struct dt_loss_row *rows,
                                    const struct dt_loss_batch *batch,
@@ -200,8 +200,7 @@ cudaError_t dt_kernel_focal_loss(cudaStream_t stream, enum dt_dtype type, void *
 /* Likewise; adds to counters->box_loss. */
 cudaError_t dt_kernel_box_loss(cudaStream_t stream, enum dt_dtype type, void *diff,
                                struct dt_step_counters *counters, double *sums, const void *deltas,
-                               const struct dt_detect_args *args,
-                               const struct dt_step_values *step,
+                               const struct dt_detect_args *args, const struct dt_step_values *step,
                                const struct dt_scale_state *scale);
 size_t dt_detect_scratch_bytes(int n); /* of sums */
 

@@ -24,14 +24,14 @@ enum dt_box_loss { DT_BOX_L1, DT_BOX_SMOOTH_L1, DT_BOX_GIOU };
 /* Attributes of match, focal_loss, box_loss and top_detections. */
 struct dt_detect {
     struct dt_anchors anchors;
-    int level;              /* all but match */
-    bool global;            /* losses are not divided by the foreground anchors of each image */
+    int level;   /* all but match */
+    bool global; /* losses are not divided by the foreground anchors of each image */
     float background, foreground; /* match: IoU below which, and from which on */
-    bool low_quality;       /* match: also the best anchors of every box */
-    float alpha, gamma;     /* focal_loss */
-    enum dt_box_loss kind;  /* box_loss */
-    float beta;             /* box_loss: where smooth_l1 becomes linear */
-    float min_score;        /* top_detections: only scores above it */
+    bool low_quality;             /* match: also the best anchors of every box */
+    float alpha, gamma;           /* focal_loss */
+    enum dt_box_loss kind;        /* box_loss */
+    float beta;                   /* box_loss: where smooth_l1 becomes linear */
+    float min_score;              /* top_detections: only scores above it */
 };
 
 /* Anchors of a level. */

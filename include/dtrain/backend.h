@@ -63,7 +63,7 @@ struct dt_scalars {
 
 /* Sums since the last download. */
 struct dt_counters {
-    double loss;   /* of softmax_xent, summed over images where it is finite; of focal_loss */
+    double loss; /* of softmax_xent, summed over images where it is finite; of focal_loss */
     double box_loss;
     double weight; /* what to divide them by: the sum of those images' class weights, or n_finite if
                       there are none or labels are mixed; of a detector the images or, if its losses
@@ -205,7 +205,8 @@ struct dt_backend {
                        double *norms);
     /* *count = the sum of from[0 .. n), or *count += it. */
     dt_status (*count)(struct dt_device *dev, float *count, const float *from, int n, bool first);
-    /* Before clip: gradients of this step are divided by the sum of counts[0 .. n), if it exceeds 1. */
+    /* Before clip: gradients of this step are divided by the sum of counts[0 .. n), if it
+     * exceeds 1. */
     dt_status (*divide)(struct dt_device *dev, const float *counts, int n);
     /* After all checks of a step: its updates scale the gradients such that their norm, the root of
      * the sum of norms[0 .. n), is at most optim.clip_norm. fp16: without the loss scale. */

@@ -33,7 +33,7 @@ enum dt_upsampling { DT_UPSAMPLING_FANCY, DT_UPSAMPLING_PLAIN };
 enum dt_dct { DT_DCT_ACCURATE, DT_DCT_FAST };
 enum dt_scaled_decode { DT_SCALED_NEVER, DT_SCALED_TRAIN, DT_SCALED_ALWAYS };
 /* Schedules of the learning rate: X(NAME, name, .has_end: whether the rate of a step depends on the
- * length of the run and goes down to min_lr). The formulas are in src/train/schedule.h. */
+ * length of the run and goes down to min_lr). The formulas are in src/engine/schedule.h. */
 #define DT_SCHEDULE_LIST(X)                       \
     X(CONSTANT, constant, .has_end = false)       \
     X(STEP, step, .has_end = false)               \
@@ -87,12 +87,14 @@ enum dt_metric {
 };
 #undef DT_METRIC_VALUE
 
-/* Sinks of output.sinks: src/report/<name>.c. Events go to them in this order. */
+/* Sinks of output.sinks: src/events/<name>.c. Events go to them in this order. */
 #define DT_SINK_LIST(ROW) \
     ROW(console) ROW(jsonl) ROW(tensorboard) ROW(mlperf) ROW(prometheus) ROW(csv)
 
 enum { DT_MAX_MILESTONES = 16, DT_MAX_CLASS_WEIGHTS = 1000, DT_CONFIG_NAME_MAX = 64 };
 enum { DT_CLASS_WEIGHTS_BALANCED = -1, DT_MAX_STAGES = 16 };
+/* Limits for untrusted data sets. */
+enum { DT_MAX_SAMPLES = 20000000, DT_MAX_CLASSES = 1000000 };
 
 /* From `epoch` on; a size or batch of 0 is that of the configuration. */
 struct dt_train_stage {

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "detect/boxes.h"
+#include "boxes/boxes.h"
 #include "dtrain/config.h"
 #include "image/crop.h"
 

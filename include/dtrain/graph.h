@@ -12,9 +12,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/status.h"
 #include "dtrain/anchors.h"
 #include "dtrain/dtype.h"
-#include "base/status.h"
 
 enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4, DT_MAX_PROGRAMS = 8 };
 
@@ -42,13 +42,13 @@ struct dt_tensor {
     char name[DT_NAME_MAX]; /* PARAM, STAT: torchvision's name; gradients: "diff_" + name */
     enum dt_dtype dtype;
     enum dt_role role;
-    int n_dims;      /* as saved: linear weights 2, conv weights 4, bias 1 */
-    int dim[4];      /* N C H W, O I H W, or trailing ones */
-    bool decay;      /* PARAM: weight decay applies by default (weights of conv and linear) */
-    float rate;      /* PARAM: factor on the learning rate, 1 */
-    bool frozen;     /* PARAM: not trained; it has no gradient (dt_graph_freeze) */
+    int n_dims;  /* as saved: linear weights 2, conv weights 4, bias 1 */
+    int dim[4];  /* N C H W, O I H W, or trailing ones */
+    bool decay;  /* PARAM: weight decay applies by default (weights of conv and linear) */
+    float rate;  /* PARAM: factor on the learning rate, 1 */
+    bool frozen; /* PARAM: not trained; it has no gradient (dt_graph_freeze) */
     struct dt_init init;
-    int diff;        /* PARAM: its DIFF_PARAM, -1 before autodiff; DIFF_PARAM, DIFF_TERM: its PARAM */
+    int diff; /* PARAM: its DIFF_PARAM, -1 before autodiff; DIFF_PARAM, DIFF_TERM: its PARAM */
 };
 
 /* --- Operands: indices of a node's src and, where there are several, dst. The op's row says how
@@ -68,8 +68,16 @@ enum { DT_BWD_DIFF_WEIGHTS, DT_BWD_DIFF_BIAS };
 enum { DT_BN_SRC, DT_BN_SCALE, DT_BN_SHIFT, DT_BN_RUNNING_MEAN, DT_BN_RUNNING_VAR, DT_BN_RESIDUAL };
 enum { DT_BN_DST, DT_BN_MEAN, DT_BN_VARIANCE, DT_BN_MASK };
 /* bn_bwd: for diff_dst + diff_dst2; mask with .relu. */
-enum { DT_BN_BWD_SRC, DT_BN_BWD_DIFF_DST, DT_BN_BWD_SCALE, DT_BN_BWD_SHIFT, DT_BN_BWD_MEAN,
-       DT_BN_BWD_VARIANCE, DT_BN_BWD_MASK, DT_BN_BWD_DIFF_DST2 };
+enum {
+    DT_BN_BWD_SRC,
+    DT_BN_BWD_DIFF_DST,
+    DT_BN_BWD_SCALE,
+    DT_BN_BWD_SHIFT,
+    DT_BN_BWD_MEAN,
+    DT_BN_BWD_VARIANCE,
+    DT_BN_BWD_MASK,
+    DT_BN_BWD_DIFF_DST2
+};
 enum { DT_BN_BWD_DIFF_SRC, DT_BN_BWD_DIFF_SCALE, DT_BN_BWD_DIFF_SHIFT, DT_BN_BWD_DIFF_RESIDUAL };
 /* bn_frozen_bwd: of bn with dst only, no ReLU. */
 enum { DT_BN_FROZEN_BWD_DIFF_DST, DT_BN_FROZEN_BWD_SCALE, DT_BN_FROZEN_BWD_RUNNING_VAR };
@@ -115,46 +123,46 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
  *   avg_pool           adaptive: window from the two shapes
  *   dropout            mask from (seed, step, stream, element)
  *   sum_grads          2 to 8 terms of the gradient of a shared parameter, in this order */
-#define DT_OP_LIST(X)                                                                             \
-    X(INGEST, ingest, .n_src = {1, 2}, .n_dst = {1, 1})                                           \
-    X(CONV, conv, .n_src = {2, 3}, .n_dst = {1, 1})                                               \
-    X(BN, bn, .n_src = {5, 6}, .n_dst = {1, 4}, .in_place = 1 << DT_BN_SRC)                       \
-    X(GROUP_NORM, group_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)       \
-    X(RELU, relu, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                                \
-    X(ADD, add, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << 0 | 1 << 1)                    \
-    X(MAX_POOL, max_pool, .n_src = {1, 1}, .n_dst = {1, 2})                                       \
-    X(AVG_POOL, avg_pool, .n_src = {1, 1}, .n_dst = {1, 1})                                       \
-    X(UPSAMPLE_ADD, upsample_add, .n_src = {2, 2}, .n_dst = {1, 1},                               \
-      .in_place = 1 << DT_UPSAMPLE_ADD_FINE)                                                      \
-    X(LINEAR, linear, .n_src = {3, 3}, .n_dst = {1, 1})                                           \
-    X(DROPOUT, dropout, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                          \
-    X(MATCH, match, .n_src = {2, 2}, .n_dst = {2, 2})                                             \
-    X(FOCAL_LOSS, focal_loss, .n_src = {4, 4}, .n_dst = {0, 1})                                   \
-    X(BOX_LOSS, box_loss, .n_src = {4, 4}, .n_dst = {0, 1})                                       \
-    X(TOP_DETECTIONS, top_detections, .n_src = {3, 3}, .n_dst = {2, 2})                           \
-    X(SOFTMAX_XENT, softmax_xent, .n_src = {2, 5}, .n_dst = {0, 1})                               \
-    X(CONV_BWD_DATA, conv_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                             \
-    X(CONV_BWD_WEIGHTS, conv_bwd_weights, .n_src = {2, 2}, .n_dst = {1, 2})                       \
-    X(BN_BWD, bn_bwd, .n_src = {6, 8}, .n_dst = {3, 4}, .in_place = 1 << DT_BN_BWD_DIFF_DST)      \
-    X(BN_FROZEN_BWD, bn_frozen_bwd, .n_src = {3, 3}, .n_dst = {1, 1},                             \
-      .in_place = 1 << DT_BN_FROZEN_BWD_DIFF_DST)                                                 \
-    X(GROUP_NORM_BWD, group_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                           \
-      .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                        \
-    X(RELU_BWD, relu_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                                       \
-      .in_place = 1 << DT_RELU_BWD_DIFF_DST | 1 << DT_RELU_BWD_DIFF_DST2)                         \
-    X(MAX_POOL_BWD, max_pool_bwd, .n_src = {2, 2}, .n_dst = {1, 1})                               \
-    X(AVG_POOL_BWD, avg_pool_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                               \
-    X(UPSAMPLE_ADD_BWD, upsample_add_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                       \
-    X(LINEAR_BWD_DATA, linear_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                         \
-    X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, .n_src = {2, 2}, .n_dst = {2, 2})                   \
-    X(DROPOUT_BWD, dropout_bwd, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                  \
+#define DT_OP_LIST(X)                                                                        \
+    X(INGEST, ingest, .n_src = {1, 2}, .n_dst = {1, 1})                                      \
+    X(CONV, conv, .n_src = {2, 3}, .n_dst = {1, 1})                                          \
+    X(BN, bn, .n_src = {5, 6}, .n_dst = {1, 4}, .in_place = 1 << DT_BN_SRC)                  \
+    X(GROUP_NORM, group_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)  \
+    X(RELU, relu, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                           \
+    X(ADD, add, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << 0 | 1 << 1)               \
+    X(MAX_POOL, max_pool, .n_src = {1, 1}, .n_dst = {1, 2})                                  \
+    X(AVG_POOL, avg_pool, .n_src = {1, 1}, .n_dst = {1, 1})                                  \
+    X(UPSAMPLE_ADD, upsample_add, .n_src = {2, 2}, .n_dst = {1, 1},                          \
+      .in_place = 1 << DT_UPSAMPLE_ADD_FINE)                                                 \
+    X(LINEAR, linear, .n_src = {3, 3}, .n_dst = {1, 1})                                      \
+    X(DROPOUT, dropout, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                     \
+    X(MATCH, match, .n_src = {2, 2}, .n_dst = {2, 2})                                        \
+    X(FOCAL_LOSS, focal_loss, .n_src = {4, 4}, .n_dst = {0, 1})                              \
+    X(BOX_LOSS, box_loss, .n_src = {4, 4}, .n_dst = {0, 1})                                  \
+    X(TOP_DETECTIONS, top_detections, .n_src = {3, 3}, .n_dst = {2, 2})                      \
+    X(SOFTMAX_XENT, softmax_xent, .n_src = {2, 5}, .n_dst = {0, 1})                          \
+    X(CONV_BWD_DATA, conv_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                        \
+    X(CONV_BWD_WEIGHTS, conv_bwd_weights, .n_src = {2, 2}, .n_dst = {1, 2})                  \
+    X(BN_BWD, bn_bwd, .n_src = {6, 8}, .n_dst = {3, 4}, .in_place = 1 << DT_BN_BWD_DIFF_DST) \
+    X(BN_FROZEN_BWD, bn_frozen_bwd, .n_src = {3, 3}, .n_dst = {1, 1},                        \
+      .in_place = 1 << DT_BN_FROZEN_BWD_DIFF_DST)                                            \
+    X(GROUP_NORM_BWD, group_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                      \
+      .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                   \
+    X(RELU_BWD, relu_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                                  \
+      .in_place = 1 << DT_RELU_BWD_DIFF_DST | 1 << DT_RELU_BWD_DIFF_DST2)                    \
+    X(MAX_POOL_BWD, max_pool_bwd, .n_src = {2, 2}, .n_dst = {1, 1})                          \
+    X(AVG_POOL_BWD, avg_pool_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                          \
+    X(UPSAMPLE_ADD_BWD, upsample_add_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                  \
+    X(LINEAR_BWD_DATA, linear_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                    \
+    X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, .n_src = {2, 2}, .n_dst = {2, 2})              \
+    X(DROPOUT_BWD, dropout_bwd, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)             \
     X(SUM_GRADS, sum_grads, .n_src = {2, DT_MAX_SRC}, .n_dst = {1, 1})
 
 enum dt_op {
 #define DT_OP_ENUM(NAME, ...) DT_OP_##NAME,
     DT_OP_LIST(DT_OP_ENUM)
 #undef DT_OP_ENUM
-    DT_N_OPS
+        DT_N_OPS
 };
 
 struct dt_node {
@@ -164,19 +172,33 @@ struct dt_node {
     char name[DT_NAME_MAX];
     int n_src, n_dst;                     /* up to the last that is present */
     int src[DT_MAX_SRC], dst[DT_MAX_DST]; /* -1: absent; of dst only at the end */
-    bool relu;     /* conv, bn, add: ReLU fused into the node */
-    bool residual; /* bn: has one; bn_bwd: makes its gradient */
+    bool relu;                            /* conv, bn, add: ReLU fused into the node */
+    bool residual;                        /* bn: has one; bn_bwd: makes its gradient */
     union {
-        struct { float mean[3], std[3]; } ingest; /* of pixels scaled to 0..1 */
-        struct { int stride, pad; } conv;         /* all conv ops; kernel size from the weights */
+        struct {
+            float mean[3], std[3];
+        } ingest; /* of pixels scaled to 0..1 */
+        struct {
+            int stride, pad;
+        } conv; /* all conv ops; kernel size from the weights */
         struct {
             float eps, momentum; /* new = (1-momentum) * old + momentum * batch */
             int group;           /* dt_graph.bn_group */
         } bn;
-        struct { int groups; float eps; } group_norm;
-        struct { int kernel, stride, pad; } pool; /* max_pool and its backward */
-        struct { float p; uint32_t stream; } dropout;
-        struct { float smoothing; } xent;
+        struct {
+            int groups;
+            float eps;
+        } group_norm;
+        struct {
+            int kernel, stride, pad;
+        } pool; /* max_pool and its backward */
+        struct {
+            float p;
+            uint32_t stream;
+        } dropout;
+        struct {
+            float smoothing;
+        } xent;
         struct dt_detect detect; /* match, focal_loss, box_loss, top_detections */
     } attr;
 };
@@ -206,9 +228,9 @@ struct dt_graph {
     size_t tensor_capacity, node_capacity;
     /* program[DT_TRAIN] and program[DT_EVAL] are the first of each phase. */
     struct dt_program program[DT_MAX_PROGRAMS];
-    int current; /* new nodes belong to program[current] */
-    int bn_group; /* ranks over which bn takes its statistics in training; 0 or 1 = one */
-    dt_status status;    /* the first error of building, kept for dt_graph_check */
+    int current;      /* new nodes belong to program[current] */
+    int bn_group;     /* ranks over which bn takes its statistics in training; 0 or 1 = one */
+    dt_status status; /* the first error of building, kept for dt_graph_check */
 };
 
 dt_status dt_graph_create(struct dt_graph **graph);
@@ -222,8 +244,8 @@ static inline const struct dt_program *dt_graph_program(const struct dt_graph *g
 }
 /* Adds the inputs boxes, box_labels and sizes, for at most max_boxes of each image. */
 dt_status dt_graph_boxes(struct dt_graph *g, int max_boxes);
-/* Each image of the program is mixed from two (mixup, CutMix). Adds two inputs: labels2 (i32, N), the
- * labels of the second images, and mix_share (f32, N), the share of `labels`.
+/* Each image of the program is mixed from two (mixup, CutMix). Adds two inputs: labels2 (i32, N),
+ * the labels of the second images, and mix_share (f32, N), the share of `labels`.
  * dt_graph_softmax_xent reads them. */
 dt_status dt_graph_mix_labels(struct dt_graph *g);
 /* Adds the input class_weights (f32, n_classes) for dt_graph_softmax_xent to read. */
@@ -233,19 +255,21 @@ dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes);
  * shape, memory) is remembered: later calls do nothing and return -1, and dt_graph_check reports
  * it, so model code needs no checks. `name` is torchvision's module name: "layer1.0.conv1" makes
  * the parameter "layer1.0.conv1.weight". A parameter that already exists (from another program) is
- * reused; within a program only where `module` asks for the parameters of that module instead. Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node.
+ * reused; within a program only where `module` asks for the parameters of that module instead.
+ * Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node.
  */
 struct dt_conv_options {
     int out_channels, kernel, stride, pad;
     bool bias;
-    const char *module; /* whose parameters; NULL: its own */
+    const char *module;             /* whose parameters; NULL: its own */
     struct dt_init init, bias_init; /* bias_init omitted: zeros */
 };
 int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3]);
 int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_options options);
 int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init);
-/* Batch norm with constants instead of weight, bias and statistics (torchvision's FrozenBatchNorm2d):
- * they are saved under the same names and not trained. It is the same in both phases. */
+/* Batch norm with constants instead of weight, bias and statistics (torchvision's
+ * FrozenBatchNorm2d): they are saved under the same names and not trained. It is the same in both
+ * phases. */
 int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps);
 /* Of each image, `groups` groups of adjacent channels; eps is 1e-5. */
 int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
@@ -307,25 +331,25 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
  *   conv_bn       conv bn                               a plain conv and the bn right after it
  *   conv_bn_bwd   bn conv_bwd_data bn_bwd               bn with ReLU and its gradient right after
- *                                                       that of the conv, which alone reads bn's dst
- *   conv_add_bn_bwd   the same                          for bn with a residual and two gradients
+ *                                                       that of the conv, which alone reads bn's
+ * dst conv_add_bn_bwd   the same                          for bn with a residual and two gradients
  *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read
  *   conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a pair */
-#define DT_GROUP_LIST(X)                                                                          \
-    X(BN_PAIR, bn_pair, .n_nodes = 2, .last = DT_OP_BN)                                           \
-    X(BN_PAIR_BWD, bn_pair_bwd, .n_nodes = 2, .last = DT_OP_BN_BWD)                               \
-    X(BN_POOL, bn_pool, .n_nodes = 4, .last = DT_OP_BN_BWD)                                       \
-    X(CONV_BN, conv_bn, .n_nodes = 2, .last = DT_OP_BN)                                           \
-    X(CONV_BN_BWD, conv_bn_bwd, .n_nodes = 3, .last = DT_OP_BN_BWD)                               \
-    X(CONV_ADD_BN_BWD, conv_add_bn_bwd, .n_nodes = 3, .last = DT_OP_BN_BWD)                       \
-    X(BN_CONV, bn_conv, .n_nodes = 4, .last = DT_OP_CONV_BWD_WEIGHTS)                             \
+#define DT_GROUP_LIST(X)                                                    \
+    X(BN_PAIR, bn_pair, .n_nodes = 2, .last = DT_OP_BN)                     \
+    X(BN_PAIR_BWD, bn_pair_bwd, .n_nodes = 2, .last = DT_OP_BN_BWD)         \
+    X(BN_POOL, bn_pool, .n_nodes = 4, .last = DT_OP_BN_BWD)                 \
+    X(CONV_BN, conv_bn, .n_nodes = 2, .last = DT_OP_BN)                     \
+    X(CONV_BN_BWD, conv_bn_bwd, .n_nodes = 3, .last = DT_OP_BN_BWD)         \
+    X(CONV_ADD_BN_BWD, conv_add_bn_bwd, .n_nodes = 3, .last = DT_OP_BN_BWD) \
+    X(BN_CONV, bn_conv, .n_nodes = 4, .last = DT_OP_CONV_BWD_WEIGHTS)       \
     X(CONV_PAIR_BWD, conv_pair_bwd, .n_nodes = 5, .last = DT_OP_BN_BWD)
 
 enum dt_group_kind {
 #define DT_GROUP_ENUM(NAME, ...) DT_GROUP_##NAME,
     DT_GROUP_LIST(DT_GROUP_ENUM)
 #undef DT_GROUP_ENUM
-    DT_N_GROUP_KINDS
+        DT_N_GROUP_KINDS
 };
 enum { DT_MAX_GROUP = 5 };
 struct dt_group {
@@ -350,8 +374,7 @@ static inline bool dt_node_has_statistics(const struct dt_node *node)
  * of ranks. */
 static inline bool dt_node_is_synced(const struct dt_node *node)
 {
-    bool is_bn =
-        (node->op == DT_OP_BN && dt_node_has_statistics(node)) || node->op == DT_OP_BN_BWD;
+    bool is_bn = (node->op == DT_OP_BN && dt_node_has_statistics(node)) || node->op == DT_OP_BN_BWD;
     return is_bn && node->attr.bn.group > 1;
 }
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */

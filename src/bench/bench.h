@@ -6,9 +6,9 @@
 
 #include "base/host.h"
 #include "base/json.h"
-#include "dtrain/train.h"
-#include "train/engine.h"
-#include "train/timeline.h"
+#include "dtrain/bench.h"
+#include "engine/engine.h"
+#include "trace/timeline.h"
 
 /* What one rank has measured; NaN = unknown. Seconds are per step. */
 struct dt_bench_rank {
@@ -55,8 +55,8 @@ struct dt_bench {
 };
 
 /* train.c: begin sets up the configuration for `per_rank` images per step (0: as configured), end
- * releases everything. Between them, measure opens sets and engine, measures, prints and appends the
- * result to `w`: DT_ERR_MEMORY if it does not fit. */
+ * releases everything. Between them, measure opens sets and engine, measures, prints and appends
+ * the result to `w`: DT_ERR_MEMORY if it does not fit. */
 dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct dt_config *config,
                          const struct dt_bench_options *options, int per_rank);
 /* Opens sets and engine for the phase. */

@@ -18,8 +18,8 @@
 #include "base/pulse.h"
 #include "base/sort.h"
 #include "bench/bench.h"
-#include "dtrain/train.h"
-#include "train/task.h"
+#include "dtrain/bench.h"
+#include "engine/task.h"
 
 enum {
     BATCH_MOST = 32,  /* rows per batch: the clock is read after each batch */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 /* The stages in which one thread processes an image. */
 enum dt_input_stage {

@@ -11,7 +11,7 @@
 #include "base/memory.h"
 #include "base/sort.h"
 #include "bench/bench.h"
-#include "train/task.h"
+#include "engine/task.h"
 
 const char *dt_bench_format_rate(char *out, size_t bytes, double value)
 {

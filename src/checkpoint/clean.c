@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/internal.h"
+#include "checkpoint/checkpoint_internal.h"
 
 static bool is_temporary(const char *name)
 {

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/internal.h"
+#include "checkpoint/checkpoint_internal.h"
 #include "checkpoint/weights.h"
 
 enum { LATEST_BYTES = 64, LIST_BYTES = 4096 };

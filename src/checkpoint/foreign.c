@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "checkpoint/internal.h"
+#include "checkpoint/checkpoint_internal.h"
 
 enum { HEAD_BYTES = 512 };
 

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/internal.h"
+#include "checkpoint/checkpoint_internal.h"
 
 dt_status dt_checkpoint_path(char *path, const char *dir, int64_t step)
 {

@@ -13,7 +13,7 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "checkpoint/internal.h"
+#include "checkpoint/checkpoint_internal.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format is little-endian");
 

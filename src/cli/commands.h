@@ -1,5 +1,5 @@
 /* The sub-commands: one list, which generates their prototypes and the table; and the parsed
- * command line, which they get. A new one: src/cli/x.c with dt_cmd_x and a row here. */
+ * command line, which they get. A new one: src/cli/cmd_x.c with dt_cmd_x and a row here. */
 #ifndef DTRAIN_CLI_COMMANDS_H
 #define DTRAIN_CLI_COMMANDS_H
 

@@ -14,7 +14,9 @@
 #include "checkpoint/weights.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "dtrain/bench.h"
 #include "dtrain/comm.h"
+#include "dtrain/eval.h"
 #include "dtrain/train.h"
 #include "watch/watchdog.h"
 

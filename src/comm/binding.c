@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "comm/internal.h"
+#include "comm/comm_internal.h"
 
 /* Enough for the largest machines; sched_getaffinity fails if the mask is smaller than the
  * kernel's. */

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "comm/internal.h"
+#include "comm/comm_internal.h"
 #include "comm/ring.h"
 
 struct bucket {

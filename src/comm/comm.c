@@ -8,7 +8,7 @@
 #include "base/host.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "comm/internal.h"
+#include "comm/comm_internal.h"
 
 /* A duplicate communicator that returns errors instead of aborting the process. */
 static dt_status dup_world(struct dt_comm *comm, MPI_Comm *out)

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/trace.h"
-#include "comm/internal.h"
+#include "comm/comm_internal.h"
 
 enum {
     PIECE_BYTES = 1 << 30, /* MPI counts are ints: larger broadcasts are split */

@@ -28,7 +28,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/trace.h"
-#include "comm/internal.h"
+#include "comm/comm_internal.h"
 #include "comm/ring.h"
 #include "comm/wire.h"
 

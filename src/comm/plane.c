@@ -1,7 +1,7 @@
 /* The data plane as other modules see it: selects the implementation, checks the arguments, and
  * makes all ranks agree in collective calls. */
 #include "base/mem.h"
-#include "comm/internal.h"
+#include "comm/comm_internal.h"
 
 static const struct dt_plane_ops *const planes[] = {
     [DT_PLANE_MPI] = &dt_plane_mpi,

@@ -382,7 +382,7 @@ const struct dt_key dt_keys[] = {
     POSITIVE(optim.head_lr_factor, 1, 1000, "Factor on the classifier's learning rate"),
 
     CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules,
-           "Learning rate schedule after warm-up (src/train/schedule.h has the formulas)"),
+           "Learning rate schedule after warm-up (src/engine/schedule.h has the formulas)"),
     POSITIVE(schedule.lr, 0.1, 1000, "Peak learning rate"),
     CHOICE(schedule.lr_scaling, DT_LR_SCALING_LINEAR, scalings,
            "How lr and min_lr follow the batch: both are multiplied by global batch / lr_base_size "

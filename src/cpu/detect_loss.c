@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "cpu/internal.h"
+#include "cpu/cpu_internal.h"
 #include "dtrain/box.h"
 
 enum { CHUNK = 256, SUM_LANES = 8, MAX_BLOCK = 16 };

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "cpu/group.h"
+#include "cpu/simd.h"
 
 _Static_assert((int)LANES == (int)GROUP, "a group has one value per lane");
 

@@ -1,5 +1,5 @@
-/* The inner loops of batch and group normalisation: one row of floats in groups of 16 lanes, each lane with
- * its own coefficients. Row lengths need not be multiples of 16; dst may be src. */
+/* The inner loops of batch and group normalisation: one row of floats in groups of 16 lanes, each
+ * lane with its own coefficients. Row lengths need not be multiples of 16; dst may be src. */
 #ifndef DTRAIN_CPU_LANES_H
 #define DTRAIN_CPU_LANES_H
 

@@ -7,7 +7,7 @@
  * order of their bits, as integers. */
 #include <string.h>
 
-#include "cpu/internal.h"
+#include "cpu/cpu_internal.h"
 #include "dtrain/box.h"
 
 enum { PLACES = 128 }; /* that are looked at together */

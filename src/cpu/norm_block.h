@@ -3,7 +3,7 @@
 #ifndef DTRAIN_CPU_NORM_BLOCK_H
 #define DTRAIN_CPU_NORM_BLOCK_H
 
-#include "cpu/internal.h"
+#include "cpu/cpu_internal.h"
 #include "cpu/lanes.h"
 
 /* Two sums per lane of a row: mean and squared deviation, or the sums of the backward pass. */

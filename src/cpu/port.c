@@ -3,7 +3,7 @@
  * prepare and bind, so that running only executes. */
 #include <stdlib.h>
 
-#include "cpu/internal.h"
+#include "cpu/cpu_internal.h"
 
 size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes)
 {

@@ -45,7 +45,7 @@
 #include <omp.h>
 #include <string.h>
 
-#include "cpu/internal.h"
+#include "cpu/cpu_internal.h"
 #include "cpu/winograd.h"
 
 enum {

@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "cpu/group.h"
 #include "cpu/isa.h"
+#include "cpu/simd.h"
 
 enum {
     DT_WINO_BLOCK = WIDTH,

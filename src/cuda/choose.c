@@ -2,7 +2,7 @@
  * that the options allow, and then both ways to run a group, are timed on the device (tune.h) and
  * the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same, and keeps its
  * choices on disk. */
-#include "cuda/conv.h"
+#include "cuda/cuda_conv.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 
 dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *dev,
                                const struct dt_conv_task *task)

@@ -5,7 +5,8 @@
 #include "cuda/dnn_graph.h"
 #include "dtrain/backend.h"
 
-/* The chosen candidate: its index in the offer, the tag of its plan as a check, what was measured. */
+/* The chosen candidate: its index in the offer, the tag of its plan as a check, what was measured.
+ */
 struct dt_conv_choice {
     int64_t candidate;
     char tag[DT_DNN_TAG_MAX], runner_up[DT_DNN_TAG_MAX]; /* runner_up: "" = none */

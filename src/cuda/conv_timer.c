@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cuda/conv.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_conv.h"
+#include "cuda/cuda_internal.h"
 
 /* Bytes of all tensors that a task writes, or of those that it only reads. */
 static size_t bytes_of(const struct dt_conv_task *task, bool written)

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 
 typedef cudnnBackendDescriptor_t descriptor;
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 
 typedef cudnnBackendDescriptor_t descriptor;
 typedef struct dt_dnn_attribute attribute;

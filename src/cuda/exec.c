@@ -1,5 +1,5 @@
 /* Formats, scratch and addresses of prepared nodes. */
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 
 /* Bit i of a mask belongs to element i of the activation. */
 static bool is_kind(const struct dt_cuda_format *f, const struct dt_cuda_format *like, char kind,

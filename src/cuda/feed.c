@@ -8,7 +8,7 @@
  * second one lets a recorded step, whose addresses are fixed, read from both blocks. At 224x224 it
  * moves 0.3 MB per image, for 256 images 18 us at 4.3 TB/s, 0.05 % of a step at 7,000 images/s. */
 #include "base/log.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 
 dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size_t bytes)
 {
@@ -22,8 +22,7 @@ dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size
 dt_status dt_cuda_read(struct dt_device *dev, void *dst, const void *src, size_t bytes)
 {
     DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the work before a tensor is read"));
-    DT_TRY(
-        DT_CUDA("read", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, dev->compute)));
+    DT_TRY(DT_CUDA("read", cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, dev->compute)));
     DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "reading a tensor"));
     return DT_OK;
 }

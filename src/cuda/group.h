@@ -7,7 +7,7 @@
 #define DTRAIN_CUDA_GROUP_H
 
 #include "cuda/conv_problem.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 
 enum { DT_GROUP_TEXT_MAX = 420 };
 

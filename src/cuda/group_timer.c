@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cuda/conv.h"
+#include "cuda/cuda_conv.h"
 #include "cuda/group.h"
 
 struct dt_group_timer {

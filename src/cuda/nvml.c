@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 #include "dtrain/gpu.h"
 
 enum { SUCCESS = 0, CLOCK_SM = 1, CLOCK_MEMORY = 2, TEMPERATURE_GPU = 0 };

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cuda/conv.h"
+#include "cuda/cuda_conv.h"
 
 /* A new version for new rules of choosing, or if tasks are put to cuDNN in another way. */
 enum { VERSION = 2, KEY_MAX = 512 };

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 
 /* --- Opening and closing --- */
 

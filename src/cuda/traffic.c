@@ -1,7 +1,7 @@
 /* What the ops move through memory again, for profiles: a second pass over a tensor that does not
  * stay in the caches. kernels/README.md has the table of all kernels. */
-#include "cuda/conv.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_conv.h"
+#include "cuda/cuda_internal.h"
 
 static int64_t bytes_of(const struct dt_cuda_format *f)
 {

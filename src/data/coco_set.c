@@ -6,8 +6,8 @@
 
 #include <xxhash.h>
 
+#include "base/classes.h"
 #include "base/mem.h"
-#include "data/classes.h"
 
 /* --- Labels: map[c] is that of category c, -1 if it is left out --- */
 

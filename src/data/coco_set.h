@@ -3,7 +3,7 @@
 #ifndef DTRAIN_DATA_COCO_SET_H
 #define DTRAIN_DATA_COCO_SET_H
 
-#include "data/coco.h"
+#include "boxes/coco.h"
 #include "data/dataset.h"
 
 /* Where the images of a file of annotations are, into out[DT_PATH_MAX]: ../X for instances_X.json,

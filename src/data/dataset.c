@@ -9,12 +9,12 @@
 
 #include <xxhash.h>
 
+#include "base/classes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "data/cache.h"
-#include "data/classes.h"
-#include "data/names.h"
 #include "data/select.h"
 
 #define ROW(upper, lower) &dt_dataset_##lower,

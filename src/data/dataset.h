@@ -17,9 +17,6 @@ dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct 
 void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id);
 bool dt_dataset_is_raw(const struct dt_dataset *dataset);
 
-/* Limit for untrusted data. */
-enum { DT_MAX_SAMPLES = 20000000, DT_MAX_CLASSES = 1000000 };
-
 /* One kind of data set. `open` sets state, n, n_classes, classes and fingerprint; after a failed
  * open, `close` is called on the partial state, which may be NULL. The other functions are
  * thread-safe; their ids and labels are the kind's own. */

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/parallel.h"
+#include "base/parallel_for.h"
 #include "base/pulse.h"
 #include "data/dataset.h"
 

@@ -13,15 +13,15 @@
 
 #include <xxhash.h>
 
+#include "base/classes.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/pulse.h"
 #include "base/text.h"
-#include "data/classes.h"
 #include "data/files.h"
-#include "data/names.h"
 
 enum { MAX_KINDS = 8, SUFFIX_BYTES = 16 };
 

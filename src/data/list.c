@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "data/files.h"
-#include "data/names.h"
 #include "image/decode.h"
 
 struct list {

@@ -3,7 +3,7 @@
 #ifndef DTRAIN_DATA_ROW_H
 #define DTRAIN_DATA_ROW_H
 
-#include "data/placement.h"
+#include "boxes/canvas.h"
 #include "dtrain/data.h"
 
 struct dt_row_reader;

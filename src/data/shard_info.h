@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "data/names.h"
+#include "base/names.h"
 
 /* Starts as {0}; n_splits 0 means that the file does not exist. */
 struct dt_shard_info {

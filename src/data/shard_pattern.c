@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "data/names.h"
+#include "base/names.h"
 
 enum { MAX_PATHS = 1000000, MAX_DIGITS = 9 };
 

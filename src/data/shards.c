@@ -20,19 +20,19 @@
 
 #include <xxhash.h>
 
+#include "base/classes.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/pulse.h"
 #include "base/text.h"
-#include "data/classes.h"
+#include "boxes/wds_boxes.h"
 #include "data/coco_set.h"
 #include "data/dataset.h"
-#include "data/names.h"
 #include "data/shard_info.h"
 #include "data/tar_index.h"
-#include "data/wds_boxes.h"
 #include "data/wds_keys.h"
 
 enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };

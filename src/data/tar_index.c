@@ -11,12 +11,12 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/index_file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "boxes/wds_boxes.h"
 #include "data/dataset.h"
-#include "data/index_file.h"
-#include "data/wds_boxes.h"
 #include "data/wds_keys.h"
 #include "data/wds_pair.h"
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
-#include "data/wds_boxes.h"
+#include "boxes/wds_boxes.h"
 
 /* A regular file in a tar, valid during the visit; fd allows pread at `offset`. */
 struct dt_tar_member {

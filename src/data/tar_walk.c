@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/names.h"
+#include "base/names.h"
 #include "data/tar_index.h"
 
 enum {

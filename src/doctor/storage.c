@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "doctor/doctor.h"
-#include "train/preflight.h"
+#include "engine/preflight.h"
 
 /* Pieces are written until there are enough or time is up; the fastest counts. */
 enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 8 };

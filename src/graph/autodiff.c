@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 struct value {
     bool needs;    /* depends on a parameter that is trained */

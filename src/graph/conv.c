@@ -1,5 +1,5 @@
 /* Convolution. */
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static dt_status infer_conv(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {

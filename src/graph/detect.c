@@ -1,5 +1,5 @@
 /* Matching of anchors with boxes, and the losses of a detector. */
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static dt_status check_anchors(const struct dt_graph *g, const struct dt_anchors *a)
 {

@@ -1,7 +1,7 @@
 /* Helpers shared by the op families: node drafts, shapes, operation counts. */
 #include <string.h>
 
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static dt_status check_source(const struct dt_graph *g, const char *name, int src)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 struct fuser {
     struct dt_graph *g;

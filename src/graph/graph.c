@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static void clear_program(struct dt_program *p, enum dt_phase phase)
 {

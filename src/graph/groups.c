@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 /* Of the training nodes, per tensor. */
 struct finder {

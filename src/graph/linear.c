@@ -1,5 +1,5 @@
 /* Linear layer. */
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static dt_status infer_linear(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {

@@ -1,5 +1,5 @@
 /* Softmax cross entropy. */
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static dt_status check_logits(const struct dt_graph *g, int logits, double smoothing)
 {

@@ -1,6 +1,6 @@
 /* Batch norm and group norm. */
 #include "base/mem.h"
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 /* Weight and bias have the role; the statistics follow them, as in PyTorch. */
 static void draft_vectors(struct dt_graph *g, struct dt_node *draft, enum dt_role role,

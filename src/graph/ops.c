@@ -1,5 +1,5 @@
 /* The op table, generated from DT_OP_LIST. */
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static const struct dt_op_row table[DT_N_OPS] = {
 #define ROW(NAME, op, ...) [DT_OP_##NAME] = {.name = #op, .rule = &dt_rule_##op, __VA_ARGS__},

@@ -1,6 +1,6 @@
 /* Elementwise ops: ingest, ReLU, additions, dropout. */
 #include "base/rng.h"
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static dt_status check_ingest(const struct dt_graph *g, const double std[3])
 {

@@ -1,7 +1,7 @@
 /* Max pooling, adaptive average pooling, and upsampling. */
 #include <string.h>
 
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 static dt_status infer_max_pool(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {

@@ -1,7 +1,7 @@
 /* The best detections of a level of the pyramid. */
 #include <limits.h>
 
-#include "graph/internal.h"
+#include "graph/graph_internal.h"
 
 enum { MAX_CANDIDATES = 1000 }; /* of an image and level, as in torchvision */
 

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "data/names.h"
+#include "base/names.h"
 
 /* checksums.xxh64 in the folder of the shards: one line "<16 hex digits>  <file name>" per shard,
  * as `xxhsum -H64` writes and `xxhsum -c` reads it. */

@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
-#include "data/coco.h"
+#include "base/names.h"
+#include "boxes/coco.h"
 #include "data/dataset.h"
-#include "data/names.h"
 #include "pack/pack.h"
 
 struct dt_image {

@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/wds_boxes.h"
+#include "boxes/wds_boxes.h"
 #include "data/wds_pair.h"
 #include "pack/beside.h"
 #include "pack/images.h"

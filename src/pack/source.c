@@ -4,8 +4,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/names.h"
-#include "data/wds_boxes.h"
+#include "base/names.h"
+#include "boxes/wds_boxes.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 

@@ -1,5 +1,5 @@
 /* Whether _info.json, checksums.xxh64 and the shards are consistent. */
-#include "pack/verify.h"
+#include "pack/shard_verify.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Headers of one shard: checks its members against WebDataset's rules, and its index. */
-#include "pack/verify.h"
+#include "pack/shard_verify.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-#include "page/run.h"
+#include "page/page_run.h"
 
 /* Saves the page as the file `path`; samples.png and confusion.svg of the run folders are part of
  * it. Errors as of dt_file_save, and those of reading the pictures. */

@@ -3,7 +3,7 @@
 #ifndef DTRAIN_PAGE_TABLE_H
 #define DTRAIN_PAGE_TABLE_H
 
-#include "page/run.h"
+#include "page/page_run.h"
 
 enum { DT_CELL_BYTES = 1024 };
 

@@ -1,7 +1,7 @@
 /* What each kind of action does. */
 #include "base/fault.h"
 #include "base/pulse.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 static dt_status run_op(const struct dt_walk *w, const struct dt_action *action)
 {

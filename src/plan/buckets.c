@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 /* order[]: PARAM tensors, sorted by the node that writes their gradient; then by id those without
  * one: the frozen, or all if there is no backward pass. Other training programs than the first have

@@ -1,5 +1,5 @@
 /* The moving averages of parameters and running statistics. */
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 typedef dt_status work_function(const struct dt_plan *plan, float *average, float *values,
                                 size_t count);

@@ -16,7 +16,7 @@
 
 #include "base/clock.h"
 #include "base/pulse.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 bool dt_plan_is_replicated(const struct dt_plan *plan, enum dt_arena arena)
 {

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 bool dt_plan_has_state(const struct dt_plan *plan, enum dt_arena arena)
 {
@@ -74,7 +74,8 @@ dt_status dt_plan_read(struct dt_plan *plan, int tensor, void *out)
     const struct dt_tensor *t = &plan->graph->tensor[tensor];
     if (t->role != DT_OUTPUT || place->arena != DT_ARENA_WORK)
         DT_FAIL(DT_ERR_INTERNAL, "tensor %s is not an output of the plan", t->name);
-    return plan->backend->read(plan->device, out, (char *)plan->arena[DT_ARENA_WORK] + place->offset,
+    return plan->backend->read(plan->device, out,
+                               (char *)plan->arena[DT_ARENA_WORK] + place->offset,
                                dt_tensor_elements(t) * dt_dtype_bytes(t->dtype));
 }
 

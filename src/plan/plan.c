@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 static dt_status prepare_nodes(struct dt_plan *plan)
 {

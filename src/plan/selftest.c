@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 /* At each element only three ranks contribute, 1 to 7 each; the next element has different ones. */
 enum { N_GIVERS = 3, N_BASES = 5 };
@@ -106,8 +106,7 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)
         DT_TRY_OUT(start_reduction(plan, tested[i]));
     for (int i = 0; i < n; i++)
         DT_TRY_OUT(finish_reduction(plan, tested[i]));
-    const bool has_sum =
-        !plan->options.parallel.is_central || dt_comm_rank(plan->comm) == 0;
+    const bool has_sum = !plan->options.parallel.is_central || dt_comm_rank(plan->comm) == 0;
     for (int i = 0; i < n && *verdict == DT_OK && has_sum; i++)
         *verdict = verify(plan, &plan->buckets[tested[i]], host);
     for (int i = 0; i < n && *verdict == DT_OK; i++)

@@ -1,6 +1,6 @@
 /* What the walk records in a timeline (base/trace.h). */
 #include "base/trace.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 void dt_plan_trace_action(const struct dt_plan *plan, const struct dt_action *action,
                           double begin_s, double end_s)

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/trace.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 /* Walks before the recording: libraries initialise themselves in the first ones. */
 enum { WARM_WALKS = 3 };

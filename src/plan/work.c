@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "plan/internal.h"
+#include "plan/plan_internal.h"
 
 struct block {
     int program, first, last; /* lifetime as node ids */

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "train/parallel.h"
+#include "engine/parallel.h"
 #include "train/run.h"
 
 enum { NOTHING_MORE = -1, NOT_COMPUTING = -1 };
@@ -212,7 +212,7 @@ static void report(struct run *r, bool is_last)
         const struct dt_field fields[] = {DT_INT("step", r->at.step), DT_INT("updates", n),
                                           DT_NUM("mean", mean), DT_INT("max", most),
                                           DT_JSONV("histogram", w.text)};
-        dt_report_event(r->engine.report, "staleness", fields, DT_COUNT(fields));
+        dt_events_emit(r->engine.report, "staleness", fields, DT_COUNT(fields));
         if (is_last)
             dt_log(DT_LOG_INFO,
                    "staleness of %" PRId64 " updates: mean %.2f, at most %" PRId64

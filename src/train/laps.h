@@ -3,9 +3,9 @@
 #ifndef DTRAIN_TRAIN_LAPS_H
 #define DTRAIN_TRAIN_LAPS_H
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
-/* The kinds of a step, with their fields of the step event (dtrain/report.h). */
+/* The kinds of a step, with their fields of the step event (dtrain/events.h). */
 #define DT_LAP_LIST(X)                                                                          \
     X(DATA, data_wait_s)  /* waiting for the loader */                                          \
     X(COMPUTE, compute_s) /* passes; on devices with queues with whatever the host waits for */ \

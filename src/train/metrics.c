@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "engine/task.h"
 #include "train/input_advice.h"
-#include "train/task.h"
 
 /* A loss scale below this means that gradients overflow at any scale: 2^-14, the smallest normal
  * number of fp16. */
@@ -72,13 +72,13 @@ static void format_steps(char *out, size_t bytes, int64_t first, int64_t last)
         snprintf(out, bytes, "steps %lld to %lld", (long long)first + 1, (long long)last);
 }
 
-static void warn_skipped(struct dt_report *report, int64_t n, const char *steps)
+static void warn_skipped(struct dt_events *report, int64_t n, const char *steps)
 {
     char text[160];
     snprintf(text, sizeof text, "%lld step%s skipped in %s: the gradients are not finite",
              (long long)n, n > 1 ? "s" : "", steps);
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    dt_report_event(report, "warning", fields, DT_COUNT(fields));
+    dt_events_emit(report, "warning", fields, DT_COUNT(fields));
 }
 
 /* Does nothing with a dynamic loss scale, which is found by skipping. All ranks have the same
@@ -300,7 +300,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
     n_fields += add_details(fields + n_fields, engine, sets, sums, &counted, rank_steps, &scale,
                             counters.n_skipped);
     begin_interval(metrics, &engine->ranks, step); /* the report itself is part of the next one */
-    dt_report_event(engine->report, "step", fields, n_fields);
+    dt_events_emit(engine->report, "step", fields, n_fields);
     return DT_OK;
 }
 
@@ -409,6 +409,6 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *
         DT_INT("workers", c.workers),
         DT_TEXT("text", text),
     };
-    dt_report_event(engine->report, "input", fields, DT_COUNT(fields));
+    dt_events_emit(engine->report, "input", fields, DT_COUNT(fields));
     return DT_OK;
 }

@@ -3,7 +3,7 @@
 #define DTRAIN_TRAIN_RESUME_H
 
 #include "dtrain/train.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 struct dt_resume {
     bool found, is_own; /* is_own: it is in this run's folder */

@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "checkpoint/weights.h"
+#include "engine/parallel.h"
 #include "train/best.h"
-#include "train/parallel.h"
 #include "train/resume.h"
 
 enum { CLASSES_BYTES = 320 };

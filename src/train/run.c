@@ -14,11 +14,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "train/preflight.h"
-#include "train/replicas.h"
+#include "engine/preflight.h"
+#include "engine/replicas.h"
+#include "eval/samples.h"
 #include "train/resume.h"
 #include "train/run.h"
-#include "train/samples.h"
 #include "train/summary.h"
 #include "watch/heartbeat.h"
 
@@ -42,14 +42,14 @@ bool dt_run_is_complete(const struct run *r)
 /* Takes the lock and opens the console for progress lines. */
 static dt_status prepare_output(struct run *r)
 {
-    struct dt_report_options console = {.config = r->engine.config};
+    struct dt_events_options console = {.config = r->engine.config};
     if (r->engine.ranks.rank != 0)
         return DT_OK;
     DT_TRY(dt_run_folder_open(&r->folder, r->engine.config->output.dir));
     dt_checkpoint_clean(r->save_policy.dir);
     DT_TRY(dt_checkpoint_check_dir(r->save_policy.dir));
     DT_TRY(dt_config_print(&r->config_json, r->engine.config));
-    return dt_report_open(&r->engine.report, &console);
+    return dt_events_open(&r->engine.report, &console);
 }
 
 /* A random id, so that beats of an earlier start, which may have ended before it got an incarnation
@@ -117,7 +117,7 @@ static dt_status open_output(struct run *r, bool resumed)
 {
     const char *dir = r->engine.config->output.dir;
     char path[DT_PATH_MAX];
-    struct dt_report_options report = {.config = r->engine.config,
+    struct dt_events_options report = {.config = r->engine.config,
                                        .dir = dir,
                                        .append = resumed,
                                        .from_step = resumed ? r->at.step + !r->at.eval_due : 0};
@@ -131,9 +131,9 @@ static dt_status open_output(struct run *r, bool resumed)
     DT_TRY(dt_file_path(path, "%s/classes.txt", dir));
     if (r->sets.classes_text)
         DT_TRY(dt_file_save(path, r->sets.classes_text, strlen(r->sets.classes_text)));
-    dt_report_close(r->engine.report);
+    dt_events_close(r->engine.report);
     r->engine.report = NULL;
-    return dt_report_open(&r->engine.report, &report);
+    return dt_events_open(&r->engine.report, &report);
 }
 
 static void open_log(const struct dt_engine *engine)
@@ -354,7 +354,7 @@ static void report_end(struct run *r, dt_status status)
         fields[n_fields++] = of_best[i];
     if (r->top1 >= 0)
         fields[n_fields++] = (struct dt_field)DT_NUM("top1", r->top1);
-    dt_report_event(r->engine.report, "run_end", fields, n_fields);
+    dt_events_emit(r->engine.report, "run_end", fields, n_fields);
 }
 
 dt_status dt_run_end(struct run *r, dt_status status)

@@ -5,13 +5,13 @@
 
 #include "checkpoint/run_folder.h"
 #include "dtrain/train.h"
+#include "engine/stop.h"
+#include "eval/evaluator.h"
+#include "trace/timeline.h"
 #include "train/best.h"
-#include "train/evaluator.h"
 #include "train/metrics.h"
 #include "train/save_policy.h"
-#include "train/stop.h"
 #include "train/telemetry.h"
-#include "train/timeline.h"
 #include "watch/stragglers.h"
 #include "watch/watchdog.h"
 

@@ -27,8 +27,8 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "checkpoint/snapshot.h"
-#include "train/preflight.h"
-#include "train/replicas.h"
+#include "engine/preflight.h"
+#include "engine/replicas.h"
 
 enum { FINAL_ATTEMPTS = 12 };
 
@@ -93,7 +93,7 @@ static void report_save(const struct dt_save_policy *policy, const struct dt_sav
         DT_NUM("stall_s", policy->stall_s),
         DT_INT("bytes", (int64_t)saved->bytes),
     };
-    dt_report_event(policy->engine->report, "checkpoint", fields, DT_COUNT(fields));
+    dt_events_emit(policy->engine->report, "checkpoint", fields, DT_COUNT(fields));
 }
 
 static void warn_of_failure(const struct dt_save_policy *policy, const struct dt_saved *saved)
@@ -102,7 +102,7 @@ static void warn_of_failure(const struct dt_save_policy *policy, const struct dt
     snprintf(text, sizeof text, "%s; the newest checkpoint is %s; saving will be retried",
              saved->problem, policy->last[0] ? policy->last : "none");
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    dt_report_event(policy->engine->report, "warning", fields, DT_COUNT(fields));
+    dt_events_emit(policy->engine->report, "warning", fields, DT_COUNT(fields));
 }
 
 static bool is_lost(const struct dt_save_policy *policy)

@@ -5,7 +5,7 @@
 
 #include "checkpoint/run_folder.h"
 #include "checkpoint/writer.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 struct dt_save_policy {
     struct dt_engine *engine;

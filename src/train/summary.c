@@ -15,7 +15,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 #include "checkpoint/run_folder.h"
-#include "train/freeze.h"
+#include "engine/freeze.h"
 
 static void add_bytes(struct dt_text *line, const char *before, uint64_t bytes, const char *after)
 {
@@ -472,8 +472,8 @@ static dt_status send_start(const struct dt_engine *engine, const struct dt_sets
         DT_TEXT("weights", engine->weights),
     };
     if (status == DT_OK)
-        dt_report_event(engine->report, "run_start", fields,
-                        (int)DT_COUNT(fields) - !engine->weights[0]);
+        dt_events_emit(engine->report, "run_start", fields,
+                       (int)DT_COUNT(fields) - !engine->weights[0]);
     dt_jsonw_reset(&names);
     dt_jsonw_reset(&libraries);
     dt_jsonw_reset(&stages);

@@ -2,7 +2,7 @@
 #ifndef DTRAIN_TRAIN_SUMMARY_H
 #define DTRAIN_TRAIN_SUMMARY_H
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
 struct dt_summary {
     const struct dt_engine *engine;

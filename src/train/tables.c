@@ -1,8 +1,8 @@
 /* What a configuration chooses from: tasks and parallel modes, of which some are only a few flags.
  */
-#include "train/parallel.h"
+#include "engine/parallel.h"
+#include "engine/task.h"
 #include "train/run.h"
-#include "train/task.h"
 
 /* Local SGD. */
 static dt_status average(struct run *r)

@@ -29,7 +29,7 @@ static void warn(const struct dt_engine *engine, const char *text)
 {
     const struct dt_field fields[] = {DT_TEXT("text", text)};
     if (engine->ranks.rank == 0)
-        dt_report_event(engine->report, "warning", fields, DT_COUNT(fields));
+        dt_events_emit(engine->report, "warning", fields, DT_COUNT(fields));
     else
         dt_log(DT_LOG_WARNING, "%s", text);
 }
@@ -71,7 +71,7 @@ static void warn_of_errors(struct dt_telemetry *t, const struct dt_engine *engin
 
 /* --- The event --- */
 
-static void report(struct dt_report *report, const struct dt_sensors *g, bool has_gpu, int64_t step)
+static void report(struct dt_events *report, const struct dt_sensors *g, bool has_gpu, int64_t step)
 {
     struct dt_memory_use memory;
     double load = NAN;
@@ -95,7 +95,7 @@ static void report(struct dt_report *report, const struct dt_sensors *g, bool ha
         DT_NUM("gpu_throttle", g->throttle),
     };
     enum { HOST_FIELDS = 6 };
-    dt_report_event(report, "telemetry", fields, has_gpu ? (int)DT_COUNT(fields) : HOST_FIELDS);
+    dt_events_emit(report, "telemetry", fields, has_gpu ? (int)DT_COUNT(fields) : HOST_FIELDS);
 }
 
 void dt_telemetry_step(struct dt_telemetry *t, const struct dt_engine *engine, int64_t step)

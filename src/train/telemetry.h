@@ -3,7 +3,7 @@
 #ifndef DTRAIN_TRAIN_TELEMETRY_H
 #define DTRAIN_TRAIN_TELEMETRY_H
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
 struct dt_telemetry {
     double next_s;           /* when the next event is due; 0 = at the first call */

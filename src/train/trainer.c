@@ -15,12 +15,12 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
-#include "train/parallel.h"
-#include "train/replicas.h"
+#include "engine/parallel.h"
+#include "engine/replicas.h"
+#include "engine/task.h"
 #include "train/resume.h"
 #include "train/run.h"
 #include "train/summary.h"
-#include "train/task.h"
 
 /* --- A step --- */
 
@@ -208,7 +208,7 @@ static void report_evaluation(const struct run *r, const struct dt_eval_result *
             fields[n++] = (struct dt_field)DT_NUM(raw_names[m], result->raw[m]);
     if (dt_engine_uses_ema(&r->engine))
         fields[n++] = (struct dt_field)DT_TEXT("weights", "ema");
-    dt_report_event(r->engine.report, "eval", fields, n);
+    dt_events_emit(r->engine.report, "eval", fields, n);
 }
 
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */

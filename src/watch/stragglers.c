@@ -21,7 +21,7 @@ struct comparison {
 };
 
 void dt_stragglers_init(struct dt_stragglers *stragglers, struct dt_comm *comm,
-                        struct dt_report *report, bool has_queues, int64_t step)
+                        struct dt_events *report, bool has_queues, int64_t step)
 {
     *stragglers = (struct dt_stragglers){.comm = comm,
                                          .report = report,
@@ -99,7 +99,7 @@ static void name_straggler(struct dt_stragglers *s, const struct window *windows
              c->rank, dt_comm_host(s->comm, c->rank), own_s(w) / c->median_s,
              2 * late_data_s > late_s ? "data" : "compute", 100 * late_s / own_s(w));
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    dt_report_event(s->report, "warning", fields, DT_COUNT(fields));
+    dt_events_emit(s->report, "warning", fields, DT_COUNT(fields));
 }
 
 static dt_status compare_ranks(struct dt_stragglers *s, struct window *windows, double *scratch)

@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 #include "dtrain/comm.h"
-#include "dtrain/report.h"
+#include "dtrain/events.h"
 
 /* Own time per rank: waiting for data, and computing without waiting for others. */
 struct dt_stragglers {
     struct dt_comm *comm;
-    struct dt_report *report; /* rank 0 only, else NULL */
+    struct dt_events *report; /* rank 0 only, else NULL */
     bool has_queues;          /* the device has queues: work_s includes waiting for other ranks */
     int64_t next_step;        /* next comparison */
     double data_s, work_s;    /* sums since the last comparison */
@@ -21,7 +21,7 @@ struct dt_stragglers {
 };
 /* `step`: updates done so far. comm and report are borrowed. */
 void dt_stragglers_init(struct dt_stragglers *stragglers, struct dt_comm *comm,
-                        struct dt_report *report, bool has_queues, int64_t step);
+                        struct dt_events *report, bool has_queues, int64_t step);
 /* Adds one step and compares the ranks every 100 steps. A rank 1.3 times slower than the median in
  * 3 consecutive comparisons is reported once, with host and section, and again only after it has
  * recovered. */

@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 #include "dist_rig.h"
+#include "engine/schedule.h"
 #include "train/best.h"
-#include "train/schedule.h"
 
 struct evaluation {
     double value;

@@ -1,5 +1,5 @@
 """`dtrain samples`: the cells of the sheet are the loader's pixels, the text below them names the
-class, and wrong requests have their exit codes. Layout: src/cli/samples.c."""
+class, and wrong requests have their exit codes. Layout: src/cli/cmd_samples.c."""
 
 import glob
 import os

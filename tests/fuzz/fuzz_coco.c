@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "base/json_stream.h"
 #include "base/log.h"
-#include "data/coco.h"
+#include "boxes/coco.h"
 #include "fuzz.h"
 
 static const char annotations[] =

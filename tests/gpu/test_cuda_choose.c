@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "cuda/conv.h"
+#include "cuda/cuda_conv.h"
 #include "cuda/group.h"
 #include "need_gpu.h"
 #include "plan_cache_folder.h"

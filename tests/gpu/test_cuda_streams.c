@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 #include "dtrain/gpu.h"
 #include "need_gpu.h"
 #include "test.h"

@@ -14,7 +14,7 @@
 #include "../support/plan_files.h"
 #include "base/clock.h"
 #include "dtrain/models.h"
-#include "train/detections.h"
+#include "eval/detections.h"
 
 struct run {
     struct dt_config config;

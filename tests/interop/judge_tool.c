@@ -6,9 +6,9 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "judge/judge.h"
+#include "eval/class_metrics.h"
 
-static dt_status read_images(struct dt_judge *judge, int n)
+static dt_status read_images(struct dt_class_counts *judge, int n)
 {
     float *logits;
     int label;
@@ -19,17 +19,17 @@ static dt_status read_images(struct dt_judge *judge, int n)
             ok = ok && scanf("%f", &logits[c]) == 1;
         if (!ok)
             DT_FAIL(DT_ERR_DATA, "a case is too short");
-        dt_judge_add(judge, logits, label);
+        dt_class_counts_add(judge, logits, label);
     }
     free(logits);
     return DT_OK;
 }
 
-static void print_classes(struct dt_jsonw *w, const struct dt_judge *judge)
+static void print_classes(struct dt_jsonw *w, const struct dt_class_counts *judge)
 {
     dt_jsonw_begin(w, "classes", '[');
     for (int c = 0; c < judge->n_classes; c++) {
-        struct dt_class_metrics m = dt_judge_class(judge, c);
+        struct dt_class_metrics m = dt_class_counts_of(judge, c);
         dt_jsonw_begin(w, NULL, '[');
         dt_jsonw_number(w, NULL, m.precision);
         dt_jsonw_number(w, NULL, m.recall);
@@ -44,11 +44,11 @@ static void print_classes(struct dt_jsonw *w, const struct dt_judge *judge)
     dt_jsonw_close(w, ']');
 }
 
-static void print_metrics(struct dt_jsonw *w, const struct dt_judge *judge)
+static void print_metrics(struct dt_jsonw *w, const struct dt_class_counts *judge)
 {
     double value[DT_N_METRICS] = {0};
-    struct dt_ranking ranking = dt_judge_rank(judge->scores, judge->scores ? judge->n_rows : 0);
-    dt_judge_values(value, judge, &ranking);
+    struct dt_ranking ranking = dt_rank_scores(judge->scores, judge->scores ? judge->n_rows : 0);
+    dt_class_counts_metrics(value, judge, &ranking);
     value[DT_METRIC_LOSS] = judge->loss / (double)judge->n_finite;
     value[DT_METRIC_TOP1] = 100 * (double)judge->top1 / (double)judge->n;
     value[DT_METRIC_TOP5] = 100 * (double)judge->top5 / (double)judge->n;
@@ -61,10 +61,10 @@ static void print_metrics(struct dt_jsonw *w, const struct dt_judge *judge)
 
 static dt_status judge_case(int n_classes, int n)
 {
-    struct dt_judge *judge;
+    struct dt_class_counts *judge;
     struct dt_jsonw w;
     dt_status status = DT_OK;
-    DT_TRY(dt_judge_create(&judge, n_classes, (size_t)n));
+    DT_TRY(dt_class_counts_create(&judge, n_classes, (size_t)n));
     dt_jsonw_init(&w, false);
     DT_TRY_OUT(read_images(judge, n));
     dt_jsonw_begin(&w, NULL, '{');
@@ -75,7 +75,7 @@ static dt_status judge_case(int n_classes, int n)
     puts(w.text);
 out:
     dt_jsonw_reset(&w);
-    dt_judge_destroy(judge);
+    dt_class_counts_destroy(judge);
     return status;
 }
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "data/placement.h"
+#include "boxes/canvas.h"
 
 int main(int n_args, char **args)
 {

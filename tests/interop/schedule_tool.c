@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engine/schedule.h"
 #include "train/best.h"
-#include "train/schedule.h"
 
 static void print_rates(const struct dt_config *config, int batch, uint32_t n_images)
 {

@@ -12,11 +12,11 @@
 
 #include "base/mem.h"
 #include "dtrain/config.h"
-#include "dtrain/report.h"
+#include "dtrain/events.h"
 
 enum { STEPS = 40, PER_EPOCH = 10 };
 
-static void send_start(struct dt_report *report, const struct dt_config *config, int64_t at)
+static void send_start(struct dt_events *report, const struct dt_config *config, int64_t at)
 {
     char *json = NULL;
     if (dt_config_print(&json, config) != DT_OK)
@@ -33,11 +33,11 @@ static void send_start(struct dt_report *report, const struct dt_config *config,
         DT_INT("val_images", 50000),
         DT_INT("start_step", at),
     };
-    dt_report_event(report, "run_start", fields, DT_COUNT(fields));
+    dt_events_emit(report, "run_start", fields, DT_COUNT(fields));
     free(json);
 }
 
-static void send_step(struct dt_report *report, int64_t step)
+static void send_step(struct dt_events *report, int64_t step)
 {
     const int64_t epoch = (step - 1) / PER_EPOCH + 1;
     const struct dt_field step_fields[] = {DT_INT("step", step),
@@ -59,19 +59,19 @@ static void send_step(struct dt_report *report, int64_t step)
                                          DT_INT("rss_bytes", 4096), DT_NUM("power_w", 300),
                                          DT_NUM("fan", NAN)};
     const struct dt_field warning[] = {DT_TEXT("text", "one")};
-    dt_report_event(report, "step", step_fields, DT_COUNT(step_fields));
+    dt_events_emit(report, "step", step_fields, DT_COUNT(step_fields));
     if (step % PER_EPOCH == 5) {
-        dt_report_event(report, "telemetry", telemetry, DT_COUNT(telemetry));
-        dt_report_event(report, "warning", warning, DT_COUNT(warning));
+        dt_events_emit(report, "telemetry", telemetry, DT_COUNT(telemetry));
+        dt_events_emit(report, "warning", warning, DT_COUNT(warning));
     }
     if (step % PER_EPOCH == 0)
-        dt_report_event(report, "eval", eval, DT_COUNT(eval));
+        dt_events_emit(report, "eval", eval, DT_COUNT(eval));
 }
 
 int main(int argc, char **argv)
 {
     struct dt_config config;
-    struct dt_report *report = NULL;
+    struct dt_events *report = NULL;
     const char *const sets[] = {
         "output.sinks=[\"jsonl\",\"tensorboard\",\"mlperf\",\"prometheus\",\"csv\"]",
         "schedule.kind=poly",
@@ -84,9 +84,9 @@ int main(int argc, char **argv)
         return 1;
     const int64_t last = strtoll(argv[2], NULL, 10),
                   resumed = argc > 3 ? strtoll(argv[3], NULL, 10) : -1;
-    const struct dt_report_options options = {
+    const struct dt_events_options options = {
         .config = &config, .dir = argv[1], .append = resumed >= 0, .from_step = resumed + 1};
-    if (dt_report_open(&report, &options) != DT_OK)
+    if (dt_events_open(&report, &options) != DT_OK)
         return 1;
     send_start(report, &config, resumed > 0 ? resumed : 0);
     for (int64_t step = resumed > 0 ? resumed + 1 : 1; step <= last; step++)
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     if (last < STEPS)
         raise(SIGKILL);
     const struct dt_field end[] = {DT_TEXT("status", "OK"), DT_INT("exit_code", 0)};
-    dt_report_event(report, "run_end", end, DT_COUNT(end));
-    dt_report_close(report);
+    dt_events_emit(report, "run_end", end, DT_COUNT(end));
+    dt_events_close(report);
     return 0;
 }

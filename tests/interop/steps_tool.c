@@ -13,7 +13,7 @@
 
 #include "../support/plan_files.h"
 #include "dtrain/models.h"
-#include "train/freeze.h"
+#include "engine/freeze.h"
 
 struct run {
     const char *model;

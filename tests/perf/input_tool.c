@@ -21,7 +21,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/coco.h"
+#include "boxes/coco.h"
 #include "data/dataset.h"
 #include "data/row.h"
 #include "dtrain/data.h"

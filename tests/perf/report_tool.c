@@ -13,14 +13,14 @@
 #include "base/mem.h"
 #include "base/sort.h"
 #include "dtrain/config.h"
-#include "dtrain/report.h"
+#include "dtrain/events.h"
 
 enum { ROUNDS = 101, EVENTS = 50 };
 
 #define NAME(name) #name,
 static const char *const sinks[] = {"none", DT_SINK_LIST(NAME) "all"};
 static struct dt_config configs[DT_COUNT(sinks)];
-static struct dt_report *reports[DT_COUNT(sinks)];
+static struct dt_events *reports[DT_COUNT(sinks)];
 static double times_s[DT_COUNT(sinks)][ROUNDS];
 
 #define LINE(name) #name "\n"
@@ -36,18 +36,18 @@ static bool open_report(size_t i, const char *folder)
              : none ? ""
                     : "%s\n",
              all ? DT_SINK_LIST(LINE) : sinks[i]);
-    const struct dt_report_options options = {.config = &configs[i], .dir = dir};
-    return dt_file_make_folder(dir) == DT_OK && dt_report_open(&reports[i], &options) == DT_OK;
+    const struct dt_events_options options = {.config = &configs[i], .dir = dir};
+    return dt_file_make_folder(dir) == DT_OK && dt_events_open(&reports[i], &options) == DT_OK;
 }
 
-static void send(struct dt_report *report, const char *event, int64_t step)
+static void send(struct dt_events *report, const char *event, int64_t step)
 {
     const struct dt_field fields[] = {
         DT_INT("step", step),       DT_INT("total_steps", 1 << 20), DT_INT("epoch", 1),
         DT_NUM("loss", 2.345678),   DT_NUM("top1", 12.3456),        DT_NUM("lr", 0.0123),
         DT_NUM("images_per_s", 41), DT_NUM("data_wait_s", 0.00123), DT_NUM("elapsed_s", 100),
         DT_NUM("eta_s", 1000),      DT_NUM("top5", 45.678),         DT_NUM("comm_s", 0.0123)};
-    dt_report_event(report, event, fields, DT_COUNT(fields));
+    dt_events_emit(report, event, fields, DT_COUNT(fields));
 }
 
 int main(int argc, char **argv)
@@ -66,7 +66,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < DT_COUNT(sinks); i++) {
         dt_sort_f64(times_s[i], ROUNDS);
         printf("%s %.2f\n", sinks[i], 1e6 * times_s[i][ROUNDS / 2]);
-        dt_report_close(reports[i]);
+        dt_events_close(reports[i]);
     }
     return 0;
 }

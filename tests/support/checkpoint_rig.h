@@ -12,8 +12,8 @@
 #include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/snapshot.h"
+#include "engine/engine.h"
 #include "test_status.h"
-#include "train/engine.h"
 
 struct rig {
     struct dt_device *device;

@@ -5,7 +5,7 @@
 
 #include <fcntl.h>
 
-#include "data/names.h"
+#include "base/names.h"
 #include "test_dir.h"
 #include "test_status.h"
 

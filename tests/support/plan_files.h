@@ -12,7 +12,7 @@
 #include "checkpoint/snapshot.h"
 #include "dtrain/config.h"
 #include "dtrain/plan.h"
-#include "train/devices.h"
+#include "engine/devices.h"
 
 struct tool_device {
     const struct dt_backend *backend;

@@ -1,5 +1,5 @@
-/* A RetinaNet with the configuration's defaults, for 80 classes and at most 100 boxes of an image, as
- * one program of a graph. */
+/* A RetinaNet with the configuration's defaults, for 80 classes and at most 100 boxes of an image,
+ * as one program of a graph. */
 #ifndef DTRAIN_TESTS_RETINANET_GRAPH_H
 #define DTRAIN_TESTS_RETINANET_GRAPH_H
 
@@ -13,7 +13,8 @@ static const struct dt_model_options retinanet_options = {
                  .detect = {.anchors.base = 32, .alpha = 0.25F, .gamma = 2, .min_score = 0.05F}}};
 
 static inline void add_retinanet(struct dt_graph *g, enum dt_phase phase, int batch, int height,
-                                 int width, const char *name, const struct dt_model_options *options)
+                                 int width, const char *name,
+                                 const struct dt_model_options *options)
 {
     static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.2, 0.2, 0.2};
     const struct dt_model *model = dt_model_find(name);

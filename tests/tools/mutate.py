@@ -25,15 +25,15 @@ early-reduce        src/plan/buckets.c              ^plan/
     ->last_writer[g->node[n].program] = n; => ->last_writer[g->node[n].program] = n - 1;
 forgotten-pass      src/plan/actions.c              ^plan/ ^dist/plan_sync-np2
     bucket->count, w->first); => bucket->count, true);
-conv-relu           src/cpu/conv.c                  ^ops/
+conv-relu           src/cpu/cpu_conv.c                  ^ops/
     dt_attr_create(&attr, exec->node->relu) => dt_attr_create(&attr, false)
 biased-variance     src/cpu/norm_block.c            ^unit/cpu_ ^ops/
     s->variance[i] * unbiased); => s->variance[i] * (unbiased > 0));
-mixed-label         src/cpu/loss.c                  ^unit/cpu_ ^ops/
+mixed-label         src/cpu/cpu_loss.c                  ^unit/cpu_ ^ops/
     weight2 = (1 - t.share) => weight2 = t.share
-bias-correction     src/cpu/update.c                ^unit/cpu_ ^ops/
+bias-correction     src/cpu/cpu_update.c                ^unit/cpu_ ^ops/
     dev->n_updates + 1, => dev->n_updates + 2,
-cuda-pool-pad       src/cuda/pool.c                 ^emulated/cuda_ops_fp32
+cuda-pool-pad       src/cuda/cuda_pool.c                 ^emulated/cuda_ops_fp32
     shape.pad = node->attr.pool.pad; => shape.pad = 0;
 kernel-max-pool     kernels/pool.cu                 ^emulated/cuda_pool
     sum[k] += index[k] == mine ? diff[k] : 0; => sum[k] = index[k] == mine ? diff[k] : sum[k];
@@ -47,7 +47,7 @@ loader-position     src/data/loader.c               ^unit/data_loader
     .m = first * (uint64_t)loader->n_passes => .m = first
 tar-truncated       src/data/tar_walk.c             ^unit/data_ ^fuzz/tar
     if (end + TAR_BLOCK > past) => if (end > past)
-coco-crowd          src/data/coco_rows.c            ^unit/data_coco ^fuzz/coco
+coco-crowd          src/boxes/coco_rows.c            ^unit/boxes_coco ^fuzz/coco
     dt_json_stream_bool(r->json, &t->is_crowd); => dt_json_stream_bool(r->json, &(bool){false});
 resize-window       src/image/resize.c              ^unit/image_
     (centre + span->stretch + 0.5) => (centre + span->stretch - 0.5)
@@ -59,19 +59,19 @@ manifest-text       src/checkpoint/manifest.c       ^unit/checkpoint_ ^faults/ch
     memcmp(w.text, text, bytes) == 0; => memcmp(w.text, text, 1) == 0;
 config-range        src/config/keys.c               ^unit/config_ ^fuzz/config
     REAL(data.max_bad_fraction, 0.001, 0, 1, => REAL(data.max_bad_fraction, 0.001, 0, 2,
-warm-up             src/train/schedule.c            ^unit/train_schedule
+warm-up             src/engine/schedule.c            ^unit/engine_schedule
     rise * (double)(step + 1) / n_steps; => rise * (double)step / n_steps;
 patience            src/train/best.c                ^dist/train_best-np2 ^unit/train_
     at->goal_waits >= stop->patience => at->goal_waits > stop->patience
-replica-majority    src/train/replicas.c            ^dist/train_replicas
+replica-majority    src/engine/replicas.c            ^dist/engine_replicas
     if (2 * n_same > n) => if (2 * n_same >= n)
-macro-f1            src/judge/judge.c               ^unit/judge_ ^interop/sklearn
+macro-f1            src/eval/class_metrics.c               ^unit/judge_ ^interop/sklearn
     m.support > 0 || m.n_predicted > 0; => m.support > 0;
-nms-class           src/detect/nms.c                ^unit/detect_
+nms-class           src/boxes/nms.c                ^unit/detect_
     better[i].label == d->label && => true &&
-ap-crowd            src/detect/average_precision.c  ^unit/detect_
+ap-crowd            src/boxes/average_precision.c  ^unit/detect_
     (t->is_crowd ? area : area + t => (false ? area : area + t
-csv-repeated        src/report/csv.c                ^unit/report_ ^(interop|faults)/sinks
+csv-repeated        src/events/csv.c                ^unit/report_ ^(interop|faults)/sinks
     >= *(const int64_t *)context; => > *(const int64_t *)context;
 dead-rank           src/watch/blame.c               ^unit/watch_blame
     shortest = fmin(shortest, => shortest = fmax(shortest,
@@ -95,11 +95,11 @@ restore-best        src/train/run.c                 ^e2e/early_stop
     best = r->engine.config->train.restore_best => best = !r->engine.config->train.restore_best
 plateau-resume      src/train/resume_load.c         ^e2e/detect_eval
     engine->schedule.plateau = state->plateau.factor; => engine->schedule.plateau = 1;
-eval-ranks          src/train/classifier.c          ^e2e/eval_ranks
+eval-ranks          src/eval/classifier.c          ^e2e/eval_ranks
     dt_comm_sum_f64(sets->ranks.comm, sums, N) => dt_comm_sum_f64(sets->ranks.comm, sums, FINITE)
 report-notes        src/page/table.c                ^unit/page_ ^e2e/report$
     run->n_restarts, run->n_warnings => run->n_warnings, run->n_restarts
-durable-names       src/checkpoint/write.c          ^faults/power$
+durable-names       src/checkpoint/checkpoint_write.c          ^faults/power$
     return dt_file_sync_folder(s->temporary); => return DT_OK;
 durable-data        src/base/file.c                 ^faults/power$
     const int synced = sync_fd(*fd), => const int synced = 0,

@@ -2,8 +2,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/memory.h"
+#include "engine/engine.h"
 #include "test_dir.h"
-#include "train/engine.h"
 
 static void put(const char *folder, const char *name, const char *text)
 {

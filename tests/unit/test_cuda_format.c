@@ -2,7 +2,7 @@
  * the functions look at the type of the device only. */
 #include <stdbool.h>
 
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 #include "test_status.h"
 
 static const double ZEROS[3] = {0, 0, 0}, ONES[3] = {1, 1, 1};

@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
-#include "cuda/conv.h"
+#include "cuda/cuda_conv.h"
 #include "plan_cache_folder.h"
 #include "test_status.h"
 

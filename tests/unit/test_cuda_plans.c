@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cuda/conv.h"
-#include "cuda/internal.h"
+#include "cuda/cuda_conv.h"
+#include "cuda/cuda_internal.h"
 #include "resnet50_graph.h"
 #include "retinanet_graph.h"
 #include "test_status.h"

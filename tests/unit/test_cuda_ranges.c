@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/internal.h"
+#include "cuda/cuda_internal.h"
 #include "kernels/ranges.h"
 #include "test.h"
 

@@ -1,8 +1,8 @@
 /* The kind of data set `coco`: labels, selection, names, the folder of the images, what is refused.
  */
 #include "base/mem.h"
+#include "base/names.h"
 #include "data/dataset.h"
-#include "data/names.h"
 #include "data_files.h"
 
 static const struct dt_config_data plain = {.source = DT_SOURCE_AUTO};

@@ -1,5 +1,5 @@
 /* Synthetic images and class folders. */
-#include "data/classes.h"
+#include "base/classes.h"
 #include "data/dataset.h"
 #include "data_files.h"
 

@@ -3,8 +3,8 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
+#include "base/names.h"
 #include "data/dataset.h"
-#include "data/names.h"
 #include "data_files.h"
 
 static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};

@@ -1,4 +1,5 @@
-/* Crops: inside their bounds, pure, distributed as asked, and torchvision's numbers for evaluation. */
+/* Crops: inside their bounds, pure, distributed as asked, and torchvision's numbers for evaluation.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

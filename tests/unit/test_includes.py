@@ -1,4 +1,5 @@
-"""The walls of the source: which room may include which, where a vendor header may appear, no circles.
+"""The walls of the source: which room may include which, where a vendor header may appear, no circles,
+which tables of functions lead into a room above, and that no file name occurs twice.
 
 A room is a folder of src/. Its interface is include/dtrain/<room>.h where there is one, and the
 headers in src/<room>/ are then its own; the other rooms offer the headers in their folder."""
@@ -21,21 +22,23 @@ ALLOWED = {
     "comm": set(),
     "plan": {"graph", "backend", "comm"},
     "image": {"config"},
-    "data": {"config", "image", "detect"},
-    "pack": {"config", "image", "data", "detect"},
-    "report": {"config"},
-    "detect": set(),
-    "judge": {"config"},
+    "boxes": {"config", "image"},
+    "data": {"config", "image", "boxes"},
+    "pack": {"config", "image", "boxes", "data"},
+    "events": {"config"},
     "page": {"config"},
-    "watch": {"config", "comm", "report"},
+    "watch": {"config", "comm", "events"},
     "checkpoint": {"config", "graph", "plan", "comm", "watch"},
-    "train": {"config", "models", "graph", "plan", "backend", "comm", "image", "data", "judge", "detect", "report", "watch", "checkpoint"},
+    "trace": {"comm"},
+    "engine": {"config", "models", "graph", "plan", "backend", "comm", "boxes", "data", "events", "watch", "checkpoint"},
 }
+ALLOWED["eval"] = ALLOWED["engine"] | {"image", "engine"}
+ALLOWED["train"] = ALLOWED["eval"] | {"trace", "eval"}
 ALLOWED["bench"] = ALLOWED["train"] | {"train"}
 ALLOWED["doctor"] = ALLOWED["bench"] | {"bench"}
 ALLOWED["cli"] = ALLOWED["doctor"] | {"doctor", "pack", "page"}
 ALLOWED["main"] = ALLOWED["cli"] | {"cli"}
-PRIVATE = {"config", "graph", "models", "cpu", "cuda", "comm", "plan", "report"}  # folders of src/
+PRIVATE = {"config", "graph", "models", "cpu", "cuda", "comm", "plan", "events"}  # folders of src/
 PUBLIC = {"anchors": "base", "box": "base", "dtype": "base", "optim": "base", "gpu": "backend"}  # headers of include/dtrain not named after their room
 VENDOR = {
     r"dnnl\.h": r"src/cpu/",
@@ -45,10 +48,18 @@ VENDOR = {
     r"png\.h": r"src/image/png",
     r"cjson/.*|cJSON\.h": r"src/base/json",
     r"archive.*\.h": r"src/(data|pack)/",
-    r"hwloc\.h|hwloc/.*": r"src/train/placement\.c",
+    r"hwloc\.h|hwloc/.*": r"src/engine/numa\.c",
     r"Random123/.*": r"src/base/rng\.c",
     r"cuda.*|cudnn.*|cublas.*|nccl\.h|nvtx3/.*": r"src/cuda/|kernels/|src/comm/nccl\.c",
 }
+# Tables of functions that a room declares and that rooms above it define: the only calls upwards.
+UPWARDS = {
+    "dt_backend": {"cpu", "cuda"},
+    "dt_task": {"eval"},
+    "dt_parallel": {"train"},
+    "dt_dataset_kind": {"pack"},
+}
+TABLE = re.compile(r"^struct (\w+)\s*\{(?:(?!^\};).)*?\(\*\w+\)\(", re.M | re.S)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
 
@@ -119,13 +130,32 @@ def circles(edges):
     return [sorted(group) for group in found if len(group) > 1]
 
 
-problems, edges = [], {}
+def calls_upwards(texts):
+    """Tables that are defined in another room than the one that declares them."""
+    home = {name: room_of(path) for path, text in texts.items() if path.endswith(".h") for name in TABLE.findall(text)}
+    for path, text in texts.items():
+        for name in re.findall(r"^(?:static )?const struct (\w+) \w+(?:\[\w*\])? = \{", text, re.M):
+            room = room_of(path)
+            if name in home and room != home[name] and room not in UPWARDS.get(name, ()):
+                yield f"{path}: a {name} of the room {home[name]}, which would call into the room {room}"
+
+
+def repeated_names(paths):
+    names = sorted((os.path.basename(path), path) for path in paths if path.startswith("src"))
+    for (name, path), (other, where) in zip(names, names[1:]):
+        if name == other:
+            yield f"{path}: {where} has the same name"
+
+
+problems, edges, texts = [], {}, {}
 for path in sources():
     with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-        includes = INCLUDE.findall(file.read())
+        texts[path] = file.read()
+    includes = INCLUDE.findall(texts[path])
     problems += check(path, includes)
     others = {unit_of(header_path(header)) for kind, header in includes if kind == '"'}
     edges.setdefault(unit_of(path), set()).update(others - {unit_of(path)})
+problems += [*calls_upwards(texts), *repeated_names(texts)]
 problems += ["circle: " + ", ".join(group) for group in circles(edges)]
 print("\n".join(problems) or f"includes: {len(edges)} units, as allowed, no circles")
 sys.exit(1 if problems else 0)

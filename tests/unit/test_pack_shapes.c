@@ -1,6 +1,6 @@
 /* The tools: generated JPEG files, and packing a folder into shards. */
+#include "base/names.h"
 #include "data/dataset.h"
-#include "data/names.h"
 #include "data_files.h"
 #include "image/jpeg.h"
 #include "pack/pack.h"

@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "base/crc32c.h"
-#include "base/parallel.h"
+#include "base/parallel_for.h"
 #include "data_files.h"
 #include "pack/images.h"
 #include "pack/mat5.h"

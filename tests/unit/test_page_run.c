@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "page/page.h"
-#include "page/run.h"
+#include "page/page_run.h"
 #include "page/table.h"
 #include "test_dir.h"
 

@@ -1,0 +1,178 @@
+/* A list of strings in one block, cheap for a million file names; sorting permutes the offsets. */
+#include "base/names.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes)
+{
+    void *block = names->text, *offset = names->offset;
+
+    if (names->bytes + bytes + 1 > UINT32_MAX)
+        DT_FAIL(DT_ERR_DATA, "a list of file names exceeds 4 GiB");
+    DT_TRY(dt_mem_grow(&block, &names->capacity, names->bytes + bytes, 1, "file names"));
+    names->text = block;
+    DT_TRY(dt_mem_grow(&offset, &names->n_capacity, names->n, sizeof *names->offset,
+                       "offsets of file names"));
+    names->offset = offset;
+    memcpy(names->text + names->bytes, text, bytes);
+    names->text[names->bytes + bytes] = 0;
+    names->offset[names->n++] = (uint32_t)names->bytes;
+    names->bytes += bytes + 1;
+    return DT_OK;
+}
+
+dt_status dt_names_insert(struct dt_names *names, size_t index, const char *text, size_t bytes)
+{
+    DT_TRY(dt_names_add(names, text, bytes));
+    uint32_t *place = names->offset + index, added = names->offset[names->n - 1];
+    memmove(place + 1, place, (names->n - 1 - index) * sizeof *place);
+    *place = added;
+    return DT_OK;
+}
+
+dt_status dt_names_add_all(struct dt_names *names, const struct dt_names *from)
+{
+    for (size_t i = 0; i < from->n; i++) {
+        const char *name = dt_names_get(from, i);
+        DT_TRY(dt_names_add(names, name, strlen(name)));
+    }
+    return DT_OK;
+}
+
+const char *dt_names_get(const struct dt_names *names, size_t index)
+{
+    return names->text + names->offset[index];
+}
+
+static int compare_names(const void *a, const void *b, void *text)
+{
+    return strcmp((const char *)text + *(const uint32_t *)a,
+                  (const char *)text + *(const uint32_t *)b);
+}
+
+void dt_names_sort(struct dt_names *names)
+{
+    if (names->n > 1)
+        qsort_r(names->offset, names->n, sizeof *names->offset, compare_names, names->text);
+}
+
+dt_status dt_names_list(struct dt_names *names, const char *folder)
+{
+    dt_status status = DT_OK;
+    struct dt_names found = {0};
+    DIR *dir = opendir(folder);
+
+    if (!dir)
+        DT_FAIL(dt_file_input_status(errno), "cannot read folder %s: %s", folder, strerror(errno));
+    for (;;) {
+        errno = 0;
+        const struct dirent *entry = readdir(dir);
+        if (!entry)
+            break;
+        if (entry->d_name[0] != '.')
+            DT_TRY_OUT(dt_names_add(&found, entry->d_name, strlen(entry->d_name)));
+    }
+    if (errno)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot read folder %s: %s", folder, strerror(errno)));
+    dt_names_sort(&found);
+    DT_TRY_OUT(dt_names_add_all(names, &found));
+out:
+    closedir(dir);
+    dt_names_reset(&found);
+    return status;
+}
+
+void dt_names_reset(struct dt_names *names)
+{
+    free(names->text);
+    free(names->offset);
+    *names = (struct dt_names){0};
+}
+
+bool dt_name_is_inside(const char *name)
+{
+    if (name[0] == '/')
+        return false;
+    for (const char *part = name; part; part = strchr(part, '/')) {
+        part += *part == '/';
+        if (!strncmp(part, "..", 2) && (part[2] == '/' || part[2] == 0))
+            return false;
+    }
+    return true;
+}
+
+bool dt_name_has_control(const char *name)
+{
+    for (; *name; name++)
+        if ((unsigned char)*name < 0x20 || *name == 0x7f)
+            return true;
+    return false;
+}
+
+bool dt_is_tar_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot, ".tar") == 0;
+}
+
+static bool has_suffix(const char *name, const char *suffix)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcasecmp(dot, suffix) == 0;
+}
+
+bool dt_is_csv_name(const char *name)
+{
+    return has_suffix(name, ".csv");
+}
+
+bool dt_is_json_name(const char *name)
+{
+    return has_suffix(name, ".json");
+}
+
+dt_status dt_names_list_tars(struct dt_names *names, const char *folder)
+{
+    dt_status status = DT_OK;
+    struct dt_names entries = {0};
+    char path[DT_PATH_MAX];
+
+    DT_TRY_OUT(dt_names_list(&entries, folder));
+    for (size_t i = 0; i < entries.n; i++) {
+        const char *name = dt_names_get(&entries, i);
+        if (!dt_is_tar_name(name))
+            continue;
+        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, name));
+        DT_TRY_OUT(dt_names_add(names, path, strlen(path)));
+    }
+out:
+    dt_names_reset(&entries);
+    return status;
+}
+
+bool dt_shards_found(const char *path)
+{
+    struct dt_names entries = {0};
+    struct stat info;
+    bool found = false;
+
+    if (stat(path, &info) != 0)
+        return false;
+    if (!S_ISDIR(info.st_mode))
+        return dt_is_tar_name(path);
+    if (dt_names_list(&entries, path) != DT_OK)
+        dt_error_clear(); /* the next call to open it reports the error */
+    for (size_t i = 0; i < entries.n && !found; i++)
+        found = dt_is_tar_name(dt_names_get(&entries, i)) ||
+                strcmp(dt_names_get(&entries, i), "_info.json") == 0;
+    dt_names_reset(&entries);
+    return found;
+}

@@ -1,0 +1,491 @@
+#include "boxes/coco.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/classes.h"
+#include "base/clock.h"
+#include "base/index_file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "boxes/coco_rows.h"
+
+#define FAIL_AT(rows, offset, ...) return dt_json_stream_fail((rows)->json, offset, __VA_ARGS__)
+
+/* --- Order by id --- */
+
+struct place {
+    int64_t id;
+    uint64_t offset;
+    size_t index; /* of the row */
+};
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct place *x = a, *y = b;
+    if (x->id != y->id)
+        return x->id < y->id ? -1 : 1;
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static dt_status sort_places(struct place *places, size_t n, const char *what,
+                             const struct dt_coco_rows *rows)
+{
+    qsort(places, n, sizeof *places, compare_places);
+    for (size_t i = 1; i < n; i++)
+        if (places[i].id == places[i - 1].id)
+            FAIL_AT(rows, places[i].offset,
+                    "there is another %s with the id %lld before this one: ids must be unique",
+                    what, (long long)places[i].id);
+    return DT_OK;
+}
+
+static dt_status check_annotation_ids(const struct dt_coco_rows *rows)
+{
+    const size_t n = rows->n_annotations;
+    struct place *places;
+    DT_TRY(DT_NEW(places, n));
+    for (size_t i = 0; i < n; i++)
+        places[i] = (struct place){rows->annotations[i].truth.id, rows->annotations[i].offset, i};
+    const dt_status status = sort_places(places, n, "annotation", rows);
+    free(places);
+    return status;
+}
+
+/* --- Tables --- */
+
+static dt_status make_images(struct dt_coco *coco, struct dt_coco_rows *rows)
+{
+    const size_t n = rows->n_images;
+    struct place *places;
+    if (n == 0)
+        DT_FAIL(DT_ERR_DATA, "%s: the list of images is empty", rows->path);
+    DT_TRY(DT_NEW(coco->images, n));
+    DT_TRY(DT_NEW(places, n));
+    for (size_t i = 0; i < n; i++)
+        places[i] = (struct place){rows->images[i].id, rows->images[i].offset, i};
+    const dt_status status = sort_places(places, n, "image", rows);
+    for (size_t i = 0; i < n; i++) {
+        const struct dt_coco_image_row *row = &rows->images[places[i].index];
+        coco->images[i] = (struct dt_coco_image){row->id, row->width, row->height, row->name};
+    }
+    free(places);
+    coco->n_images = (uint32_t)n;
+    coco->files = rows->files;
+    rows->files = (struct dt_names){0};
+    return status;
+}
+
+static dt_status add_category(struct dt_coco *coco, const struct dt_coco_rows *rows,
+                              const struct dt_coco_category_row *row)
+{
+    const char *name = dt_names_get(&rows->category_names, row->name);
+    if (dt_classes_find(&coco->categories, name) >= 0)
+        FAIL_AT(rows, row->offset,
+                "there is another category with the name %s: names must be unique", name);
+    coco->category_ids[coco->n_categories++] = row->id;
+    return dt_names_add(&coco->categories, name, strlen(name));
+}
+
+static dt_status make_categories(struct dt_coco *coco, const struct dt_coco_rows *rows)
+{
+    const size_t n = rows->n_categories;
+    struct place *places;
+    if (n == 0)
+        DT_FAIL(DT_ERR_DATA, "%s: the list of categories is empty", rows->path);
+    DT_TRY(DT_NEW(coco->category_ids, n));
+    DT_TRY(DT_NEW(places, n));
+    for (size_t i = 0; i < n; i++)
+        places[i] = (struct place){rows->categories[i].id, rows->categories[i].offset, i};
+    dt_status status = sort_places(places, n, "category", rows);
+    for (size_t i = 0; i < n && status == DT_OK; i++)
+        status = add_category(coco, rows, &rows->categories[places[i].index]);
+    free(places);
+    return status;
+}
+
+/* --- Boxes by image --- */
+
+static int compare_image_ids(const void *key, const void *image)
+{
+    const int64_t a = *(const int64_t *)key, b = ((const struct dt_coco_image *)image)->id;
+    return (a > b) - (a < b);
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+int dt_coco_label(const struct dt_coco *coco, int64_t id)
+{
+    if (coco->n_categories == 0)
+        return -1;
+    const int64_t *found = bsearch(&id, coco->category_ids, (size_t)coco->n_categories,
+                                   sizeof *coco->category_ids, compare_ids);
+    return found ? (int)(found - coco->category_ids) : -1;
+}
+
+/* From ids to the index of the image and the label. */
+static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coco *coco,
+                            const struct dt_coco_rows *rows, int64_t image_id, uint64_t offset)
+{
+    const int64_t category = *label;
+    const struct dt_coco_image *found =
+        bsearch(&image_id, coco->images, coco->n_images, sizeof *coco->images, compare_image_ids);
+    if (!found)
+        FAIL_AT(rows, offset, "there is no image with the id %lld: the list of images lacks it",
+                (long long)image_id);
+    *label = dt_coco_label(coco, category);
+    if (*label < 0)
+        FAIL_AT(rows, offset,
+                "there is no category with the id %lld: the list of categories lacks it",
+                (long long)category);
+    *image = (uint32_t)(found - coco->images);
+    return DT_OK;
+}
+
+/* Replaces the ids in the rows by indices, and counts the boxes of each image in first_truth[image
+ * + 1]. */
+static dt_status count_boxes(struct dt_coco *coco, struct dt_coco_rows *rows)
+{
+    for (size_t i = 0; i < rows->n_annotations; i++) {
+        struct dt_coco_annotation_row *row = &rows->annotations[i];
+        uint32_t image;
+        DT_TRY(find_owner(&image, &row->truth.label, coco, rows, row->image, row->offset));
+        row->image = image;
+        if (++coco->first_truth[image + 1] > DT_COCO_MAX_BOXES)
+            FAIL_AT(rows, row->offset, "more than %d boxes in the image with the id %lld",
+                    DT_COCO_MAX_BOXES, (long long)coco->images[image].id);
+    }
+    return DT_OK;
+}
+
+static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
+{
+    const uint32_t n = coco->n_images;
+    size_t *next;
+    DT_TRY(DT_NEW(coco->first_truth, (size_t)n + 1));
+    DT_TRY(count_boxes(coco, rows));
+    DT_TRY(DT_NEW(coco->truths, rows->n_annotations));
+    DT_TRY(DT_NEW(next, n));
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t boxes = coco->first_truth[i + 1];
+        if (boxes > coco->max_boxes)
+            coco->max_boxes = (uint32_t)boxes;
+        next[i] = coco->first_truth[i];
+        coco->first_truth[i + 1] = next[i] + boxes;
+    }
+    for (size_t i = 0; i < rows->n_annotations; i++)
+        coco->truths[next[rows->annotations[i].image]++] = rows->annotations[i].truth;
+    free(next);
+    return DT_OK;
+}
+
+/* --- The result --- */
+
+static uint64_t hash_names(const struct dt_names *names, uint64_t hash)
+{
+    for (size_t i = 0; i < names->n; i++)
+        hash = XXH64(dt_names_get(names, i), strlen(dt_names_get(names, i)) + 1, hash);
+    return hash;
+}
+
+uint64_t dt_coco_hash_truth(const struct dt_truth *t, uint64_t hash)
+{
+    const double numbers[] = {t->x, t->y, t->w, t->h, t->area};
+    const int64_t ids[] = {t->id, t->label, t->is_crowd};
+    return XXH64(ids, sizeof ids, XXH64(numbers, sizeof numbers, hash));
+}
+
+static uint64_t hash_tables(const struct dt_coco *coco)
+{
+    uint64_t hash = hash_names(&coco->categories, 0);
+    hash = XXH64(coco->category_ids, (size_t)coco->n_categories * sizeof *coco->category_ids, hash);
+    for (uint32_t i = 0; i < coco->n_images; i++) {
+        const struct dt_coco_image *image = &coco->images[i];
+        const int64_t numbers[] = {image->id, image->width, image->height,
+                                   (int64_t)coco->first_truth[i + 1]};
+        const char *name = dt_names_get(&coco->files, image->name);
+        hash = XXH64(name, strlen(name), XXH64(numbers, sizeof numbers, hash));
+    }
+    for (size_t i = 0; i < coco->first_truth[coco->n_images]; i++)
+        hash = dt_coco_hash_truth(&coco->truths[i], hash);
+    return hash;
+}
+
+dt_status dt_coco_assemble(struct dt_coco *coco, struct dt_coco_rows *rows)
+{
+    DT_TRY(make_images(coco, rows));
+    DT_TRY(make_categories(coco, rows));
+    DT_TRY(check_annotation_ids(rows));
+    DT_TRY(make_truths(coco, rows));
+    coco->fingerprint = hash_tables(coco);
+    return DT_OK;
+}
+
+void dt_coco_reset(struct dt_coco *coco)
+{
+    free(coco->images);
+    dt_names_reset(&coco->files);
+    free(coco->first_truth);
+    free(coco->truths);
+    free(coco->category_ids);
+    dt_names_reset(&coco->categories);
+    *coco = (struct dt_coco){0};
+}
+
+/* More than a pixel outside, which rounding does not explain. */
+static bool is_outside(const struct dt_truth *t, const struct dt_coco_image *image)
+{
+    return t->x < -1 || t->y < -1 || t->x + t->w > image->width + 1 ||
+           t->y + t->h > image->height + 1;
+}
+
+static void tell_oddities(const struct dt_coco *coco, const char *path)
+{
+    size_t n_outside = 0, n_small = 0, n_empty = 0;
+    for (uint32_t i = 0; i < coco->n_images; i++) {
+        n_empty += coco->first_truth[i] == coco->first_truth[i + 1];
+        for (size_t k = coco->first_truth[i]; k < coco->first_truth[i + 1]; k++) {
+            const struct dt_truth *t = &coco->truths[k];
+            n_outside += is_outside(t, &coco->images[i]);
+            n_small += t->w < 1 || t->h < 1;
+        }
+    }
+    if (n_outside + n_small > 0)
+        dt_log(DT_LOG_NOTICE,
+               "%s: of %zu boxes %zu reach out of their image, where training clips them, and %zu "
+               "are narrower than a pixel",
+               path, coco->first_truth[coco->n_images], n_outside, n_small);
+    if (n_empty > 0)
+        dt_log(DT_LOG_INFO, "%s: %zu of %u images have no box", path, n_empty,
+               (unsigned)coco->n_images);
+}
+
+static dt_status read_file(struct dt_coco *coco, const char *path)
+{
+    struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s()};
+    DT_TRY(dt_json_stream_open(&rows.json, path));
+    dt_status status = dt_coco_rows_read(&rows);
+    if (status == DT_OK)
+        status = dt_coco_assemble(coco, &rows);
+    dt_log_progress("");
+    dt_coco_rows_reset(&rows);
+    dt_json_stream_close(rows.json);
+    return status;
+}
+
+/* --- The index between runs: this header, then the tables --- */
+
+struct index_header {
+    uint64_t fingerprint, n_truths, file_bytes, category_bytes;
+    uint32_t n_images, n_categories;
+};
+static const char index_magic[8] = {'D', 'T', 'C', 'O', 'C', 'O', '_', '1'};
+
+/* The tables in the order of the file, and their sizes in bytes; names as text. */
+enum { N_TABLES = 6 };
+static void list_tables(struct dt_index_part tables[N_TABLES], const struct dt_coco *coco,
+                        const struct index_header *h)
+{
+    const struct dt_index_part all[N_TABLES] = {
+        {coco->images, h->n_images * sizeof *coco->images},
+        {coco->first_truth, ((size_t)h->n_images + 1) * sizeof *coco->first_truth},
+        {coco->truths, h->n_truths * sizeof *coco->truths},
+        {coco->category_ids, h->n_categories * sizeof *coco->category_ids},
+        {coco->files.text, h->file_bytes},
+        {coco->categories.text, h->category_bytes}};
+    memcpy(tables, all, sizeof all);
+}
+
+static size_t bytes_of_tables(const struct dt_index_part tables[N_TABLES])
+{
+    size_t bytes = 0;
+    for (int i = 0; i < N_TABLES; i++)
+        bytes += tables[i].bytes;
+    return bytes;
+}
+
+static void save_index(const struct dt_coco *coco, const struct dt_index_file *file,
+                       const char *cache_dir)
+{
+    struct index_header h = {.fingerprint = coco->fingerprint,
+                             .n_truths = coco->first_truth[coco->n_images],
+                             .file_bytes = coco->files.bytes,
+                             .category_bytes = coco->categories.bytes,
+                             .n_images = coco->n_images,
+                             .n_categories = (uint32_t)coco->n_categories};
+    struct dt_index_part parts[1 + N_TABLES] = {{&h, sizeof h}};
+    list_tables(parts + 1, coco, &h);
+    dt_index_file_save(file, cache_dir, parts, DT_COUNT(parts));
+}
+
+static bool are_sizes_right(const struct index_header *h, size_t bytes)
+{
+    struct dt_index_part tables[N_TABLES];
+    const struct dt_coco none = {0};
+    if (h->n_images == 0 || h->n_images > bytes || h->n_truths > bytes || h->n_categories == 0 ||
+        h->n_categories > bytes || h->file_bytes > bytes || h->category_bytes > bytes)
+        return false;
+    list_tables(tables, &none, h);
+    return sizeof *h + bytes_of_tables(tables) == bytes;
+}
+
+/* `bytes` of names with a NUL after each. */
+static dt_status split_names(struct dt_names *names, const char *text, size_t bytes)
+{
+    for (size_t at = 0, n; at < bytes; at += n + 1) {
+        n = strnlen(text + at, bytes - at);
+        if (n == bytes - at)
+            DT_FAIL(DT_ERR_DATA, "the last name has no end");
+        DT_TRY(dt_names_add(names, text + at, n));
+    }
+    return DT_OK;
+}
+
+static dt_status read_tables(struct dt_coco *coco, const struct index_header *h, const char *at)
+{
+    struct dt_index_part tables[N_TABLES];
+    DT_TRY(DT_NEW(coco->images, h->n_images));
+    DT_TRY(DT_NEW(coco->first_truth, (size_t)h->n_images + 1));
+    DT_TRY(DT_NEW(coco->truths, h->n_truths));
+    DT_TRY(DT_NEW(coco->category_ids, h->n_categories));
+    list_tables(tables, coco, h);
+    for (int i = 0; i < N_TABLES - 2; at += tables[i++].bytes)
+        memcpy(tables[i].data, at, tables[i].bytes);
+    DT_TRY(split_names(&coco->files, at, h->file_bytes));
+    DT_TRY(split_names(&coco->categories, at + h->file_bytes, h->category_bytes));
+    coco->n_images = h->n_images;
+    coco->n_categories = (int)h->n_categories;
+    return DT_OK;
+}
+
+/* Whether all indices are within their tables; sets max_boxes. */
+static bool is_consistent(struct dt_coco *coco, size_t n_truths)
+{
+    const size_t *first = coco->first_truth;
+    if (first[0] != 0 || first[coco->n_images] != n_truths || coco->files.n != coco->n_images ||
+        coco->categories.n != (size_t)coco->n_categories)
+        return false;
+    for (uint32_t i = 0; i < coco->n_images; i++) {
+        if (first[i + 1] < first[i] || first[i + 1] - first[i] > DT_COCO_MAX_BOXES ||
+            coco->images[i].name >= coco->files.n)
+            return false;
+        if (first[i + 1] - first[i] > coco->max_boxes)
+            coco->max_boxes = (uint32_t)(first[i + 1] - first[i]);
+    }
+    for (size_t i = 0; i < n_truths; i++)
+        if (coco->truths[i].label < 0 || coco->truths[i].label >= coco->n_categories)
+            return false;
+    coco->fingerprint = hash_tables(coco);
+    return true;
+}
+
+/* False if there is no index, or not one of this file as it is now. */
+static bool load_index(struct dt_coco *coco, const struct dt_index_file *file)
+{
+    struct index_header h;
+    size_t bytes = 0;
+    char *block = dt_index_file_load(file, &bytes);
+    if (!block)
+        return false;
+    if (bytes >= sizeof h)
+        memcpy(&h, block, sizeof h);
+    const bool valid = bytes >= sizeof h && are_sizes_right(&h, bytes) &&
+                       read_tables(coco, &h, block + sizeof h) == DT_OK &&
+                       is_consistent(coco, h.n_truths) && coco->fingerprint == h.fingerprint;
+    free(block);
+    if (valid)
+        return true;
+    dt_index_file_refuse(file);
+    dt_error_clear();
+    dt_coco_reset(coco);
+    return false;
+}
+
+static dt_status read_cached(struct dt_coco *coco, const char *path, const char *cache_dir)
+{
+    struct dt_index_file file;
+    if (!cache_dir || !cache_dir[0])
+        return read_file(coco, path);
+    DT_TRY(dt_index_file_of(&file, path, cache_dir, index_magic));
+    if (load_index(coco, &file))
+        return DT_OK;
+    DT_TRY(read_file(coco, path));
+    save_index(coco, &file, cache_dir);
+    return DT_OK;
+}
+
+dt_status dt_coco_open(struct dt_coco *coco, const char *path, const char *cache_dir)
+{
+    *coco = (struct dt_coco){0};
+    const dt_status status = read_cached(coco, path, cache_dir);
+    if (status != DT_OK)
+        dt_coco_reset(coco);
+    DT_TRY(status);
+    tell_oddities(coco, path);
+    return DT_OK;
+}
+
+/* --- Detections --- */
+
+struct found_list {
+    struct dt_found *items;
+    size_t n, capacity;
+};
+
+static dt_status add_found(struct found_list *list, const struct dt_coco *coco,
+                           struct dt_coco_rows *rows)
+{
+    struct dt_coco_found_row row;
+    void *items = list->items;
+    dt_coco_rows_show(rows);
+    DT_TRY(dt_coco_rows_read_found(rows, &row));
+    DT_TRY(find_owner(&row.found.image, &row.found.label, coco, rows, row.image, row.offset));
+    DT_TRY(dt_mem_grow(&items, &list->capacity, list->n, sizeof *list->items, "detections"));
+    list->items = items;
+    list->items[list->n++] = row.found;
+    return DT_OK;
+}
+
+static dt_status read_found_list(struct found_list *list, const struct dt_coco *coco,
+                                 struct dt_coco_rows *rows)
+{
+    enum dt_json_type type;
+    bool more;
+    DT_TRY(dt_json_stream_peek(rows->json, &type));
+    if (type != DT_JSON_ARRAY)
+        FAIL_AT(rows, dt_json_stream_offset(rows->json),
+                "this is not a file of detections: it must be a list of objects with image_id, "
+                "category_id, bbox and score");
+    DT_TRY(dt_json_stream_enter(rows->json, DT_JSON_ARRAY));
+    DT_TRY(dt_json_stream_item(rows->json, &more));
+    while (more) {
+        DT_TRY(add_found(list, coco, rows));
+        DT_TRY(dt_json_stream_item(rows->json, &more));
+    }
+    return dt_json_stream_end(rows->json);
+}
+
+dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt_coco *coco,
+                             const char *path)
+{
+    struct found_list list = {0};
+    struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s()};
+    *found = NULL;
+    *n = 0;
+    DT_TRY(dt_json_stream_open(&rows.json, path));
+    const dt_status status = read_found_list(&list, coco, &rows);
+    dt_log_progress("");
+    dt_json_stream_close(rows.json);
+    if (status != DT_OK)
+        free(list.items);
+    DT_TRY(status);
+    *found = list.items;
+    *n = list.n;
+    return DT_OK;
+}

@@ -1,0 +1,55 @@
+/* The annotations of COCO ("instances" of object detection): a JSON file with images, annotations
+ * and categories. Of polygons and run lengths only the box and the area are kept. */
+#ifndef DTRAIN_BOXES_COCO_H
+#define DTRAIN_BOXES_COCO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/names.h"
+#include "base/status.h"
+#include "boxes/boxes.h"
+
+struct dt_coco_image {
+    int64_t id;
+    int32_t width, height;
+    uint32_t name; /* index in dt_coco.files */
+};
+
+/* Images in the order of their ids, boxes in the order of images and, for each, of the file; labels
+ * are positions in the order of the categories' ids. */
+struct dt_coco {
+    uint32_t n_images;
+    struct dt_coco_image *images;
+    struct dt_names files;
+    size_t *first_truth; /* n_images + 1 */
+    struct dt_truth *truths;
+    int n_categories;
+    int64_t *category_ids;
+    struct dt_names categories;
+    uint32_t max_boxes;   /* of an image */
+    uint64_t fingerprint; /* of all above */
+};
+
+/* Reads the file once, or its index in cache_dir if that is there and fits the size and time of the
+ * file; otherwise writes one (cache_dir NULL: neither). Shows progress. DT_ERR_NO_INPUT,
+ * DT_ERR_PERMISSION, DT_ERR_IO; DT_ERR_DATA "file:line:column: what". Boxes that are outside their
+ * image, or have no area, are kept and counted in one warning. */
+dt_status dt_coco_open(struct dt_coco *coco, const char *path, const char *cache_dir);
+void dt_coco_reset(struct dt_coco *coco);
+/* The label of a category, -1 if there is none with this id. */
+int dt_coco_label(const struct dt_coco *coco, int64_t id);
+/* Of all its members. */
+uint64_t dt_coco_hash_truth(const struct dt_truth *truth, uint64_t hash);
+/* Relates rows and makes the tables of them, as dt_coco_open does. DT_ERR_DATA for ids that are
+ * used twice or are unknown. The rows are used up, but must be reset; after a failure *coco too. */
+struct dt_coco_rows;
+dt_status dt_coco_assemble(struct dt_coco *coco, struct dt_coco_rows *rows);
+
+/* Detections in COCO's format of results: [{"image_id", "category_id", "bbox", "score"}, ...], in
+ * the order of the file; free *found with free(). DT_ERR_DATA as above, also for an image or a
+ * category that `coco` does not have. */
+dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt_coco *coco,
+                             const char *path);
+
+#endif

@@ -1,0 +1,63 @@
+/* The tables of a file of annotations while it is read: what one object of the file says is checked
+ * here, what objects say of each other in coco.c. */
+#ifndef DTRAIN_BOXES_COCO_ROWS_H
+#define DTRAIN_BOXES_COCO_ROWS_H
+
+#include "base/json_stream.h"
+#include "base/names.h"
+#include "boxes/boxes.h"
+
+/* Limits of files. Coordinates leave room for sums and products. */
+enum { DT_COCO_MAX_SIDE = 65500 /* libjpeg's */, DT_COCO_MAX_BOXES = 100000 /* of an image */ };
+enum { DT_COCO_MAX_CATEGORIES = 10000 };
+#define DT_COCO_MAX_COORDINATE 1e9
+#define DT_COCO_MAX_AREA       1e18
+
+/* In the order of the file, with the place of each for messages. */
+struct dt_coco_image_row {
+    int64_t id;
+    int32_t width, height;
+    uint32_t name; /* index in dt_coco_rows.files */
+    uint64_t offset;
+};
+struct dt_coco_category_row {
+    int64_t id;
+    uint32_t name; /* index in dt_coco_rows.category_names */
+    uint64_t offset;
+};
+struct dt_coco_annotation_row {
+    struct dt_truth truth; /* its label is the id of the category */
+    int64_t image;         /* id */
+    uint64_t offset;
+};
+
+/* Starts as {.json, .path}. */
+struct dt_coco_rows {
+    struct dt_json_stream *json;
+    const char *path;
+    const char *key; /* whose value is being read, for messages */
+    struct dt_names files, category_names;
+    struct dt_coco_image_row *images;
+    struct dt_coco_category_row *categories;
+    struct dt_coco_annotation_row *annotations;
+    size_t n_images, n_categories, n_annotations;
+    size_t image_capacity, category_capacity, annotation_capacity;
+    size_t n_items; /* of any list so far */
+    double start_s; /* for the progress */
+};
+
+/* {"images": [...], "annotations": [...], "categories": [...]} in any order, and nothing behind. */
+dt_status dt_coco_rows_read(struct dt_coco_rows *rows);
+void dt_coco_rows_reset(struct dt_coco_rows *rows); /* does not close the stream */
+
+/* One detection of a list; its image is an id. */
+struct dt_coco_found_row {
+    struct dt_found found; /* its label is the id of the category */
+    int64_t image;
+    uint64_t offset;
+};
+dt_status dt_coco_rows_read_found(struct dt_coco_rows *rows, struct dt_coco_found_row *row);
+/* Before every item of a list: shows progress. */
+void dt_coco_rows_show(struct dt_coco_rows *rows);
+
+#endif

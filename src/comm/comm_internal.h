@@ -1,0 +1,72 @@
+/* Internals of the comm module: the communicator, the wrapper for MPI calls, the interface of a
+ * data plane. */
+#ifndef DTRAIN_COMM_COMM_INTERNAL_H
+#define DTRAIN_COMM_COMM_INTERNAL_H
+
+#include <mpi.h>
+
+#include "dtrain/comm.h"
+
+/* A way to sum gradients. plane.c checks the arguments and that the plane is open. */
+struct dt_plane_ops {
+    void (*describe)(char *out, size_t bytes); /* as dt_comm_describe_plane */
+    /* Sets comm->reduce. Collective; ranks may return different statuses, which plane.c unifies. */
+    dt_status (*open)(struct dt_comm *comm, const struct dt_comm_options *options);
+    dt_status (*reduce)(struct dt_comm *comm, int reduction, void *buffer, size_t count);
+    dt_status (*poll)(struct dt_comm *comm);
+    dt_status (*wait)(struct dt_comm *comm, int reduction); /* NULL: nothing to wait for */
+    dt_status (*exchange)(struct dt_comm *comm, void *all, size_t bytes);
+    /* Frees comm->reduce, even if only partly constructed; not called if that is NULL. */
+    void (*close)(struct dt_comm *comm);
+};
+
+extern const struct dt_plane_ops dt_plane_mpi;
+extern const struct dt_plane_ops dt_plane_central;
+extern const struct dt_plane_ops dt_plane_nccl; /* only with DTRAIN_HAVE_NCCL */
+
+struct dt_comm {
+    MPI_Comm control; /* MPI_COMM_NULL until open creates it */
+    MPI_Comm data;
+    MPI_Comm node; /* the ranks that share memory with this one */
+    int rank, size, local_rank, local_size;
+    char (*hosts)[DT_HOST_MAX];    /* of all ranks */
+    int n_allowed_cpus, n_sharing; /* see comm.h */
+    bool is_bound;                 /* no two ranks of the node share a CPU */
+    double wait_s;                 /* spent in collective calls of the control plane */
+    double sent_bytes;             /* see comm.h */
+    double maxima[DT_COMM_MAXIMA]; /* of dt_comm_begin_max; on the way while request is set */
+    int n_maxima;
+    MPI_Request request; /* MPI_REQUEST_NULL if none */
+    /* The data plane: NULL until dt_comm_open_reduce. */
+    const struct dt_plane_ops *plane;
+    void *reduce; /* private data of the plane */
+    int n_reductions;
+    size_t max_count;
+    bool has_failed; /* one of its calls failed, here or (open) on another rank */
+};
+
+/* control.c: DT_OK, or DT_ERR_DEVICE with the call and MPI's text recorded. */
+dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int line);
+#define DT_MPI(call)                                                                     \
+    do {                                                                                 \
+        dt_status dt_mpi_status = dt_comm_mpi_status((call), #call, __FILE__, __LINE__); \
+        if (dt_mpi_status != DT_OK)                                                      \
+            return dt_mpi_status;                                                        \
+    } while (0)
+
+/* Adds the time since begin_s to wait_s, and a span of it to the timeline. */
+void dt_comm_count_wait(struct dt_comm *comm, const char *what, double begin_s);
+/* DT_MPI for a call that returns only when other ranks make theirs; `what` is for the watchdog. */
+#define DT_MPI_WAIT(what, call)                                                               \
+    do {                                                                                      \
+        double dt_mpi_begin_s = dt_clock_s();                                                 \
+        dt_pulse_wait(&dt_pulse_main, (what));                                                \
+        int dt_mpi_code = (call);                                                             \
+        dt_pulse_go_on(&dt_pulse_main);                                                       \
+        dt_comm_count_wait(comm, (what), dt_mpi_begin_s);                                     \
+        dt_status dt_mpi_status = dt_comm_mpi_status(dt_mpi_code, #call, __FILE__, __LINE__); \
+        if (dt_mpi_status != DT_OK)                                                           \
+            return dt_mpi_status;                                                             \
+    } while (0)
+
+#endif

@@ -1,0 +1,227 @@
+/* Convolution and its two gradients by oneDNN, or by our own Winograd (winograd.c).
+ *
+ * Formats that are not chosen yet are left to oneDNN ("any"), which picks blocked ones; images (a
+ * few channels) are used as stored, because blocking would pad 3 channels to 16. Other activations
+ * are used as stored if oneDNN generates code for that. Left to choose, oneDNN 3.x takes nhwc for
+ * the gradients of the data with stride 2, and copying from and to that costs more than it gains.
+ * The first forward convolution fixes the format of the weights, which gradient and momentum share;
+ * the backward passes copy through scratch if they want another one.
+ *
+ * oneDNN's ReLU after a convolution turns NaN into 0; the backend's own does not. */
+#include "cpu/cpu_internal.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { MAX_IMAGE_CHANNELS = 4 };
+
+/* Ids of the tensors in these roles of the forward pass, values or gradients; bias may be -1. */
+struct roles {
+    int src, weights, bias, dst;
+};
+
+/* The formats that oneDNN may choose, and the window. Unused md stay NULL. */
+struct shapes {
+    dt_md src, weights, bias, dst;
+    struct dt_window window;
+};
+
+static void shapes_reset(struct shapes *s)
+{
+    dt_md_destroy(s->src);
+    dt_md_destroy(s->weights);
+    dt_md_destroy(s->bias);
+    dt_md_destroy(s->dst);
+}
+
+static dt_status make_any(dt_md *md, const struct dt_tensor *t)
+{
+    dnnl_dims_t dims;
+    int n_dims = dt_cpu_dims(dims, t);
+    DT_TRY(DT_DNNL(t->name,
+                   dt_md_create(md, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_format_tag_any)));
+    return DT_OK;
+}
+
+static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, bool as_stored)
+{
+    const struct dt_tensor *t = &exec->graph->tensor[id];
+    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, id);
+    if (stored->md && as_stored)
+        DT_TRY(DT_DNNL(t->name, dt_md_clone(md, stored->md)));
+    else
+        DT_TRY(make_any(md, t));
+    return DT_OK;
+}
+
+static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const struct roles *id,
+                             bool as_stored)
+{
+    const struct dt_tensor *tensor = exec->graph->tensor;
+    bool is_image = tensor[id->src].dim[1] <= MAX_IMAGE_CHANNELS;
+    int stride = exec->node->attr.conv.stride, pad = exec->node->attr.conv.pad;
+
+    *s = (struct shapes){.window = {.stride = {stride, stride}, .pad = {pad, pad}}};
+    DT_TRY(make_activation(&s->src, exec, id->src, as_stored || is_image));
+    DT_TRY(make_any(&s->weights, &tensor[id->weights]));
+    if (id->bias >= 0)
+        DT_TRY(make_any(&s->bias, &tensor[id->bias]));
+    DT_TRY(make_activation(&s->dst, exec, id->dst, as_stored));
+    return DT_OK;
+}
+
+/* --- The descriptors of the three operations --- */
+
+typedef dnnl_status_t make_fn(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                              const struct shapes *s, const_dnnl_primitive_attr_t attr);
+
+static dnnl_status_t make_forward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                  const struct shapes *s, const_dnnl_primitive_attr_t attr)
+{
+    return dt_pd_conv(pd, engine, s->src, s->weights, s->bias, s->dst, &s->window, attr);
+}
+
+static dnnl_status_t make_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                   const struct shapes *s, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = make_forward(&hint, engine, s, attr);
+    if (status != dnnl_success)
+        return status;
+    status = dt_pd_conv_bwd_data(pd, engine, s->src, s->weights, s->dst, &s->window, hint, attr);
+    dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+static dnnl_status_t make_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+                                      const struct shapes *s, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_primitive_desc_t hint = NULL;
+    dnnl_status_t status = make_forward(&hint, engine, s, attr);
+    if (status != dnnl_success)
+        return status;
+    status = dt_pd_conv_bwd_weights(pd, engine, s->src, s->weights, s->bias, s->dst, &s->window,
+                                    hint, attr);
+    dnnl_primitive_desc_destroy(hint);
+    return status;
+}
+
+/* oneDNN's other code for convolutions, plain loops and im2col, is several times slower. */
+static bool is_generated(const_dnnl_primitive_desc_t pd)
+{
+    const char *name;
+    return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) == dnnl_success &&
+           (!strncmp(name, "jit", 3) || !strncmp(name, "brg", 3));
+}
+
+/* *pd remains NULL if the activations are wanted as stored, and oneDNN generates no code for that.
+ * The caller destroys it. */
+static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
+                              const struct dt_exec *exec, const struct roles *id, bool as_stored,
+                              make_fn *make_pd)
+{
+    const char *name = exec->node->name;
+    dt_status status = DT_OK;
+    dnnl_primitive_attr_t attr = NULL;
+    struct shapes s = {0};
+
+    DT_TRY_OUT(shapes_init(&s, exec, id, as_stored));
+    DT_TRY_OUT(DT_DNNL(name, dt_attr_create(&attr, exec->node->relu)));
+    dnnl_status_t created = make_pd(pd, dev->engine, &s, attr);
+    if (as_stored && created == dnnl_success && !is_generated(*pd)) {
+        dnnl_primitive_desc_destroy(*pd);
+        *pd = NULL;
+    }
+    if (!as_stored || created != dnnl_unimplemented)
+        DT_TRY_OUT(dt_dnnl_check(created, "creating a convolution", name));
+out:
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    shapes_reset(&s);
+    return status;
+}
+
+/* --- Nodes --- */
+
+/* One tensor of a node, in the node's order: how to find its format in the descriptor, and its
+ * argument in the primitive. */
+struct port {
+    dnnl_query_t query;
+    int index; /* 1: the bias or its gradient, which is optional */
+    int arg;
+};
+
+static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, struct roles id,
+                                 make_fn *make_pd, const struct port *ports, size_t n_ports)
+{
+    dt_status status = DT_OK;
+    dnnl_primitive_desc_t pd = NULL;
+
+    const struct dt_tensor *tensor = exec->graph->tensor;
+    if (dev->options.winograd &&
+        dt_cpu_winograd_pays(exec->node, &tensor[id.src], &tensor[id.weights]))
+        return dt_cpu_winograd_prepare(dev, exec);
+    DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, true, make_pd));
+    if (!pd)
+        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
+    for (size_t i = 0; i < n_ports; i++) {
+        const struct port *port = &ports[i];
+        if (port->index == 1 && id.bias < 0)
+            continue;
+        dt_md_ref md = dnnl_primitive_desc_query_md(pd, port->query, port->index);
+        DT_TRY_OUT(dt_cpu_port_add(dev, exec, md));
+        DT_TRY_OUT(dt_cpu_port_argument(dev, exec, port->arg, NULL));
+    }
+    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
+out:
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
+static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
+{
+    static const struct port ports[] = {{dnnl_query_src_md, 0, DNNL_ARG_SRC},
+                                        {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
+                                        {dnnl_query_weights_md, 1, DNNL_ARG_BIAS},
+                                        {dnnl_query_dst_md, 0, DNNL_ARG_DST}};
+    const struct dt_node *node = exec->node;
+    const struct roles roles = {node->src[DT_CONV_SRC], node->src[DT_CONV_WEIGHTS],
+                                node->src[DT_CONV_BIAS], node->dst[0]};
+    return prepare_conv_op(dev, exec, roles, make_forward, ports, DT_COUNT(ports));
+}
+
+static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *exec)
+{
+    static const struct port ports[] = {{dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST},
+                                        {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
+                                        {dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC}};
+    const struct dt_node *node = exec->node;
+    const struct roles roles = {node->dst[0], node->src[DT_BWD_DATA_WEIGHTS], -1,
+                                node->src[DT_BWD_DATA_DIFF_DST]};
+    return prepare_conv_op(dev, exec, roles, make_bwd_data, ports, DT_COUNT(ports));
+}
+
+static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
+{
+    static const struct port ports[] = {{dnnl_query_src_md, 0, DNNL_ARG_SRC},
+                                        {dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST},
+                                        {dnnl_query_diff_weights_md, 0, DNNL_ARG_DIFF_WEIGHTS},
+                                        {dnnl_query_diff_weights_md, 1, DNNL_ARG_DIFF_BIAS}};
+    const struct dt_node *node = exec->node;
+    const struct roles roles = {node->src[DT_BWD_WEIGHTS_SRC], node->dst[DT_BWD_DIFF_WEIGHTS],
+                                node->dst[DT_BWD_DIFF_BIAS], node->src[DT_BWD_WEIGHTS_DIFF_DST]};
+    return prepare_conv_op(dev, exec, roles, make_bwd_weights, ports, DT_COUNT(ports));
+}
+
+static dt_status run_conv_op(struct dt_device *dev, struct dt_exec *exec,
+                             const struct dt_scalars *scalars)
+{
+    return exec->primitive ? dt_cpu_run_primitive(dev, exec, scalars) : dt_cpu_winograd_run(exec);
+}
+
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, run_conv_op};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_data) = {prepare_conv_bwd_data, run_conv_op};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_weights) = {prepare_conv_bwd_weights,
+                                                               run_conv_op};

@@ -1,0 +1,189 @@
+/* Stored formats of tensors, one table per graph, and conversion to and from logical order.
+ *
+ * A table is created with the first prepared node of a graph and destroyed with the last, so a
+ * later graph at the same address never sees stale formats. Tensors without a chosen format are
+ * plain (N C H W, O I H W). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cpu/cpu_internal.h"
+
+static const dnnl_format_tag_t PLAIN_TAG[] = {dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc,
+                                              dnnl_abcd};
+
+int dt_cpu_dims(dnnl_dims_t dims, const struct dt_tensor *tensor)
+{
+    memset(dims, 0, sizeof(dnnl_dims_t));
+    for (int i = 0; i < 4; i++)
+        dims[i] = tensor->dim[i];
+    return tensor->n_dims == 1 ? 1 : 4;
+}
+
+static struct dt_cpu_formats *find_table(struct dt_device *dev, const struct dt_graph *g)
+{
+    struct dt_cpu_formats *table = dev->formats;
+    while (table && table->graph != g)
+        table = table->next;
+    return table;
+}
+
+dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **out,
+                                 const struct dt_graph *g)
+{
+    struct dt_cpu_formats *table = find_table(dev, g);
+    if (!table) {
+        DT_TRY(DT_NEW(table, 1));
+        table->graph = g;
+        table->next = dev->formats;
+        dev->formats = table;
+    }
+    table->n_users++;
+    *out = table;
+    void *format = table->format;
+    DT_TRY(dt_mem_grow(&format, &table->capacity, (size_t)g->n_tensors, sizeof *table->format,
+                       "formats of tensors"));
+    table->format = format;
+    return DT_OK;
+}
+
+void dt_cpu_formats_release(struct dt_device *dev, struct dt_cpu_formats *formats)
+{
+    if (!formats || --formats->n_users > 0)
+        return;
+    struct dt_cpu_formats **link = &dev->formats;
+    while (*link != formats)
+        link = &(*link)->next;
+    *link = formats->next;
+    for (size_t i = 0; i < formats->capacity; i++)
+        dt_md_destroy(formats->format[i].md);
+    free(formats->format);
+    free(formats);
+}
+
+struct dt_cpu_format *dt_cpu_format_of(struct dt_cpu_formats *formats, int tensor)
+{
+    const struct dt_tensor *t = &formats->graph->tensor[tensor];
+    const bool of_param = t->role == DT_DIFF_PARAM || t->role == DT_DIFF_TERM;
+    return &formats->format[of_param && t->diff >= 0 ? t->diff : tensor];
+}
+
+dt_status dt_cpu_format_set(struct dt_cpu_formats *formats, int tensor, dt_md_ref md, int n_dims,
+                            const dnnl_dims_t dims)
+{
+    struct dt_cpu_format *format = dt_cpu_format_of(formats, tensor);
+    DT_TRY(DT_DNNL(formats->graph->tensor[tensor].name, dt_md_clone(&format->md, md)));
+    format->n_dims = n_dims;
+    memcpy(format->dims, dims, sizeof format->dims);
+    return DT_OK;
+}
+
+size_t dt_cpu_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor)
+{
+    struct dt_cpu_formats *table = find_table(dev, g);
+    if (table && (size_t)tensor < table->capacity) {
+        const struct dt_cpu_format *format = dt_cpu_format_of(table, tensor);
+        if (format->md)
+            return dnnl_memory_desc_get_size(format->md);
+        if (format->bytes)
+            return format->bytes;
+    }
+    return dt_tensor_elements(&g->tensor[tensor]) * dt_dtype_bytes(g->tensor[tensor].dtype);
+}
+
+static dt_status reorder(struct dt_device *dev, const char *name, dt_md_ref to, void *dst,
+                         dt_md_ref from, void *src)
+{
+    dt_status status = DT_OK;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t primitive = NULL;
+    dnnl_memory_t memory[2] = {NULL, NULL};
+
+    DT_TRY_OUT(DT_DNNL(
+        name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to, dev->engine, NULL)));
+    DT_TRY_OUT(DT_DNNL(name, dnnl_primitive_create(&primitive, pd)));
+    DT_TRY_OUT(DT_DNNL(name, dnnl_memory_create(&memory[0], from, dev->engine, src)));
+    DT_TRY_OUT(DT_DNNL(name, dnnl_memory_create(&memory[1], to, dev->engine, dst)));
+    const dnnl_exec_arg_t arg[2] = {{DNNL_ARG_FROM, memory[0]}, {DNNL_ARG_TO, memory[1]}};
+    DT_TRY_OUT(DT_DNNL(name, dnnl_primitive_execute(primitive, dev->stream, 2, arg)));
+    DT_TRY_OUT(DT_DNNL(name, dnnl_stream_wait(dev->stream)));
+out:
+    dnnl_memory_destroy(memory[0]);
+    dnnl_memory_destroy(memory[1]);
+    if (primitive)
+        dnnl_primitive_destroy(primitive);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
+/* Copies between stored and logical order; only the destination is written. */
+static dt_status convert(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
+                         void *src, bool to_logical)
+{
+    const struct dt_tensor *t = &g->tensor[tensor];
+    if (t->dtype != DT_F32)
+        DT_FAIL(DT_ERR_INTERNAL, "tensor '%s' is not fp32 and has no logical values", t->name);
+    struct dt_cpu_formats *table = find_table(dev, g);
+    const struct dt_cpu_format *format =
+        table && (size_t)tensor < table->capacity ? dt_cpu_format_of(table, tensor) : NULL;
+    if (!format || !format->md) {
+        memcpy(dst, src, dt_tensor_elements(t) * sizeof(float));
+        return DT_OK;
+    }
+    dt_md plain = NULL;
+    DT_TRY(DT_DNNL(t->name,
+                   dt_md_create(&plain, format->n_dims, format->dims, PLAIN_TAG[format->n_dims])));
+    dt_status status = reorder(dev, t->name, to_logical ? plain : format->md, dst,
+                               to_logical ? format->md : plain, src);
+    dt_md_destroy(plain);
+    return status;
+}
+
+dt_status dt_cpu_set_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
+                            const float *src)
+{
+    DT_TRY(convert(dev, g, tensor, dst, (void *)(uintptr_t)src, false));
+    return DT_OK;
+}
+
+dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
+                            const void *src)
+{
+    DT_TRY(convert(dev, g, tensor, dst, (void *)(uintptr_t)src, true));
+    return DT_OK;
+}
+
+dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, struct dt_cpu_formats *formats,
+                             int tensor, int block)
+{
+    static const struct {
+        int block;
+        dnnl_format_tag_t tag;
+    } kinds[] = {{16, dnnl_aBcd16b}, {8, dnnl_aBcd8b}, {1, dnnl_abcd}};
+    const struct dt_tensor *t = &formats->graph->tensor[tensor];
+    const struct dt_cpu_format *stored = dt_cpu_format_of(formats, tensor);
+    dnnl_dims_t dims;
+
+    dt_cpu_dims(dims, t);
+    for (size_t i = 0; i < DT_COUNT(kinds); i++) {
+        dt_md candidate = NULL;
+        DT_TRY(DT_DNNL(t->name, dt_md_create(&candidate, 4, dims, kinds[i].tag)));
+        bool matches = block ? kinds[i].block == block
+                             : stored->md && dnnl_memory_desc_equal(stored->md, candidate);
+        if (!matches && kinds[i].block != 1) {
+            dt_md_destroy(candidate);
+            continue;
+        }
+        *md = candidate;
+        *rows = (struct dt_cpu_rows){.n = t->dim[0],
+                                     .channels = t->dim[1],
+                                     .height = t->dim[2],
+                                     .width = t->dim[3],
+                                     .block = kinds[i].block};
+        break;
+    }
+    rows->n_blocks = (rows->channels + rows->block - 1) / rows->block;
+    rows->row_elements = (size_t)rows->height * (size_t)rows->width * (size_t)rows->block;
+    return DT_OK;
+}

@@ -1,0 +1,216 @@
+/* Internals of the CPU backend: device, formats, ports and prepared nodes.
+ *
+ * Every tensor has one stored format, kept by the device per graph; the first node that touches a
+ * tensor chooses it. A node accesses its tensors through ports: if the format that the node wants
+ * differs from the stored one, the port copies through scratch before (src) or after (dst) the node
+ * runs. */
+#ifndef DTRAIN_CPU_CPU_INTERNAL_H
+#define DTRAIN_CPU_CPU_INTERNAL_H
+
+#include <omp.h>
+
+#include "cpu/dnnl_shim.h"
+#include "cpu/isa.h"
+
+/* The stored formats of one graph; lives as long as any prepared node of that graph. */
+struct dt_cpu_format {
+    dt_md md; /* NULL: not chosen yet, or an opaque block of `bytes` */
+    int n_dims;
+    dnnl_dims_t dims; /* of md; linear weights have the dims of the activation they multiply */
+    size_t bytes;     /* if md is NULL: size of an opaque block, 0 = plain */
+};
+
+struct dt_cpu_formats {
+    struct dt_cpu_formats *next;
+    const struct dt_graph *graph;
+    struct dt_cpu_format *format; /* one per tensor */
+    size_t capacity;
+    int n_users;
+};
+
+struct dt_device {
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    const struct dt_cpu_isa *isa;
+    struct dt_device_options options;
+    struct dt_scalars scalars;
+    struct dt_cpu_formats *formats;
+    struct dt_counters counters;
+    bool found;         /* a gradient of the current step is not finite */
+    int64_t n_in_a_row; /* consecutive steps skipped so far */
+    int64_t n_updates;  /* steps that were not skipped */
+    float clip;         /* factor on the gradients of the current step */
+    uint64_t n_allocs;
+};
+
+/* --- format.c --- */
+
+/* Finds or creates the table of a graph and adds a user; release removes one. */
+dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **out,
+                                 const struct dt_graph *g);
+void dt_cpu_formats_release(struct dt_device *dev, struct dt_cpu_formats *formats);
+/* The entry of a tensor; a parameter and its gradient share one. */
+struct dt_cpu_format *dt_cpu_format_of(struct dt_cpu_formats *formats, int tensor);
+/* Stores a copy of md as the format of a tensor. */
+dt_status dt_cpu_format_set(struct dt_cpu_formats *formats, int tensor, dt_md_ref md, int n_dims,
+                            const dnnl_dims_t dims);
+/* The dimensions of a tensor as passed to oneDNN; returns their number, 1 or 4. */
+int dt_cpu_dims(dnnl_dims_t dims, const struct dt_tensor *tensor);
+
+size_t dt_cpu_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor);
+dt_status dt_cpu_set_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
+                            const float *src);
+dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
+                            const void *src);
+
+/* How our own loops see an activation N x C x H x W: n * n_blocks rows of one channel block each,
+ * in this order; a row has row_elements = H * W * block floats, with the channel varying fastest.
+ */
+struct dt_cpu_rows {
+    int n, channels, height, width;
+    int block;    /* adjacent channels in memory: 1 (nchw), 8 or 16 */
+    int n_blocks; /* channel blocks; the last one may be padded */
+    size_t row_elements;
+};
+
+/* Chooses the format in which a loop over rows sees `tensor` (a new md in *md): the stored one if
+ * it consists of rows, else plain nchw. `block` is the required block, 0 = any. */
+dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, struct dt_cpu_formats *formats,
+                             int tensor, int block);
+
+/* --- port.c --- */
+
+struct dt_cpu_port {
+    int tensor;
+    bool is_dst;
+    dt_md_ref stored;                           /* owned by the table */
+    dt_md wanted;                               /* NULL: an opaque block, or as stored */
+    dnnl_primitive_t copy;                      /* NULL: both formats are the same */
+    size_t copy_offset;                         /* of the copy in the wanted format, in scratch */
+    dnnl_memory_t stored_memory, wanted_memory; /* of `copy` */
+    dnnl_memory_t argument;                     /* of the node's primitive */
+    void *data; /* after bind: memory that the node reads or writes */
+};
+
+enum { DT_CPU_MAX_ARGS = DT_MAX_SRC + DT_MAX_DST + 1 };
+
+/* A prepared node. Port i belongs to src[i], port n_src + i to dst[i]. */
+struct dt_exec {
+    const struct dt_cpu_op *op;
+    const struct dt_graph *graph;
+    const struct dt_node *node;
+    struct dt_cpu_formats *formats;
+    struct dt_cpu_port port[DT_MAX_SRC + DT_MAX_DST];
+    int n_ports;
+    size_t scratch_bytes;
+
+    /* The oneDNN primitive, if one does the work. */
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t arg[DT_CPU_MAX_ARGS];
+    int n_args;
+    dnnl_memory_t scratchpad;
+    size_t scratchpad_offset;
+
+    /* For our own loops. */
+    struct dt_cpu_rows rows; /* of the first activation */
+    size_t n_elements;       /* of flat loops, padding included */
+    size_t work_offset;
+    void *work; /* after bind */
+};
+
+/* Adds the port of the next tensor of the node that is present: in format `wanted` (which becomes
+ * the stored format if the tensor has none), or as an opaque block. Ports are added in the order of
+ * the tensors. */
+dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted);
+/* The same for a tensor that oneDNN sees with dimensions other than its own. */
+dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
+                               int n_dims, const dnnl_dims_t dims);
+dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
+/* Adds plain ports for all tensors of the node that have none yet. */
+dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec);
+/* Adds all ports by kind: a = activation in format md, p = opaque block, w = block of mask_bytes.
+ */
+dt_status dt_cpu_port_add_kinds(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md,
+                                const char *src_kinds, const char *dst_kinds, size_t mask_bytes);
+/* Makes the latest port the argument `arg` of the primitive; `md` may describe the same bytes with
+ * other dimensions (NULL: the wanted format). */
+dt_status dt_cpu_port_argument(struct dt_device *dev, struct dt_exec *exec, int arg, dt_md_ref md);
+/* Reserves bytes of scratch and returns their offset. */
+size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes);
+/* Creates the primitive and its scratchpad. Does not take ownership of pd. */
+dt_status dt_cpu_primitive(struct dt_device *dev, struct dt_exec *exec, dnnl_primitive_desc_t pd);
+
+dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *scratch);
+dt_status dt_cpu_ports_read(struct dt_device *dev, struct dt_exec *exec);  /* before the node */
+dt_status dt_cpu_ports_write(struct dt_device *dev, struct dt_exec *exec); /* after it */
+void dt_cpu_exec_destroy(struct dt_exec *exec);
+
+/* NULL if it is absent. */
+static inline void *dt_cpu_src(const struct dt_exec *exec, int i)
+{
+    return exec->node->src[i] < 0 ? NULL : exec->port[i].data;
+}
+
+static inline void *dt_cpu_dst(const struct dt_exec *exec, int i)
+{
+    return exec->node->dst[i] < 0 ? NULL : exec->port[exec->node->n_src + i].data;
+}
+
+/* --- Own loops, inside a parallel region --- */
+
+/* This thread's part of a list of tasks. */
+struct dt_cpu_span {
+    int begin, end;
+};
+
+static inline struct dt_cpu_span dt_cpu_own_span(int n_tasks)
+{
+    int thread = omp_get_thread_num(), n_threads = omp_get_num_threads();
+    return (struct dt_cpu_span){(int)((int64_t)n_tasks * thread / n_threads),
+                                (int)((int64_t)n_tasks * (thread + 1) / n_threads)};
+}
+
+/* --- winograd.c: 3x3 convolutions and their gradients by our own loops --- */
+
+#define dt_cpu_winograd_pays    DT_ISA_NAME(dt_cpu_winograd_pays)
+#define dt_cpu_winograd_prepare DT_ISA_NAME(dt_cpu_winograd_prepare)
+#define dt_cpu_winograd_run     DT_ISA_NAME(dt_cpu_winograd_run)
+
+/* Whether a convolution or gradient can be done that way, and is then faster. Depends on the shapes
+ * alone, so that runs are reproducible. */
+bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
+                          const struct dt_tensor *weights);
+/* The whole of the op's prepare and run. */
+dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_winograd_run(struct dt_exec *exec);
+
+/* --- Ops: one row each, in the table of every instruction set --- */
+
+struct dt_cpu_op {
+    dt_status (*prepare)(struct dt_device *dev, struct dt_exec *exec);
+    dt_status (*run)(struct dt_device *dev, struct dt_exec *exec, const struct dt_scalars *scalars);
+};
+
+#define DT_CPU_DECLARE(NAME, name, ...) extern const struct dt_cpu_op DT_ISA_NAME(dt_cpu_##name);
+DT_OP_LIST(DT_CPU_DECLARE)
+#undef DT_CPU_DECLARE
+
+/* norm.c: the second half of a synced node, without its ports. */
+#define dt_cpu_finish DT_ISA_NAME(dt_cpu_finish)
+dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec);
+
+/* What the ranks of a synced batch norm exchange: two sums per channel, at the start of its
+ * scratch. */
+static inline void *dt_cpu_exchanged(struct dt_device *dev, const struct dt_exec *exec,
+                                     size_t *bytes)
+{
+    (void)dev;
+    *bytes = 2 * (size_t)exec->rows.channels * sizeof(float);
+    return exec->work;
+}
+
+/* Runs the primitive: `run` of all ops implemented by oneDNN. */
+dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
+                               const struct dt_scalars *scalars);
+
+#endif

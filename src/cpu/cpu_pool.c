@@ -1,0 +1,361 @@
+/* Pooling: max pooling by oneDNN (its workspace records the maxima), adaptive average pooling by
+ * our own loops over rows, which need no special case for windows that do not divide the image; and
+ * upsampling, in rows of any block. */
+#include <string.h>
+
+#include "cpu/cpu_internal.h"
+
+struct shapes {
+    dt_md src, dst;
+    struct dt_window window;
+};
+
+static void shapes_reset(struct shapes *s)
+{
+    dt_md_destroy(s->src);
+    dt_md_destroy(s->dst);
+}
+
+/* src and dst are tensors of the forward node; their gradients take the same formats. */
+static dt_status shapes_init(struct shapes *s, struct dt_exec *exec, int src, int dst)
+{
+    dnnl_dims_t dims;
+    *s = (struct shapes){0};
+    for (int i = 0; i < 2; i++) {
+        s->window.kernel[i] = exec->node->attr.pool.kernel;
+        s->window.stride[i] = exec->node->attr.pool.stride;
+        s->window.pad[i] = exec->node->attr.pool.pad;
+    }
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &s->src, exec->formats, src, 0));
+    (void)dt_cpu_dims(dims, &exec->graph->tensor[dst]);
+    DT_TRY(DT_DNNL(exec->node->name, dt_md_create(&s->dst, 4, dims, dnnl_format_tag_any)));
+    return DT_OK;
+}
+
+static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md, int arg)
+{
+    DT_TRY(dt_cpu_port_add(dev, exec, md));
+    DT_TRY(dt_cpu_port_argument(dev, exec, arg, NULL));
+    return DT_OK;
+}
+
+static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
+{
+    dt_status status = DT_OK;
+    const struct dt_node *node = exec->node;
+    struct shapes s = {0};
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    const int workspace = node->dst[DT_MAX_POOL_WORKSPACE];
+
+    DT_TRY_OUT(shapes_init(&s, exec, node->src[0], node->dst[0]));
+    DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
+    DT_TRY_OUT(DT_DNNL(node->name, dt_pd_max_pool(&pd, dev->engine, workspace >= 0, s.src, s.dst,
+                                                  &s.window, attr)));
+    DT_TRY_OUT(add_port(dev, exec, s.src, DNNL_ARG_SRC));
+    DT_TRY_OUT(
+        add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), DNNL_ARG_DST));
+    if (workspace >= 0)
+        DT_TRY_OUT(add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0),
+                            DNNL_ARG_WORKSPACE));
+    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
+out:
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    shapes_reset(&s);
+    return status;
+}
+
+/* The forward node that wrote `workspace`, or NULL. */
+static const struct dt_node *find_max_pool(const struct dt_graph *g, int workspace)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        if (node->op == DT_OP_MAX_POOL && node->dst[DT_MAX_POOL_WORKSPACE] == workspace)
+            return node;
+    }
+    return NULL;
+}
+
+static dt_status prepare_max_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    dt_status status = DT_OK;
+    const struct dt_node *node = exec->node;
+    const struct dt_node *forward =
+        find_max_pool(exec->graph, node->src[DT_MAX_POOL_BWD_WORKSPACE]);
+    struct shapes s = {0};
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t hint = NULL, pd = NULL;
+
+    if (!forward)
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' has no max_pool that wrote its workspace", node->name);
+    DT_TRY_OUT(shapes_init(&s, exec, forward->src[0], forward->dst[0]));
+    DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
+    DT_TRY_OUT(DT_DNNL(node->name,
+                       dt_pd_max_pool(&hint, dev->engine, true, s.src, s.dst, &s.window, attr)));
+    dt_md_ref dst = dnnl_primitive_desc_query_md(hint, dnnl_query_dst_md, 0);
+    DT_TRY_OUT(DT_DNNL(node->name,
+                       dt_pd_max_pool_bwd(&pd, dev->engine, s.src, dst, &s.window, hint, attr)));
+    DT_TRY_OUT(add_port(dev, exec, dst, DNNL_ARG_DIFF_DST));
+    DT_TRY_OUT(add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0),
+                        DNNL_ARG_WORKSPACE));
+    DT_TRY_OUT(add_port(dev, exec, s.src, DNNL_ARG_DIFF_SRC));
+    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
+out:
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    if (hint)
+        dnnl_primitive_desc_destroy(hint);
+    if (attr)
+        dnnl_primitive_attr_destroy(attr);
+    shapes_reset(&s);
+    return status;
+}
+
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool) = {prepare_max_pool, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool_bwd) = {prepare_max_pool_bwd,
+                                                           dt_cpu_run_primitive};
+
+/* --- Adaptive average pooling --- */
+
+/* Output i of n_out averages inputs first .. last - 1 of n_in. */
+struct range {
+    int first, last;
+};
+
+static struct range window_of(int i, int n_in, int n_out)
+{
+    return (struct range){(int)((int64_t)i * n_in / n_out),
+                          (int)(((int64_t)(i + 1) * n_in + n_out - 1) / n_out)};
+}
+
+/* `big` is the image side (src or diff_src), `small` the pooled side. */
+struct average {
+    int big_height, big_width, small_height, small_width, block;
+};
+
+static void average_row(float *dst, const float *src, const struct average *a)
+{
+    for (int oh = 0; oh < a->small_height; oh++) {
+        struct range rh = window_of(oh, a->big_height, a->small_height);
+        for (int ow = 0; ow < a->small_width; ow++, dst += a->block) {
+            struct range rw = window_of(ow, a->big_width, a->small_width);
+            float sum[16] = {0};
+            for (int h = rh.first; h < rh.last; h++) {
+                const float *from = src + (size_t)(h * a->big_width + rw.first) * a->block;
+                for (int w = rw.first; w < rw.last; w++, from += a->block) {
+                    for (int c = 0; c < a->block; c++)
+                        sum[c] += from[c];
+                }
+            }
+            float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
+            for (int c = 0; c < a->block; c++)
+                dst[c] = sum[c] / area;
+        }
+    }
+}
+
+/* Windows overlap when they do not divide the image, so gradients are added up. */
+static void spread_row(float *diff_src, const float *diff_dst, const struct average *a)
+{
+    memset(diff_src, 0, (size_t)(a->big_height * a->big_width * a->block) * sizeof(float));
+    for (int oh = 0; oh < a->small_height; oh++) {
+        struct range rh = window_of(oh, a->big_height, a->small_height);
+        for (int ow = 0; ow < a->small_width; ow++, diff_dst += a->block) {
+            struct range rw = window_of(ow, a->big_width, a->small_width);
+            float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
+            for (int h = rh.first; h < rh.last; h++) {
+                float *to = diff_src + (size_t)(h * a->big_width + rw.first) * a->block;
+                for (int w = rw.first; w < rw.last; w++, to += a->block) {
+                    for (int c = 0; c < a->block; c++)
+                        to[c] += diff_dst[c] / area;
+                }
+            }
+        }
+    }
+}
+
+/* Both sides in the row format of `like`. exec->rows describes src[0]. */
+static dt_status prepare_average(struct dt_device *dev, struct dt_exec *exec, int like)
+{
+    dt_status status = DT_OK;
+    const struct dt_node *node = exec->node;
+    struct dt_cpu_rows rows;
+    dt_md md[3] = {NULL, NULL, NULL};
+
+    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[2], exec->formats, like, 0));
+    DT_TRY_OUT(dt_cpu_rows_choose(&exec->rows, &md[0], exec->formats, node->src[0], rows.block));
+    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[1], exec->formats, node->dst[0], rows.block));
+    DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[0]));
+    DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[1]));
+out:
+    for (int i = 0; i < 3; i++)
+        dt_md_destroy(md[i]);
+    return status;
+}
+
+static dt_status prepare_avg_pool(struct dt_device *dev, struct dt_exec *exec)
+{
+    DT_TRY(prepare_average(dev, exec, exec->node->src[0]));
+    return DT_OK;
+}
+
+/* diff_src should be stored like the forward src, because the same nodes read both. */
+static dt_status prepare_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_graph *g = exec->graph;
+    const struct dt_tensor *small = &g->tensor[exec->node->src[0]];
+    const struct dt_tensor *big = &g->tensor[exec->node->dst[0]];
+    int like = exec->node->src[0];
+
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        if (node->op != DT_OP_AVG_POOL || node->program != exec->node->program)
+            continue;
+        if (memcmp(g->tensor[node->src[0]].dim, big->dim, sizeof big->dim) == 0 &&
+            memcmp(g->tensor[node->dst[0]].dim, small->dim, sizeof small->dim) == 0)
+            like = node->src[0];
+    }
+    DT_TRY(prepare_average(dev, exec, like));
+    return DT_OK;
+}
+
+static dt_status run_average(struct dt_exec *exec, bool forward)
+{
+    const struct dt_tensor *t = exec->graph->tensor;
+    const struct dt_tensor *src = &t[exec->node->src[0]], *dst = &t[exec->node->dst[0]];
+    const struct dt_tensor *big = forward ? src : dst, *small = forward ? dst : src;
+    const struct average a = {big->dim[2], big->dim[3], small->dim[2], small->dim[3],
+                              exec->rows.block};
+    size_t src_row = exec->rows.row_elements;
+    size_t dst_row = (size_t)dst->dim[2] * (size_t)dst->dim[3] * (size_t)a.block;
+    int n_rows = exec->rows.n * exec->rows.n_blocks;
+    const float *from = dt_cpu_src(exec, 0);
+    float *to = dt_cpu_dst(exec, 0);
+
+#pragma omp parallel for schedule(static)
+    for (int i = 0; i < n_rows; i++) {
+        if (forward)
+            average_row(to + (size_t)i * dst_row, from + (size_t)i * src_row, &a);
+        else
+            spread_row(to + (size_t)i * dst_row, from + (size_t)i * src_row, &a);
+    }
+    return DT_OK;
+}
+
+static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec,
+                              const struct dt_scalars *scalars)
+{
+    (void)dev, (void)scalars;
+    DT_TRY(run_average(exec, true));
+    return DT_OK;
+}
+
+static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec,
+                                  const struct dt_scalars *scalars)
+{
+    (void)dev, (void)scalars;
+    DT_TRY(run_average(exec, false));
+    return DT_OK;
+}
+
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_avg_pool, run_avg_pool};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_avg_pool_bwd, run_avg_pool_bwd};
+
+/* --- Upsampling --- */
+
+/* All tensors in the row format of `big`. exec->rows describes `small`. */
+static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const bool forward = node->op == DT_OP_UPSAMPLE_ADD;
+    const int small = forward ? node->src[DT_UPSAMPLE_ADD_COARSE] : node->dst[0];
+    const int big = node->src[forward ? DT_UPSAMPLE_ADD_FINE : 0];
+    struct dt_cpu_rows like, rows;
+    dt_md md = NULL;
+
+    DT_TRY(dt_cpu_rows_choose(&like, &md, exec->formats, big, 0));
+    dt_md_destroy(md);
+    int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
+    for (int i = 0; i < n; i++) {
+        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec->formats, tensor[i], like.block));
+        dt_status status = dt_cpu_port_add(dev, exec, md);
+        dt_md_destroy(md);
+        DT_TRY(status);
+        if (tensor[i] == small)
+            exec->rows = rows;
+    }
+    return DT_OK;
+}
+
+/* Two lines of dst, which may be fine, from one of coarse. */
+static inline void upsample_line(float *dst, const float *fine, const float *coarse, int width,
+                                 int block)
+{
+    for (int h = 0; h < 2; h++) {
+        for (int w = 0; w < 2 * width; w++, dst += block, fine += block) {
+            const float *from = coarse + w / 2 * block;
+#pragma omp simd
+            for (int c = 0; c < block; c++)
+                dst[c] = fine[c] + from[c];
+        }
+    }
+}
+
+static inline void sum_line(float *diff_coarse, const float *diff_dst, int width, int block)
+{
+    const float *below = diff_dst + (size_t)(2 * width * block);
+    for (int w = 0; w < width; w++, diff_dst += 2 * block, below += 2 * block) {
+        float *to = diff_coarse + w * block;
+#pragma omp simd
+        for (int c = 0; c < block; c++)
+            to[c] = (diff_dst[c] + diff_dst[block + c]) + (below[c] + below[block + c]);
+    }
+}
+
+/* Runs `line`, whose last argument is the size of a block, with one that the compiler knows. */
+#define BY_BLOCK(block, line, ...)          \
+    ((block) == 16  ? line(__VA_ARGS__, 16) \
+     : (block) == 8 ? line(__VA_ARGS__, 8)  \
+                    : line(__VA_ARGS__, 1))
+
+static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
+                                  const struct dt_scalars *scalars)
+{
+    (void)dev, (void)scalars;
+    const struct dt_cpu_rows *rows = &exec->rows;
+    const float *coarse = dt_cpu_src(exec, DT_UPSAMPLE_ADD_COARSE),
+                *fine = dt_cpu_src(exec, DT_UPSAMPLE_ADD_FINE);
+    float *dst = dt_cpu_dst(exec, 0);
+    size_t line = (size_t)(rows->width * rows->block);
+
+#pragma omp parallel for schedule(static)
+    for (int i = 0; i < rows->n * rows->n_blocks * rows->height; i++) {
+        size_t at = (size_t)i * line;
+        BY_BLOCK(rows->block, upsample_line, dst + 4 * at, fine + 4 * at, coarse + at, rows->width);
+    }
+    return DT_OK;
+}
+
+static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec,
+                                      const struct dt_scalars *scalars)
+{
+    (void)dev, (void)scalars;
+    const struct dt_cpu_rows *rows = &exec->rows;
+    const float *diff_dst = dt_cpu_src(exec, 0);
+    float *diff_coarse = dt_cpu_dst(exec, 0);
+    size_t line = (size_t)(rows->width * rows->block);
+
+#pragma omp parallel for schedule(static)
+    for (int i = 0; i < rows->n * rows->n_blocks * rows->height; i++) {
+        size_t at = (size_t)i * line;
+        BY_BLOCK(rows->block, sum_line, diff_coarse + at, diff_dst + 4 * at, rows->width);
+    }
+    return DT_OK;
+}
+
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsampling, run_upsample_add};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add_bwd) = {prepare_upsampling,
+                                                               run_upsample_add_bwd};

@@ -1,0 +1,108 @@
+/* A group of 16 floats: one AVX-512 register or several smaller ones. Loops over the parts of a
+ * group are unrolled, so that groups are passed and returned in registers. */
+#ifndef DTRAIN_CPU_SIMD_H
+#define DTRAIN_CPU_SIMD_H
+
+#include <stdint.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+enum { GROUP = 16 };
+/* Floats in a register. */
+#if defined(__AVX512F__)
+enum { WIDTH = 16 };
+#elif defined(__AVX__)
+enum { WIDTH = 8 };
+#else
+enum { WIDTH = 4 };
+#endif
+
+typedef float vec __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t ivec __attribute__((vector_size(4 * WIDTH)));
+typedef float loose_vec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+
+struct group {
+    vec part[GROUP / WIDTH];
+};
+
+#define UNROLLED       _Pragma("GCC unroll 4")
+#define FOR_PARTS(k)   UNROLLED for (int k = 0; k < GROUP / WIDTH; k++)
+#define LOAD(from)     ((vec)(*(const loose_vec *)(from)))
+#define STORE(to, vec) (*(loose_vec *)(to) = (vec))
+
+static inline struct group load(const float *src)
+{
+    struct group x;
+    FOR_PARTS (k)
+        x.part[k] = LOAD(src + k * WIDTH);
+    return x;
+}
+
+static inline void store(float *dst, struct group x)
+{
+    FOR_PARTS (k)
+        STORE(dst + k * WIDTH, x.part[k]);
+}
+
+/* A store past the caches to an aligned dst; finish with stream_end. */
+static inline void stream(float *dst, struct group x)
+{
+    FOR_PARTS (k) {
+#if defined(__AVX512F__)
+        _mm512_stream_ps(dst + k * WIDTH, (__m512)x.part[k]);
+#elif defined(__AVX__)
+        _mm256_stream_ps(dst + k * WIDTH, (__m256)x.part[k]);
+#elif defined(__SSE2__)
+        _mm_stream_ps(dst + k * WIDTH, (__m128)x.part[k]);
+#else
+        STORE(dst + k * WIDTH, x.part[k]);
+#endif
+    }
+}
+
+static inline void stream_end(void)
+{
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
+
+/* One bit per lane: 0 if the value is <= 0, so that NaN and its gradient pass through ReLU. */
+static inline uint16_t active(struct group x)
+{
+    unsigned bits = 0;
+    FOR_PARTS (k) {
+#if defined(__AVX512F__)
+        bits = _mm512_cmp_ps_mask((__m512)x.part[k], _mm512_setzero_ps(), _CMP_NLE_UQ);
+#elif defined(__AVX__)
+        bits |= (unsigned)_mm256_movemask_ps((__m256) ~(x.part[k] <= 0)) << k * WIDTH;
+#elif defined(__SSE2__)
+        bits |= (unsigned)_mm_movemask_ps((__m128) ~(x.part[k] <= 0)) << k * WIDTH;
+#else
+        for (int i = 0; i < WIDTH; i++)
+            bits |= (unsigned)!(x.part[k][i] <= 0) << (k * WIDTH + i);
+#endif
+    }
+    return (uint16_t)bits;
+}
+
+/* The values whose bit is 1, and zeros. */
+static inline struct group keep_active(struct group x, uint16_t bits)
+{
+#if defined(__AVX512F__)
+    x.part[0] = (vec)_mm512_maskz_mov_ps(bits, (__m512)x.part[0]);
+#else
+    static const int32_t BIT[GROUP] = {1,       1 << 1,  1 << 2,  1 << 3, 1 << 4,  1 << 5,
+                                       1 << 6,  1 << 7,  1 << 8,  1 << 9, 1 << 10, 1 << 11,
+                                       1 << 12, 1 << 13, 1 << 14, 1 << 15};
+    FOR_PARTS (k) {
+        const ivec bit = (ivec)LOAD(BIT + k * WIDTH);
+        x.part[k] = (vec)((ivec)x.part[k] & ((((ivec){0} + bits) & bit) == bit));
+    }
+#endif
+    return x;
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* Matching of anchors with boxes, and the losses of a detector. Labels are checked on the device
+ * only, as those of softmax_xent. */
+#include "cuda/cuda_internal.h"
+
+static dt_status prepare_match(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    exec->scratch_bytes = dt_match_scratch_bytes(exec->src[0]->n, exec->src[0]->c);
+    return DT_OK;
+}
+
+static dt_status run_match(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_detect *detect = &node->attr.detect;
+    const struct dt_anchors *anchors = &detect->anchors;
+    struct dt_match_args args = {
+        .boxes = exec->src_data[DT_MATCH_BOXES],
+        .labels = exec->src_data[DT_MATCH_BOX_LABELS],
+        .n = exec->src[0]->n,
+        .n_slots = exec->src[0]->c,
+        .n_anchors = dt_anchors_before(anchors, anchors->n_levels),
+        .n_levels = anchors->n_levels,
+        .low_quality = detect->low_quality,
+        .global = detect->global,
+        .background = detect->background,
+        .foreground = detect->foreground,
+    };
+    for (int i = 0; i < anchors->n_levels; i++)
+        args.level[i] = dt_level_of(anchors, i);
+    return DT_CUDA(node->name, dt_kernel_match(dev->compute, exec->dst_data[DT_MATCH_DST],
+                                               exec->dst_data[DT_MATCH_COUNT], dev->counters,
+                                               exec->scratch, &args));
+}
+
+static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *values = exec->src[0];
+    const struct dt_cuda_format *diff = exec->dst[0];
+    bool alike = !diff || (diff->type == values->type && diff->cp == values->cp);
+    if (values->cp % DT_GROUP != 0 || !alike)
+        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
+    exec->scratch_bytes = dt_detect_scratch_bytes(values->n);
+    return DT_OK;
+}
+
+static struct dt_detect_args args_of(const struct dt_exec *exec)
+{
+    const struct dt_detect *detect = &exec->node->attr.detect;
+    const bool focal = exec->node->op == DT_OP_FOCAL_LOSS;
+    return (struct dt_detect_args){
+        .match = exec->src_data[DT_DETECT_LOSS_MATCH],
+        .labels = focal ? exec->src_data[DT_DETECT_LOSS_BOXES] : NULL,
+        .boxes = focal ? NULL : exec->src_data[DT_DETECT_LOSS_BOXES],
+        .count = exec->src_data[DT_DETECT_LOSS_COUNT],
+        .level = dt_level_of(&detect->anchors, detect->level),
+        .n = exec->src[0]->n,
+        .channels = exec->src[0]->c,
+        .cp = exec->src[0]->cp,
+        .n_anchors = exec->src[DT_DETECT_LOSS_MATCH]->c,
+        .n_slots = exec->src[DT_DETECT_LOSS_BOXES]->c,
+        .global = detect->global,
+        .alpha = detect->alpha,
+        .gamma = detect->gamma,
+        .kind = detect->kind,
+        .beta = detect->beta,
+    };
+}
+
+static dt_status run_loss(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_detect_args args = args_of(exec);
+    return DT_CUDA(node->name,
+                   (node->op == DT_OP_FOCAL_LOSS ? dt_kernel_focal_loss : dt_kernel_box_loss)(
+                       dev->compute, exec->src[0]->type, exec->dst_data[0], dev->counters,
+                       (double *)(void *)exec->scratch, exec->src_data[0], &args, dev->step,
+                       dev->scale));
+}
+
+const struct dt_cuda_op dt_cuda_match = {.prepare = prepare_match, .run = run_match};
+const struct dt_cuda_op dt_cuda_focal_loss = {.prepare = prepare_loss, .run = run_loss};
+const struct dt_cuda_op dt_cuda_box_loss = {.prepare = prepare_loss, .run = run_loss};

@@ -1,0 +1,67 @@
+/* Group norm by our own kernels. The scratch holds the sums of the blocks, then two values for each
+ * group: its statistics where nobody keeps them, or (backward) coefficients of the gradient. */
+#include "cuda/cuda_internal.h"
+
+static struct dt_group_norm args_of(const struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->src[0];
+    const int groups = exec->node->attr.group_norm.groups;
+    return (struct dt_group_norm){.n = f->n,
+                                  .pixels = f->h * f->w,
+                                  .cp = f->cp,
+                                  .groups = groups,
+                                  .groups_padded = (groups + DT_GROUP - 1) / DT_GROUP * DT_GROUP,
+                                  .size = f->c / groups,
+                                  .eps = exec->node->attr.group_norm.eps};
+}
+
+static float *group_scratch(const struct dt_exec *exec, int i)
+{
+    const struct dt_group_norm args = args_of(exec);
+    float *first = (void *)(exec->scratch + dt_group_norm_partial_bytes(&args));
+    return first + i * args.n * args.groups_padded;
+}
+
+static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    const bool forward = exec->node->op == DT_OP_GROUP_NORM;
+    const struct dt_group_norm args = args_of(exec);
+    const size_t n_groups = (size_t)args.n * (size_t)args.groups_padded;
+    DT_TRY(dt_cuda_check_kinds(exec, forward ? "avv" : "aavgg", forward ? "agg" : "avv", n_groups));
+    exec->scratch_bytes = dt_group_norm_partial_bytes(&args) + 2 * n_groups * sizeof(float);
+    return DT_OK;
+}
+
+static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_group_norm args = args_of(exec);
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    float *mean = dst[DT_GN_MEAN], *inverse_std = dst[DT_GN_INVERSE_STD];
+    const struct dt_group_norm_statistics out = {
+        .mean = mean ? mean : group_scratch(exec, 0),
+        .inverse_std = inverse_std ? inverse_std : group_scratch(exec, 1),
+        .partial = (void *)exec->scratch};
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_group_norm(dev->compute, exec->src[0]->type, dst[0], &out, src[0],
+                                        src[DT_GN_SCALE], src[DT_GN_SHIFT], &args));
+}
+
+static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_group_norm args = args_of(exec);
+    void *const *src = exec->src_data, *const *dst = exec->dst_data;
+    const struct dt_group_norm_gradients out = {.diff_src = dst[DT_GN_BWD_DIFF_SRC],
+                                                .diff_scale = dst[DT_GN_BWD_DIFF_SCALE],
+                                                .diff_shift = dst[DT_GN_BWD_DIFF_SHIFT],
+                                                .coefs = group_scratch(exec, 0),
+                                                .partial = (void *)exec->scratch};
+    return DT_CUDA(exec->node->name, dt_kernel_group_norm_bwd(
+                                         dev->compute, exec->src[0]->type, &out, src[DT_GN_BWD_SRC],
+                                         src[DT_GN_BWD_DIFF_DST], src[DT_GN_BWD_SCALE],
+                                         src[DT_GN_BWD_MEAN], src[DT_GN_BWD_INVERSE_STD], &args));
+}
+
+const struct dt_cuda_op dt_cuda_group_norm = {.prepare = prepare_group_norm, .run = run_group_norm};
+const struct dt_cuda_op dt_cuda_group_norm_bwd = {.prepare = prepare_group_norm,
+                                                  .run = run_group_norm_bwd};

@@ -1,0 +1,110 @@
+/* Elementwise ops: ReLU, additions, dropout, ingest. Each tensor of a node is treated as a
+ * flat array, padding included, so all must have the same layout. */
+#include "cuda/cuda_internal.h"
+
+/* All tensors in the format of dst[0]. */
+static dt_status prepare_alike(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *like = exec->dst[0];
+    bool alike = like->elements % DT_GROUP == 0;
+    for (int i = 0; i < node->n_src; i++) {
+        const struct dt_cuda_format *src = exec->src[i];
+        alike = alike && src->layout == like->layout && src->type == like->type &&
+                src->cp == like->cp && src->elements == like->elements;
+    }
+    if (!alike)
+        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
+    return DT_OK;
+}
+
+static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
+{
+    if (exec->dst[0]->layout != DT_LAYOUT_ACTIVATION)
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' writes no activation", exec->node->name);
+    DT_TRY(prepare_alike(dev, exec));
+    return DT_OK;
+}
+
+static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    return DT_CUDA(exec->node->name, dt_kernel_relu(dev->compute, f->type, exec->dst_data[0],
+                                                    exec->src_data[0], f->elements));
+}
+
+static dt_status run_add(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_add(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
+                                 exec->src_data[1], f->elements, exec->node->relu));
+}
+
+static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    void *const *src = exec->src_data;
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_relu_bwd(dev->compute, f->type, exec->dst_data[0],
+                                      src[DT_RELU_BWD_DIFF_DST], src[DT_RELU_BWD_DIFF_DST2],
+                                      src[DT_RELU_BWD_DST], f->elements));
+}
+
+_Static_assert((int)DT_MAX_TERMS >= (int)DT_MAX_SRC, "a node may have more terms");
+
+static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    return DT_CUDA(exec->node->name, dt_kernel_sum(dev->compute, f->type, exec->dst_data[0],
+                                                   (const void *const *)exec->src_data,
+                                                   exec->node->n_src, f->elements));
+}
+
+/* Forward and backward: the mask is a function of the element's position in the global batch. */
+static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *f = exec->dst[0];
+    return DT_CUDA(node->name,
+                   dt_kernel_dropout(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
+                                     f->n, f->c, f->h, f->w, f->cp, node->attr.dropout.p,
+                                     dev->options.seed, node->attr.dropout.stream, dev->step));
+}
+
+static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
+{
+    (void)dev;
+    int channels = exec->src[0]->c;
+    if (channels > 3)
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' takes images of up to 3 channels, not %d",
+                exec->node->name, channels);
+    return DT_OK;
+}
+
+static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    const struct dt_cuda_format *f = exec->dst[0];
+    struct dt_ingest ingest = {.sizes = exec->src_data[DT_INGEST_SIZES],
+                               .n = f->n,
+                               .height = f->h,
+                               .width = f->w,
+                               .channels = f->c,
+                               .cp = f->cp};
+    for (int c = 0; c < f->c; c++) {
+        ingest.scale[c] = (float)(1 / (255 * (double)node->attr.ingest.std[c]));
+        ingest.shift[c] = -node->attr.ingest.mean[c] / node->attr.ingest.std[c];
+    }
+    return DT_CUDA(node->name, dt_kernel_ingest(dev->compute, f->type, exec->dst_data[0],
+                                                exec->src_data[0], &ingest));
+}
+
+const struct dt_cuda_op dt_cuda_ingest = {.prepare = prepare_ingest, .run = run_ingest};
+const struct dt_cuda_op dt_cuda_relu = {.prepare = prepare_flat, .run = run_relu};
+const struct dt_cuda_op dt_cuda_add = {.prepare = prepare_flat, .run = run_add};
+const struct dt_cuda_op dt_cuda_relu_bwd = {.prepare = prepare_flat, .run = run_relu_bwd};
+const struct dt_cuda_op dt_cuda_dropout = {.prepare = prepare_flat, .run = run_dropout};
+const struct dt_cuda_op dt_cuda_dropout_bwd = {.prepare = prepare_flat, .run = run_dropout};
+const struct dt_cuda_op dt_cuda_sum_grads = {.prepare = prepare_alike, .run = run_sum_grads};

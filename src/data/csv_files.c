@@ -1,0 +1,362 @@
+/* A table of images: a CSV file with the columns path and label in its first line, in any order;
+ * others are ignored. RFC 4180: fields in quotes may hold commas, line breaks and doubled quotes;
+ * lines end in LF or CRLF, and a byte order mark of UTF-8 is skipped. Paths are relative to the
+ * folder of the file. If all labels are integers, they are the labels; otherwise they are names,
+ * and the labels their positions in byte-sorted order. All images must exist when the file is
+ * opened. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/names.h"
+#include "base/pulse.h"
+#include "data/files.h"
+
+enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, PROGRESS_EVERY = 4096 };
+
+struct row {
+    int32_t label;
+    uint32_t line;
+};
+
+struct table {
+    char path[DT_PATH_MAX];
+    int folder_bytes;       /* of `path`, with the slash */
+    struct dt_names files;  /* as written */
+    struct dt_names labels; /* as written; only while the file is being opened */
+    struct dt_names classes;
+    struct row *rows;
+    size_t capacity;
+    bool has_names; /* the labels are not all integers */
+};
+
+/* The text that is being read, in place. */
+struct text {
+    const char *path;
+    char *at;
+    uint32_t line, row_line; /* where `at` is; where its row begins */
+    char *fields[MAX_COLUMNS];
+    int n_fields;
+};
+
+#define FAIL_AT(line, format, ...) \
+    DT_FAIL(DT_ERR_DATA, "%s:%u: " format, text->path, (unsigned)(line), __VA_ARGS__)
+
+/* --- The format --- */
+
+static dt_status read_quoted(struct text *text, char **out)
+{
+    for (text->at++;; text->at++) {
+        if (*text->at == '\0')
+            FAIL_AT(text->row_line, "the quote before \"%.20s\" is not closed",
+                    text->fields[text->n_fields - 1]);
+        if (*text->at == '"' && *++text->at != '"')
+            return DT_OK;
+        text->line += *text->at == '\n';
+        *(*out)++ = *text->at;
+    }
+}
+
+static dt_status read_field(struct text *text, char *end)
+{
+    char *out = text->at;
+
+    if (text->n_fields == MAX_COLUMNS)
+        FAIL_AT(text->row_line, "more than %d columns", MAX_COLUMNS);
+    text->fields[text->n_fields++] = out;
+    if (*text->at == '"')
+        DT_TRY(read_quoted(text, &out));
+    else
+        text->at = out += strcspn(text->at, ",\r\n");
+    *end = *text->at;
+    if (*end && !strchr(",\r\n", *end))
+        FAIL_AT(text->line, "text after a closing quote: %.20s", text->at);
+    if (*end == '\r' && text->at[1] == '\n')
+        text->at++;
+    text->at += *end != '\0';
+    *out = '\0';
+    return DT_OK;
+}
+
+/* Lines without any text are skipped; n_fields is 0 at the end of the file. */
+static dt_status read_row(struct text *text)
+{
+    char end = ',';
+
+    do {
+        text->n_fields = 0;
+        text->row_line = text->line;
+        if (*text->at == '\0')
+            return DT_OK;
+        do
+            DT_TRY(read_field(text, &end));
+        while (end == ',');
+        text->line++;
+    } while (text->n_fields == 1 && text->fields[0][0] == '\0');
+    return DT_OK;
+}
+
+static dt_status find_column(int *column, const struct text *text, const char *name)
+{
+    for (int i = 0; i < text->n_fields; i++)
+        if (strcmp(text->fields[i], name) == 0) {
+            *column = i;
+            return DT_OK;
+        }
+    FAIL_AT(1,
+            "no column \"%s\": the first line names %d column(s), the first of them \"%.40s\"; "
+            "it must name the columns path and label, separated by commas",
+            name, text->n_fields, text->n_fields ? text->fields[0] : "");
+}
+
+/* --- Rows --- */
+
+static bool is_integer(const char *label)
+{
+    label += *label == '-';
+    return *label && label[strspn(label, "0123456789")] == '\0';
+}
+
+static dt_status add_row(struct table *table, const struct text *text, const char *path,
+                         const char *label)
+{
+    void *rows = table->rows;
+    const size_t n = table->files.n;
+
+    if (!path[0] || !label[0])
+        FAIL_AT(text->row_line, "the %s is empty", path[0] ? "label" : "path");
+    if (strlen(path) + (size_t)table->folder_bytes >= DT_PATH_MAX)
+        FAIL_AT(text->row_line, "a path of %zu bytes is too long", strlen(path));
+    if (n >= DT_MAX_SAMPLES)
+        FAIL_AT(text->row_line, "more than %d images", DT_MAX_SAMPLES);
+    DT_TRY(dt_mem_grow(&rows, &table->capacity, n, sizeof *table->rows, "rows of a table"));
+    table->rows = rows;
+    table->rows[n].line = text->row_line;
+    table->has_names |= !is_integer(label);
+    DT_TRY(dt_names_add(&table->files, path, strlen(path)));
+    return dt_names_add(&table->labels, label, strlen(label));
+}
+
+static dt_status read_rows(struct table *table, struct text *text)
+{
+    int path = 0, label = 0; /* gcc 14 does not see that they are found */
+
+    DT_TRY(read_row(text));
+    DT_TRY(find_column(&path, text, "path"));
+    DT_TRY(find_column(&label, text, "label"));
+    const int n_columns = text->n_fields;
+    for (;;) {
+        DT_TRY(read_row(text));
+        if (text->n_fields == 0)
+            return DT_OK;
+        if (text->n_fields != n_columns)
+            FAIL_AT(text->row_line, "%d column(s), but the first line names %d", text->n_fields,
+                    n_columns);
+        DT_TRY(add_row(table, text, text->fields[path], text->fields[label]));
+        dt_pulse_beat(&dt_pulse_main);
+    }
+}
+
+static dt_status read_table(struct table *table)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    char *content = NULL;
+    size_t bytes = 0;
+
+    DT_TRY(dt_file_load(&content, &bytes, table->path, MAX_BYTES));
+    struct text text = {.path = table->path, .at = content, .line = 1};
+    if (strncmp(content, mark, strlen(mark)) == 0)
+        text.at += strlen(mark);
+    dt_status status = DT_OK;
+    if (strlen(content) != bytes)
+        status = DT_ERROR(DT_ERR_DATA, "%s is not a text file", table->path);
+    else
+        status = read_rows(table, &text);
+    free(content);
+    return status;
+}
+
+/* --- Labels --- */
+
+static dt_status number_labels(struct table *table, int *n_classes,
+                               const struct dt_dataset_options *options)
+{
+    const int limit = options->num_classes > 0 ? options->num_classes : DT_MAX_CLASSES;
+    long long least = DT_MAX_CLASSES;
+
+    for (size_t i = 0; i < table->labels.n; i++) {
+        const char *text = dt_names_get(&table->labels, i);
+        const long long label = strtoll(text, NULL, 10) - options->data->label_offset;
+        if (label < 0 || label >= limit)
+            DT_FAIL(DT_ERR_DATA,
+                    "%s:%u: label %s is out of range: with data.label_offset %d labels must be %d "
+                    "to %lld",
+                    table->path, (unsigned)table->rows[i].line, text, options->data->label_offset,
+                    options->data->label_offset,
+                    (long long)options->data->label_offset + limit - 1);
+        table->rows[i].label = (int32_t)label;
+        if (label >= *n_classes)
+            *n_classes = (int)label + 1;
+        if (label < least)
+            least = label;
+    }
+    if (least > 0 && options->part == DT_PART_TRAIN)
+        dt_log(DT_LOG_NOTICE,
+               "%s: no label is below %lld, so %lld of %d classes have no images; if labels begin "
+               "there, set data.label_offset=%lld",
+               table->path, least + options->data->label_offset, least, *n_classes,
+               least + options->data->label_offset);
+    return DT_OK;
+}
+
+static int find_name(const struct dt_names *sorted, const char *name)
+{
+    size_t low = 0, high = sorted->n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(dt_names_get(sorted, middle), name) <= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (int)low;
+}
+
+static dt_status name_labels(struct table *table, int *n_classes)
+{
+    dt_status status = DT_OK;
+    struct dt_names sorted = {0};
+    const struct dt_names *labels = &table->labels;
+
+    DT_TRY_OUT(dt_names_add_all(&sorted, labels));
+    dt_names_sort(&sorted);
+    for (size_t i = 0; i < sorted.n; i++) {
+        const char *name = dt_names_get(&sorted, i);
+        if (i == 0 || strcmp(dt_names_get(&sorted, i - 1), name) != 0)
+            DT_TRY_OUT(dt_names_add(&table->classes, name, strlen(name)));
+    }
+    for (size_t i = 0; i < labels->n; i++)
+        table->rows[i].label = find_name(&table->classes, dt_names_get(labels, i));
+    *n_classes = (int)table->classes.n;
+out:
+    dt_names_reset(&sorted);
+    return status;
+}
+
+/* --- Files --- */
+
+static void name_csv(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
+{
+    const struct table *table = dataset->state;
+    const char *file = dt_names_get(&table->files, id);
+    snprintf(out, bytes, "%.*s%s", file[0] == '/' ? 0 : table->folder_bytes, table->path, file);
+}
+
+/* Adds name, size and label to `hash`. A missing file is noted, any other problem an error. */
+static dt_status check_file(uint64_t *hash, bool *is_missing, const struct dt_dataset *dataset,
+                            uint32_t id)
+{
+    const struct table *table = dataset->state;
+    const struct row *row = &table->rows[id];
+    const char *file = dt_names_get(&table->files, id);
+    char path[DT_PATH_MAX];
+    struct stat info;
+
+    name_csv(dataset, id, path, sizeof path);
+    const int error = stat(path, &info) ? errno : 0;
+    *is_missing = error == ENOENT || error == ENOTDIR;
+    if (*is_missing)
+        return DT_OK;
+    if (error)
+        DT_FAIL(dt_file_input_status(error), "%s:%u: cannot stat %s: %s", table->path,
+                (unsigned)row->line, path, strerror(error));
+    if (!S_ISREG(info.st_mode))
+        DT_FAIL(DT_ERR_DATA, "%s:%u: %s is not a regular file", table->path, (unsigned)row->line,
+                path);
+    const uint64_t rest[] = {(uint64_t)info.st_size, (uint64_t)row->label};
+    *hash = XXH64(rest, sizeof rest, XXH64(file, strlen(file), *hash));
+    return DT_OK;
+}
+
+static dt_status check_files(struct dt_dataset *dataset)
+{
+    const struct table *table = dataset->state;
+    const double start_s = dt_clock_s();
+    uint32_t n_missing = 0, first = 0;
+    bool is_missing;
+
+    dataset->fingerprint = XXH64(table->classes.text, table->classes.bytes, 0);
+    for (uint32_t id = 0; id < dataset->n; id++) {
+        DT_TRY(check_file(&dataset->fingerprint, &is_missing, dataset, id));
+        if (is_missing && n_missing++ == 0)
+            first = id;
+        dt_pulse_beat(&dt_pulse_main);
+        if (id % PROGRESS_EVERY == PROGRESS_EVERY - 1)
+            dt_log_progress_of("checking", id + 1, dataset->n, "images", start_s);
+    }
+    dt_log_progress("");
+    if (n_missing)
+        DT_FAIL(DT_ERR_NO_INPUT, "%u of %u images in %s are missing, the first in line %u: %s",
+                (unsigned)n_missing, (unsigned)dataset->n, table->path,
+                (unsigned)table->rows[first].line, dt_names_get(&table->files, first));
+    return DT_OK;
+}
+
+/* --- The kind --- */
+
+static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    struct table *table;
+
+    DT_TRY(DT_NEW(table, 1));
+    dataset->state = table;
+    dataset->classes = &table->classes;
+    DT_TRY(dt_file_path(table->path, "%s", options->path));
+    table->folder_bytes = (int)(dt_file_base(table->path) - table->path);
+    DT_TRY(read_table(table));
+    DT_TRY(table->has_names ? name_labels(table, &dataset->n_classes)
+                            : number_labels(table, &dataset->n_classes, options));
+    dt_names_reset(&table->labels);
+    dataset->n = dataset->n_files = (uint32_t)table->files.n;
+    return check_files(dataset);
+}
+
+static void close_csv(struct dt_dataset *dataset)
+{
+    struct table *table = dataset->state;
+    dt_names_reset(&table->files);
+    dt_names_reset(&table->labels);
+    dt_names_reset(&table->classes);
+    free(table->rows);
+    free(table);
+}
+
+static uint64_t key_csv(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
+{
+    const char *file = dt_names_get(&((const struct table *)dataset->state)->files, id);
+    return XXH64(file, strlen(file), seed);
+}
+
+static int label_csv(const struct dt_dataset *dataset, uint32_t id)
+{
+    return ((const struct table *)dataset->state)->rows[id].label;
+}
+
+const struct dt_dataset_kind dt_dataset_csv = {
+    .open = open_csv,
+    .read = dt_files_read,
+    .forget = dt_files_forget,
+    .label = label_csv,
+    .name = name_csv,
+    .file = name_csv,
+    .key = key_csv,
+    .close = close_csv,
+};

@@ -1,0 +1,239 @@
+/* Choice of the device of a run. device.kind cuda and cpu are binding; auto uses GPUs if every rank
+ * has one and the CPU if none has. */
+#include "engine/devices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+#ifdef DTRAIN_HAVE_CUDA
+static const struct dt_backend *const cuda = &dt_backend_cuda;
+
+const struct dt_gpu_report *dt_devices_gpus(void)
+{
+    static struct dt_gpu_report kept;
+    static bool is_known;
+    if (!is_known)
+        dt_gpu_probe(&kept);
+    is_known = true;
+    return &kept;
+}
+
+void dt_devices_gpus_free(struct dt_gpu_report *out)
+{
+    *out = *dt_devices_gpus();
+    dt_gpu_probe_memory(out);
+}
+#else
+static const struct dt_backend *const cuda = NULL;
+
+const struct dt_gpu_report *dt_devices_gpus(void)
+{
+    static const struct dt_gpu_report none = {.problem = "this build has no CUDA backend"};
+    return &none;
+}
+
+void dt_devices_gpus_free(struct dt_gpu_report *out)
+{
+    *out = *dt_devices_gpus();
+}
+#endif
+
+bool dt_devices_has_cuda(void)
+{
+    return cuda != NULL;
+}
+
+/* --- Checks that the configuration suits the device --- */
+
+static dt_status check_plane(const struct dt_device_choice *choice, const struct dt_config *config,
+                             int n_ranks)
+{
+    if (config->comm.backend == DT_COMM_NCCL && !dt_comm_has_plane(DT_PLANE_NCCL))
+        DT_FAIL(DT_ERR_DEVICE,
+                "comm.backend: this build has no NCCL backend; set comm.backend to mpi");
+    if (config->comm.backend == DT_COMM_NCCL && choice->backend != cuda)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.backend: nccl sums in GPU memory, but the network runs on the cpu%s%s; set "
+                "comm.backend to auto or mpi",
+                choice->fallback ? " because there is no GPU: " : "",
+                choice->fallback ? choice->fallback : "");
+    if (config->comm.backend == DT_COMM_MPI && choice->backend == cuda && n_ranks > 1)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.backend: mpi sums in host memory, but the network runs on GPUs; set "
+                "comm.backend to auto or nccl, or device.kind to cpu");
+    return DT_OK;
+}
+
+dt_status dt_devices_check_training(const struct dt_backend *backend,
+                                    const struct dt_config *config, int n_ranks)
+{
+    const bool is_own_way = !dt_config_sums(config);
+    if (is_own_way && backend == cuda)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.mode other than allreduce and train.sync_every above 1 are for CPUs, but the "
+                "network runs on GPUs; set device.kind to cpu");
+    if (is_own_way && n_ranks < 2)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.mode other than allreduce and train.sync_every above 1 need at least 2 ranks "
+                "(mpirun -np 2)");
+    const enum dt_grad_dtype type = config->comm.grad_dtype;
+    const bool computes_wide = config->train.precision == DT_PRECISION_FP32 ||
+                               config->train.precision == DT_PRECISION_TF32;
+    if ((type == DT_GRAD_FP16 || type == DT_GRAD_BF16) && computes_wide && backend == cuda)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.grad_dtype: on GPUs gradients are sent in 16 bits only if they are computed "
+                "so; set comm.grad_dtype to auto, or train.precision to %s",
+                type == DT_GRAD_FP16 ? "fp16" : "bf16");
+    return DT_OK;
+}
+
+static dt_status check_precision(const struct dt_device_choice *choice,
+                                 const struct dt_config *config)
+{
+    if (choice->backend == cuda || config->train.precision == DT_PRECISION_FP32)
+        return DT_OK;
+    DT_FAIL(DT_ERR_CONFIG,
+            "train.precision: %s is not supported on the cpu device; set train.precision to "
+            "fp32%s%s%s",
+            dt_precision_name(config->train.precision),
+            choice->fallback ? " (the GPU is not used: " : "",
+            choice->fallback ? choice->fallback : "", choice->fallback ? ")" : "");
+}
+
+static dt_status complete(struct dt_device_choice *choice, const struct dt_config *config,
+                          int n_ranks, bool has_gpu)
+{
+    bool automatic = config->device.kind == DT_DEVICE_AUTO;
+    bool on_gpu = cuda && config->device.kind != DT_DEVICE_CPU && has_gpu;
+    *choice = (struct dt_device_choice){
+        .backend = on_gpu ? cuda : &dt_backend_cpu,
+        .plane = on_gpu ? DT_PLANE_NCCL : DT_PLANE_MPI,
+        .fallback = cuda && automatic && !has_gpu ? dt_devices_gpus()->problem : NULL,
+    };
+    DT_TRY(check_plane(choice, config, n_ranks));
+    return check_precision(choice, config);
+}
+
+/* --- Choosing --- */
+
+/* Whether this process has a GPU; DT_ERR_DEVICE if it has none but device.kind requires one. */
+static dt_status look(const struct dt_config *config, bool *has_gpu)
+{
+    *has_gpu = config->device.kind != DT_DEVICE_CPU && cuda && !dt_devices_gpus()->problem[0];
+    if (config->device.kind != DT_DEVICE_CUDA || *has_gpu)
+        return DT_OK;
+    if (!cuda)
+        DT_FAIL(DT_ERR_DEVICE,
+                "device.kind: this build has no CUDA backend; set device.kind to cpu");
+    DT_FAIL(DT_ERR_DEVICE, "device.kind: cuda is not possible: %s; set device.kind to cpu or auto",
+            dt_devices_gpus()->problem);
+}
+
+dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config *config,
+                            int n_ranks)
+{
+    bool has_gpu;
+    DT_TRY(look(config, &has_gpu));
+    return complete(out, config, n_ranks, has_gpu);
+}
+
+/* DT_ERR_DISAGREE if some but not all ranks have no GPU (device.kind auto); names the first. */
+static dt_status check_same(struct dt_comm *comm, bool has_gpu)
+{
+    int64_t n_without = !has_gpu;
+    DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
+    if (n_without == 0 || n_without == dt_comm_size(comm))
+        return DT_OK;
+    dt_status status = DT_OK;
+    if (!has_gpu)
+        status = DT_ERROR(
+            DT_ERR_DISAGREE,
+            "device.kind auto: %lld of %d ranks have no GPU, the first is rank %d on "
+            "host %s (%s); start ranks only where there is a GPU, or set device.kind to cpu",
+            (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm),
+            dt_comm_host(comm, dt_comm_rank(comm)), dt_devices_gpus()->problem);
+    return dt_comm_agree(comm, status);
+}
+
+dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
+                           const struct dt_config *config)
+{
+    bool has_gpu;
+    DT_TRY(dt_comm_agree(comm, look(config, &has_gpu)));
+    DT_TRY(check_same(comm, has_gpu));
+    return dt_comm_agree(comm, complete(out, config, dt_comm_size(comm), has_gpu));
+}
+
+/* --- After opening --- */
+
+/* Index in the report of the GPU with that identity, -1 = not found. */
+static int find_gpu(const char *identity)
+{
+    const struct dt_gpu_report *gpus = dt_devices_gpus();
+    for (int i = 0; i < gpus->n_devices && i < DT_GPU_MAX; i++)
+        if (strcmp(gpus->device[i].identity, identity) == 0)
+            return i;
+    return -1;
+}
+
+static const char *gpu_name(const char *identity)
+{
+    int i = find_gpu(identity);
+    return i < 0 ? identity : dt_devices_gpus()->device[i].name;
+}
+
+const char *dt_devices_bus_id(const struct dt_backend *backend, struct dt_device *device)
+{
+    char identity[DT_IDENTITY_MAX] = "";
+    backend->identity(device, identity);
+    int i = find_gpu(identity);
+    return i < 0 ? "" : dt_devices_gpus()->device[i].bus_id;
+}
+
+dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
+                                 struct dt_device *device, const struct dt_config *config)
+{
+    char identity[DT_IDENTITY_MAX] = "";
+    int twin, rank = dt_comm_rank(comm);
+    backend->identity(device, identity);
+    DT_TRY(dt_comm_find_twin(comm, identity, sizeof identity, &twin));
+    if (twin < 0 || config->device.allow_shared_gpu)
+        return DT_OK;
+    DT_FAIL(DT_ERR_CONFIG,
+            "ranks %d and %d on host %s both use GPU %s: start at most one rank per GPU (mpirun "
+            "-npernode N, or give each its own CUDA_VISIBLE_DEVICES)",
+            rank < twin ? rank : twin, rank < twin ? twin : rank, dt_comm_host(comm, twin),
+            gpu_name(identity));
+}
+
+struct dt_device_options dt_devices_options(const struct dt_config *config, int threads)
+{
+    return (struct dt_device_options){
+        .threads = threads,
+        .deterministic = config->train.deterministic,
+        .seed = config->train.seed,
+        .winograd = config->device.winograd,
+        .precision = config->train.precision,
+        .loss_scale = config->train.loss_scale,
+        .timeout_s = config->device.timeout_s,
+        .conv_candidate = config->device.conv_candidate,
+        .fusion = config->device.fusion,
+    };
+}
+
+void dt_devices_cache_dir(char *out, const struct dt_config *config)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    dt_status status = DT_OK;
+    out[0] = '\0';
+    if (config->device.cache_dir[0])
+        status = dt_file_path(out, "%s", config->device.cache_dir);
+    else if (cache && cache[0] == '/') /* the XDG standard says to ignore a relative one */
+        status = dt_file_path(out, "%s/dtrain", cache);
+    else if (home && home[0] == '/')
+        status = dt_file_path(out, "%s/.cache/dtrain", home);
+    if (status != DT_OK)
+        out[0] = '\0';
+}

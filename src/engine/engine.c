@@ -1,0 +1,231 @@
+/* Device and model, and the checks that need the number of ranks. Each part ends in dt_comm_agree,
+ * so a failure on one rank prints one message and all ranks return. Stages are in stages.c, graph
+ * and plan in engine_plan.c, loaders in loaders.c. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/pulse.h"
+#include "base/text.h"
+#include "engine/numa.h"
+#include "engine/parallel.h"
+#include "engine/task.h"
+
+void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct dt_config *config)
+{
+    *engine = (struct dt_engine){
+        .config = config,
+        .ranks = dt_parallel_ranks(comm, config),
+        .task = dt_task_of(config),
+        .parallel = dt_parallel_of(config),
+        .backend = &dt_backend_cpu,
+    };
+    dt_engine_enter(engine, 0);
+}
+
+bool dt_engine_scales_loss(const struct dt_engine *engine)
+{
+    return engine->config->train.precision == DT_PRECISION_FP16 && engine->backend->get_loss_scale;
+}
+
+bool dt_engine_has_times(const struct dt_engine *engine)
+{
+    return !engine->backend->stamp || engine->plan->options.profile;
+}
+
+bool dt_engine_uses_ema(const struct dt_engine *engine)
+{
+    return dt_plan_has_ema(engine->plan) && engine->config->eval.weights != DT_WEIGHTS_RAW;
+}
+
+int64_t dt_engine_parameters(const struct dt_engine *engine)
+{
+    int64_t n = 0;
+    for (int t = 0; t < engine->graph->n_tensors; t++)
+        if (engine->graph->tensor[t].role == DT_PARAM)
+            n += (int64_t)dt_tensor_elements(&engine->graph->tensor[t]);
+    return n;
+}
+
+/* --- Checks --- */
+
+/* Chooses the device, considering the GPUs of all ranks. Collective. */
+static dt_status choose_device(struct dt_engine *engine)
+{
+    struct dt_device_choice choice;
+    DT_TRY(dt_devices_agree(&choice, engine->ranks.comm, engine->config));
+    engine->backend = choice.backend;
+    engine->plane = choice.plane;
+    if (choice.fallback && engine->ranks.rank == 0)
+        dt_log(DT_LOG_WARNING, "no GPU: %.*s; running on the CPU (dtrain doctor says more)",
+               (int)strcspn(choice.fallback, ":"), choice.fallback);
+    return DT_OK;
+}
+
+static void warn_small(const struct dt_engine *engine)
+{
+    const int least = engine->task->least_per_gpu;
+    if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu &&
+        engine->stage.micro_batch_size < least)
+        dt_log(DT_LOG_WARNING,
+               "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
+               "%d per rank or more, or use fewer GPUs",
+               engine->stage.micro_batch_size, dt_config_batch_key(engine->config), least);
+}
+
+static dt_status check_group(const struct dt_engine *engine)
+{
+    const int group = engine->config->model.sync_bn;
+    if (group > 1 && engine->ranks.n_ranks % group != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "model.sync_bn: %d rank(s) cannot form groups of %d; start a multiple of %d ranks, "
+                "or set it to true for one group of all ranks",
+                engine->ranks.n_ranks, group, group);
+    return DT_OK;
+}
+
+static dt_status check_model(struct dt_engine *engine)
+{
+    const struct dt_config *config = engine->config;
+    engine->model = dt_model_find(config->model.name);
+    if (!engine->model)
+        return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
+    if (!engine->task->has_boxes && config->model.image_size < engine->model->min_image_size)
+        DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
+                config->model.image_size, engine->model->name, engine->model->min_image_size);
+    if (!engine->options.train)
+        return DT_OK;
+    if (!engine->options.forward_only)
+        DT_TRY(dt_devices_check_training(engine->backend, config, engine->ranks.n_ranks));
+    if (!engine->options.forward_only && engine->parallel->check)
+        DT_TRY(engine->parallel->check(config, engine->ranks.n_ranks));
+    DT_TRY(check_group(engine));
+    DT_TRY(dt_engine_split_batch(engine));
+    warn_small(engine);
+    if (engine->task->warn && engine->ranks.rank == 0)
+        engine->task->warn(engine);
+    return DT_OK;
+}
+
+/* --- Device --- */
+
+static dt_status share(void *context, dt_status mine, void *data, size_t bytes)
+{
+    const struct dt_engine *engine = context;
+    DT_TRY(dt_comm_agree(engine->ranks.comm, mine));
+    return dt_comm_bcast(engine->ranks.comm, data, bytes, 0);
+}
+
+static dt_status poll(void *context)
+{
+    const struct dt_engine *engine = context;
+    return dt_comm_poll(engine->ranks.comm);
+}
+
+static void show_progress(void *context, const char *what, int64_t done, int64_t total)
+{
+    const struct dt_engine *engine = context;
+    dt_events_progress(engine->report, what, done, total);
+    dt_pulse_beat(&dt_pulse_main);
+}
+
+static dt_status open_device(struct dt_engine *engine)
+{
+    const struct dt_config *config = engine->config;
+    struct dt_comm *comm = engine->ranks.comm;
+    char cache_dir[DT_PATH_MAX];
+    bool on_cpu = engine->backend == &dt_backend_cpu;
+    engine->n_threads = config->device.threads > 0 ? config->device.threads : dt_comm_cpus(comm);
+    dt_devices_cache_dir(cache_dir, config);
+    struct dt_device_options options = dt_devices_options(config, engine->n_threads);
+    options.rank = engine->ranks.rank;
+    options.n_ranks = engine->ranks.n_ranks;
+    options.local_rank = dt_comm_local_rank(comm);
+    options.cache_dir = cache_dir[0] ? cache_dir : NULL;
+    options.share = engine->ranks.n_ranks > 1 ? share : NULL;
+    options.poll = poll;
+    options.progress = show_progress;
+    options.context = engine;
+    DT_TRY(engine->backend->open(&engine->device, &options));
+    /* With a GPU the CPUs only decode. */
+    dt_comm_check_binding(comm, on_cpu ? engine->n_threads : 1);
+    return DT_OK;
+}
+
+/* Binds the main thread, and with it those created later: loaders, writer, NCCL's. Collective. */
+static dt_status bind_near_gpu(struct dt_engine *engine)
+{
+    char what[256];
+    if (engine->backend == &dt_backend_cpu || !engine->config->device.numa_bind)
+        return DT_OK;
+    if (dt_placement_near_gpu(dt_devices_bus_id(engine->backend, engine->device), what,
+                              sizeof what))
+        dt_log(DT_LOG_DEBUG, "%s", what);
+    return dt_comm_find_binding(engine->ranks.comm);
+}
+
+/* --- Together --- */
+
+static dt_status open_loaders(struct dt_engine *engine, struct dt_sets *sets)
+{
+    const uint64_t cache_bytes = (uint64_t)engine->config->data.cache_mb * 1000000;
+    if (engine->options.train)
+        DT_TRY(dt_dataset_cache(sets->train_set, cache_bytes));
+    if (engine->options.train)
+        DT_TRY(dt_engine_open_loader(engine, sets, true));
+    return engine->options.eval ? dt_engine_open_loader(engine, sets, false) : DT_OK;
+}
+
+/* Once the data are open. */
+static dt_status open_plan(struct dt_engine *engine, struct dt_sets *sets)
+{
+    struct dt_comm *comm = engine->ranks.comm;
+    if (engine->options.train)
+        DT_TRY(dt_comm_agree(comm, dt_engine_count_steps(engine, sets)));
+    DT_TRY(dt_comm_agree(comm, open_device(engine)));
+    DT_TRY(dt_comm_agree(
+        comm, dt_devices_check_twins(comm, engine->backend, engine->device, engine->config)));
+    DT_TRY(dt_comm_agree(comm, bind_near_gpu(engine)));
+    if (engine->options.train)
+        DT_TRY(dt_engine_check_stages(engine, sets));
+    DT_TRY(dt_engine_build(engine, sets, engine->options.layout_only));
+    if (engine->options.layout_only)
+        return DT_OK;
+    return dt_comm_agree(comm, open_loaders(engine, sets));
+}
+
+dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets,
+                         const struct dt_engine_options *options, const char *cache_dir)
+{
+    const struct dt_sets_options data = {
+        .train = options->train,
+        .val = options->eval,
+        .may_lack = options->layout_only,
+        .cache_dir = cache_dir,
+        .report = engine->report,
+    };
+    engine->options = *options;
+    DT_TRY(dt_comm_agree(engine->ranks.comm, choose_device(engine)));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, check_model(engine)));
+    DT_TRY(dt_sets_open(sets, &data));
+    return open_plan(engine, sets);
+}
+
+/* A rank that failed alone may have reductions under way and must not wait for anything; the job
+ * ends with it, so nothing is released. */
+void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets, dt_status status)
+{
+    const int origin = dt_error_origin();
+    const bool failed = status != DT_OK && status != DT_STOPPED;
+    if (failed && origin == DT_ORIGIN_LOCAL && engine->ranks.n_ranks > 1)
+        return;
+    dt_engine_close_loader(engine, &sets->train);
+    dt_engine_close_loader(engine, &sets->val);
+    dt_engine_release(engine);
+    if (engine->device)
+        engine->backend->close(engine->device);
+    dt_sets_close(sets);
+    dt_events_close(engine->report);
+    dt_error_set_origin(origin);
+}

@@ -1,0 +1,121 @@
+/* The device of a rank and what runs on it: graph, plan, schedule, and passes over batches. Main
+ * thread only. */
+#ifndef DTRAIN_ENGINE_ENGINE_H
+#define DTRAIN_ENGINE_ENGINE_H
+
+#include "checkpoint/weights.h"
+#include "dtrain/models.h"
+#include "dtrain/plan.h"
+#include "engine/devices.h"
+#include "engine/schedule.h"
+#include "engine/sets.h"
+
+/* What graph and training loader are built for, all of which follows from the epoch. */
+struct dt_stage {
+    int64_t epoch;
+    int index;      /* of train.stages, -1 = before the first */
+    int image_size; /* of training; evaluation takes model.image_size. Not of detectors */
+    int global_batch_size, micro_batch_size,
+        n_passes;            /* global_batch_size = n_workers * n_passes * micro_batch_size */
+    bool is_frozen;          /* optim.freeze applies to the graph */
+    int64_t steps_per_epoch; /* 0 = unknown: a layout without data */
+};
+
+struct dt_task;
+struct dt_parallel;
+
+/* What a command does with the network. */
+struct dt_engine_options {
+    bool train, eval;  /* phases: of the graph, and loaders */
+    bool forward_only; /* training without gradients and updates */
+    bool no_comm;      /* every rank trains on its own: no gradient is summed */
+    bool profile;      /* the plan times every action separately */
+    bool layout_only;  /* plan without memory, no loaders */
+};
+
+/* The device and what runs on it. */
+struct dt_engine {
+    const struct dt_config *config;
+    struct dt_ranks ranks;
+    struct dt_events *report; /* gets events and progress; NULL = nobody. The caller sets it */
+    struct dt_engine_options options;
+    const struct dt_task *task;
+    const struct dt_parallel *parallel;
+    const struct dt_model *model;
+    int saved_parts; /* micro-batches per global batch of the resumed run, 0 = none: reused if the
+                        ranks can share them */
+    int n_threads;
+    const struct dt_backend *backend;
+    enum dt_plane plane;
+    struct dt_device *device;
+    struct dt_stage stage;
+    uint32_t n_images[DT_MAX_CANVASES]; /* for training, by canvas; a classifier's in [0] */
+    /* Ids in the graph, by phase and canvas; of a classifier for canvas 0. */
+    int program[DT_N_PHASES][DT_MAX_CANVASES];
+    struct dt_graph *graph;
+    struct dt_plan *plan;
+    struct dt_schedule schedule;
+    size_t stage_bytes[DT_MAX_STAGES]; /* memory of a rank in each stage */
+    char weights[DT_WEIGHTS_TEXT];     /* rank 0: of model.initial_checkpoint; "" = not loaded */
+    int64_t last_step;                 /* training ends here: all epochs, or train.max_steps */
+};
+
+/* Enters epoch 0. */
+void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct dt_config *config);
+/* Chooses device and model and splits the batch, opens the sets of the options' phases, then the
+ * device, steps and stages, plan and loaders. With layout_only missing data go to sets->status.
+ * cache_dir: as in dt_sets_options. Collective; on failure all ranks return the same status. */
+dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets,
+                         const struct dt_engine_options *options, const char *cache_dir);
+/* Closes loaders, engine, sets and the report, if the work that ended with `status` allows it.
+ * Accepts what is partly opened. */
+void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets, dt_status status);
+
+/* stages.c. Sets what depends on the epoch, before anything is built. */
+void dt_engine_enter(struct dt_engine *engine, int64_t epoch);
+/* Whether that epoch needs another graph than the present one. */
+bool dt_engine_differs(const struct dt_engine *engine, int64_t epoch);
+/* Builds graph, plan and, for another size or batch, training loader anew for that epoch: same
+ * weights, statistics and states of the optimizer. The states of what was frozen are 0. Old
+ * pointers to them are invalid. Collective. */
+dt_status dt_engine_rebuild(struct dt_engine *engine, struct dt_sets *sets, int64_t epoch);
+/* Tries all stages, without memory: sizes, batches, bytes. Collective. */
+dt_status dt_engine_check_stages(struct dt_engine *engine, const struct dt_sets *sets);
+/* The key that the global batch follows from. */
+enum { DT_STAGE_KEY = 32 };
+const char *dt_engine_batch_key(const struct dt_engine *engine, char out[DT_STAGE_KEY]);
+
+/* Parts of dt_engine_open. dt_engine_build (engine_plan.c), which is collective, builds graph and
+ * plan, dt_engine_release destroys them. */
+dt_status dt_engine_split_batch(struct dt_engine *engine); /* stages.c */
+dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets);
+dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout);
+void dt_engine_release(struct dt_engine *engine);
+/* loaders.c */
+dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train);
+void dt_engine_close_loader(struct dt_engine *engine, struct dt_loader **loader);
+
+/* Whether the loss is scaled: in fp16. */
+bool dt_engine_scales_loss(const struct dt_engine *engine);
+/* Whether the walk's times are meaningful: on a device with queues only in a profile. */
+bool dt_engine_has_times(const struct dt_engine *engine);
+/* Whether the moving averages are the result of the run. */
+bool dt_engine_uses_ema(const struct dt_engine *engine);
+int64_t dt_engine_parameters(const struct dt_engine *engine);
+/* What the configuration says about the data plane; the caller sets the rest. */
+struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine);
+/* The options of the training or validation loader. */
+struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine,
+                                                  const struct dt_sets *sets, bool train);
+
+/* pass.c: the scalars of update number `step` (from 0); one pass of it over a batch, which is
+ * released in any case, or of the evaluation over a batch, which is not. Pass 0 sets the divisor of
+ * the scalars to the class weights of the global batch. A device with queues may still be computing
+ * on return. */
+struct dt_scalars dt_engine_scalars(const struct dt_engine *engine, int64_t step);
+dt_status dt_engine_train(struct dt_engine *engine, struct dt_sets *sets,
+                          const struct dt_batch *batch, struct dt_scalars *scalars, int pass);
+dt_status dt_engine_eval(struct dt_engine *engine, const struct dt_sets *sets,
+                         const struct dt_batch *batch);
+
+#endif

@@ -1,0 +1,176 @@
+/* Graph and plan of an engine. */
+#include "base/memory.h"
+#include "engine/engine.h"
+#include "engine/freeze.h"
+#include "engine/parallel.h"
+#include "engine/task.h"
+
+/* --- Graph --- */
+
+static dt_status build_program(struct dt_engine *engine, const struct dt_sets *sets,
+                               enum dt_phase phase, int canvas)
+{
+    const struct dt_config *config = engine->config;
+    const struct dt_model_options options = dt_config_model_options(config, sets->num_classes);
+    int batch =
+        phase == DT_TRAIN ? engine->stage.micro_batch_size : config->eval.batch_size_per_rank;
+    int side = phase == DT_TRAIN ? engine->stage.image_size : config->model.image_size;
+    const struct dt_canvas square = {side, side};
+    const struct dt_canvas size = sets->canvases.n > 0 ? sets->canvases.size[canvas] : square;
+    DT_TRY(dt_graph_begin(engine->graph, phase, batch, size.height, size.width));
+    engine->program[phase][canvas] = engine->graph->current;
+    DT_TRY(engine->task->add_inputs(engine, sets, phase));
+    int src = dt_graph_ingest(engine->graph, config->data.mean, config->data.std);
+    int logits = engine->model->build(engine->graph, src, engine->model, &options);
+    if (engine->task->add_loss)
+        engine->task->add_loss(engine, phase, logits);
+    return dt_graph_check(engine->graph);
+}
+
+static dt_status build_phase(struct dt_engine *engine, const struct dt_sets *sets,
+                             enum dt_phase phase)
+{
+    const int n = sets->canvases.n > 0 ? sets->canvases.n : 1;
+    for (int canvas = 0; canvas < n; canvas++)
+        DT_TRY(build_program(engine, sets, phase, canvas));
+    return DT_OK;
+}
+
+static bool supports(void *context, const struct dt_graph *g, const struct dt_node *node)
+{
+    const struct dt_engine *engine = context;
+    return engine->backend->supports(engine->device, g, node);
+}
+
+/* Ranks over which batch norm takes its statistics. */
+static int bn_group(const struct dt_engine *engine)
+{
+    const int group = engine->config->model.sync_bn;
+    return engine->options.no_comm ? 0 : group == 1 ? engine->ranks.n_ranks : group;
+}
+
+static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *sets)
+{
+    const bool learns = engine->options.train && !engine->options.forward_only;
+    DT_TRY(dt_graph_create(&engine->graph));
+    struct dt_graph *g = engine->graph;
+    g->bn_group = bn_group(engine);
+    if (engine->options.train)
+        DT_TRY(build_phase(engine, sets, DT_TRAIN));
+    if (engine->options.eval)
+        DT_TRY(build_phase(engine, sets, DT_EVAL));
+    if (learns && engine->stage.is_frozen) /* else no statistics */
+        DT_TRY(dt_freeze(g, engine->config->optim.freeze));
+    for (int t = 0; t < g->n_tensors; t++)
+        if (dt_graph_is_within(g->tensor[t].name, engine->model->head))
+            g->tensor[t].rate = (float)engine->config->optim.head_lr_factor;
+    DT_TRY(dt_graph_fuse(g, supports, engine));
+    return learns ? dt_graph_differentiate(g) : DT_OK;
+}
+
+/* --- Plan --- */
+
+/* The share of a device's free memory for the plan; the rest is for libraries and CUDA graphs. */
+static double device_budget(const struct dt_engine *engine)
+{
+    const double most_reserved = 1u << 30;
+    double bytes = (double)engine->backend->free_bytes(engine->device);
+    double reserved = bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
+    int n_sharing =
+        engine->config->device.allow_shared_gpu ? dt_comm_local_size(engine->ranks.comm) : 1;
+    return (bytes - reserved) / n_sharing;
+}
+
+/* Subtracts data.cache_mb from host memory. */
+static dt_status keep_cache_free(const struct dt_engine *engine, size_t *left, double bytes)
+{
+    double cache = engine->backend == &dt_backend_cpu ? engine->config->data.cache_mb * 1e6 : 0;
+    if (cache > 0 && cache >= bytes)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.cache_mb: a rank can have at most %.0f MB of memory here, so %d MB for a "
+                "cache leave nothing for training",
+                bytes / 1e6, engine->config->data.cache_mb);
+    *left = (size_t)(bytes - cache);
+    return DT_OK;
+}
+
+/* Bytes each rank may use: the same on all ranks, so that they fail together. */
+static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
+{
+    double bytes = engine->backend == &dt_backend_cpu
+                       ? (double)dt_memory_available("") / dt_comm_local_size(engine->ranks.comm)
+                       : device_budget(engine);
+    double least = -bytes;
+    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &least, 1));
+    return keep_cache_free(engine, max_bytes, -least);
+}
+
+struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
+{
+    static const enum dt_dtype wires[] = {[DT_GRAD_AUTO] = DT_F32,
+                                          [DT_GRAD_FP32] = DT_F32,
+                                          [DT_GRAD_FP16] = DT_F16,
+                                          [DT_GRAD_BF16] = DT_BF16};
+    const bool central = engine->parallel->lists.is_central;
+    return (struct dt_comm_options){.plane = central ? DT_PLANE_CENTRAL : engine->plane,
+                                    .ring = engine->config->comm.algorithm == DT_ALGORITHM_RING,
+                                    .wire = wires[engine->config->comm.grad_dtype],
+                                    .timeout_s = engine->config->device.timeout_s,
+                                    .share = engine->config->device.allow_shared_gpu};
+}
+
+static struct dt_plan_options plan_options(const struct dt_engine *engine, size_t max_bytes)
+{
+    const struct dt_config *config = engine->config;
+    const enum dt_precision precision = config->train.precision;
+    const bool is_narrow = precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16;
+    struct dt_plan_options options = {
+        .bucket_bytes = (size_t)(config->comm.bucket_cap_mb * (1 << 20)),
+        .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),
+        .n_ranks = engine->options.no_comm ? 1 : engine->ranks.n_ranks,
+        .comm = dt_engine_comm_options(engine),
+        .parallel = engine->parallel->lists,
+        .is_server = engine->ranks.rank == 0,
+        .outer = config->train.outer_momentum > 0,
+        .accumulate =
+            engine->stage.n_passes > 1 || (is_narrow && config->comm.grad_dtype == DT_GRAD_FP32),
+        .record = config->device.cuda_graph,
+        .profile = engine->options.profile,
+        .optim = config->optim.name,
+        .clip = config->optim.clip_norm > 0,
+        .decay_norm_bias = config->optim.decay_norm_bias,
+        .ema = engine->options.train && config->train.ema_decay > 0,
+        .max_bytes = max_bytes,
+    };
+    options.comm.group = engine->graph->bn_group;
+    if (config->train.average_states)
+        options.parallel.has_own_states = false;
+    return options;
+}
+
+static dt_status build_plan(struct dt_engine *engine, bool is_layout)
+{
+    size_t max_bytes = 0;
+    DT_TRY(find_memory(engine, &max_bytes));
+    const struct dt_plan_options options = plan_options(engine, max_bytes);
+    struct dt_comm *comm = options.n_ranks > 1 ? engine->ranks.comm : NULL;
+    if (is_layout)
+        return dt_plan_layout(&engine->plan, engine->graph, engine->backend, engine->device,
+                              &options);
+    return dt_plan_build(&engine->plan, engine->graph, engine->backend, engine->device, comm,
+                         &options);
+}
+
+dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout)
+{
+    DT_TRY(dt_comm_agree(engine->ranks.comm, build_graph(engine, sets)));
+    return dt_comm_agree(engine->ranks.comm, build_plan(engine, is_layout));
+}
+
+void dt_engine_release(struct dt_engine *engine)
+{
+    dt_plan_destroy(engine->plan);
+    dt_graph_destroy(engine->graph);
+    engine->plan = NULL;
+    engine->graph = NULL;
+}

@@ -1,0 +1,321 @@
+/* The checks before training. */
+#include "engine/preflight.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "base/host.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "base/rng.h"
+#include "checkpoint/run_folder.h"
+#include "data/digest.h"
+
+enum { N_TRIED = 8 }; /* samples of each data set per rank */
+
+static const char *const set_keys[] = {"data.train", "data.val"};
+
+/* --- The same data on all machines --- */
+
+enum { FILE_BYTES = DT_PATH_MAX + 64 };
+
+/* All ranks have the same message. */
+static dt_status refuse(struct dt_comm *comm, const struct dt_dataset *set, const char *key,
+                        enum dt_digest kind, int rank, uint32_t at)
+{
+    char here[FILE_BYTES] = "no more files", there[FILE_BYTES] = "no more files";
+    bool has = at < dt_digest_pieces(set, kind);
+    if (has && dt_comm_rank(comm) == rank)
+        dt_digest_describe(there, set, kind, at);
+    if (has && dt_comm_rank(comm) == 0)
+        dt_digest_describe(here, set, kind, at);
+    DT_TRY(dt_comm_bcast(comm, here, sizeof here, 0));
+    DT_TRY(dt_comm_bcast(comm, there, sizeof there, rank));
+    const char *host = dt_comm_host(comm, rank), *host0 = dt_comm_host(comm, 0);
+    if (strcmp(here, there) == 0)
+        DT_FAIL_ALIKE(DT_ERR_DISAGREE,
+                      "rank %d (%s) has other bytes in a file of %s than rank 0 (%s): %s; find out "
+                      "which is right (sha256sum, dtrain verify) and copy it to the other machine, "
+                      "or put the data on a file system that all share",
+                      rank, host, key, host0, here);
+    DT_FAIL_ALIKE(DT_ERR_DISAGREE,
+                  "rank %d (%s) has different files in %s than rank 0 (%s); the first is "
+                  "%s on %s and %s on %s; copy the data again, or put them on a file system that "
+                  "all share",
+                  rank, host, key, host0, there, host, here, host0);
+}
+
+/* The lowest rank whose pieces differ from rank 0's, 0 if none, and the first such piece. */
+static dt_status find_difference(int *rank, uint32_t *at, struct dt_comm *comm, const uint64_t *own,
+                                 uint32_t n_own, const uint64_t *first, uint32_t n)
+{
+    const int size = dt_comm_size(comm), self = dt_comm_rank(comm);
+    uint32_t n_both = n_own < n ? n_own : n, i = 0;
+    while (own && i < n_both && own[i] == first[i])
+        i++;
+    double lowest = own && (i < n_both || n_own != n) ? size - self : 0;
+    DT_TRY(dt_comm_max_f64(comm, &lowest, 1));
+    *rank = lowest > 0 ? size - (int)lowest : 0;
+    *at = i;
+    return dt_comm_bcast(comm, at, sizeof *at, *rank);
+}
+
+dt_status dt_same_data_compare(struct dt_comm *comm, const struct dt_dataset *set, const char *key,
+                               enum dt_digest kind, bool reads)
+{
+    uint64_t *own = NULL, *first = NULL;
+    uint32_t n_own = dt_digest_pieces(set, kind), n = n_own, at = 0;
+    dt_status status = DT_OK;
+    int rank = 0;
+    DT_TRY(dt_comm_bcast(comm, &n, sizeof n, 0));
+    status = DT_NEW(first, (size_t)n + 1);
+    if (status == DT_OK && reads)
+        status = DT_NEW(own, (size_t)n_own + 1);
+    if (status == DT_OK && reads)
+        status = dt_digest_make(own, set, kind);
+    DT_TRY_OUT(dt_comm_agree(comm, status));
+    if (dt_comm_rank(comm) == 0)
+        memcpy(first, own, n * sizeof *own);
+    DT_TRY_OUT(dt_comm_bcast(comm, first, n * sizeof *first, 0));
+    DT_TRY_OUT(find_difference(&rank, &at, comm, own, n_own, first, n));
+    if (rank > 0)
+        status = refuse(comm, set, key, kind, rank, at);
+out:
+    free(own);
+    free(first);
+    return status;
+}
+
+static dt_status compare_sets(struct dt_sets *sets, enum dt_digest kind, bool reads)
+{
+    const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
+    for (size_t i = 0; i < DT_COUNT(both); i++)
+        if (both[i])
+            DT_TRY(dt_same_data_compare(sets->ranks.comm, both[i], set_keys[i], kind, reads));
+    return DT_OK;
+}
+
+/* One rank of each machine reads; does nothing on one machine. */
+static dt_status check_data(struct dt_sets *sets)
+{
+    const bool full = sets->config->data.check == DT_CHECK_FULL;
+    double n_alone = dt_comm_local_size(sets->ranks.comm) == sets->ranks.n_ranks;
+    DT_TRY(dt_comm_max_f64(sets->ranks.comm, &n_alone, 1));
+    if (n_alone > 0)
+        return DT_OK;
+    return compare_sets(sets, full ? DT_DIGEST_FULL : DT_DIGEST_QUICK,
+                        dt_comm_local_rank(sets->ranks.comm) == 0);
+}
+
+static dt_status check_names(struct dt_sets *sets)
+{
+    return compare_sets(sets, DT_DIGEST_NAMES, true);
+}
+
+/* --- Agreement of the ranks --- */
+
+/* Without the first word of the device, which says which one of the node it is. */
+static void describe_libraries(char *out, size_t bytes, const struct dt_engine *engine)
+{
+    char device[192] = "", plane[64];
+    if (engine->device)
+        engine->backend->describe(engine->device, device, sizeof device);
+    const char *space = strchr(device, ' ');
+    dt_comm_describe_plane(engine->plane, plane, sizeof plane);
+    snprintf(out, bytes, "%s; %s", space ? space + 1 : device, plane);
+}
+
+static void identify(struct dt_preflight_identity *out, const struct dt_engine *engine,
+                     const struct dt_sets *sets)
+{
+    const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
+    *out = (struct dt_preflight_identity){.config_hash =
+                                              XXH3_64bits(engine->config, sizeof *engine->config)};
+    dt_host_name(out->host);
+    describe_libraries(out->libraries, sizeof out->libraries, engine);
+    for (size_t i = 0; i < DT_COUNT(both); i++)
+        if (both[i]) {
+            out->fingerprint[i] = dt_dataset_fingerprint(both[i]);
+            out->n_images[i] = dt_dataset_size(both[i]);
+        }
+}
+
+static dt_status compare_data(const struct dt_preflight_identity *ranks, int r)
+{
+    const struct dt_preflight_identity *a = &ranks[r], *b = &ranks[0];
+    for (size_t i = 0; i < DT_COUNT(set_keys); i++)
+        if (a->n_images[i] != b->n_images[i] || a->fingerprint[i] != b->fingerprint[i])
+            DT_FAIL(DT_ERR_DISAGREE,
+                    "rank %d (%s) has different files in %s (%" PRIu32
+                    " images, fingerprint %016" PRIx64 ") than rank 0 (%s: %" PRIu32 ", %016" PRIx64
+                    "); all ranks must see the same folder or shards",
+                    r, a->host, set_keys[i], a->n_images[i], a->fingerprint[i], b->host,
+                    b->n_images[i], b->fingerprint[i]);
+    return DT_OK;
+}
+
+static dt_status compare_rank(const struct dt_preflight_identity *ranks, int r)
+{
+    const struct dt_preflight_identity *a = &ranks[r], *b = &ranks[0];
+    if (a->config_hash != b->config_hash)
+        DT_FAIL(DT_ERR_DISAGREE,
+                "rank %d (%s) has a different configuration (%016" PRIx64
+                ") than rank 0 (%s: %016" PRIx64
+                "), which sent it; suspect faulty memory or network",
+                r, a->host, a->config_hash, b->host, b->config_hash);
+    return compare_data(ranks, r);
+}
+
+dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_ranks,
+                               char *warning, size_t bytes)
+{
+    warning[0] = '\0';
+    for (int r = 1; r < n_ranks; r++)
+        DT_TRY(compare_rank(ranks, r));
+    for (int r = 1; r < n_ranks && !warning[0]; r++)
+        if (strcmp(ranks[r].libraries, ranks[0].libraries) != 0)
+            snprintf(warning, bytes, "rank %d (%s) uses %s, but rank 0 (%s) uses %s", r,
+                     ranks[r].host, ranks[r].libraries, ranks[0].host, ranks[0].libraries);
+    return DT_OK;
+}
+
+/* Libraries that differ may keep weights, and gradients, in another order in memory, where no sum
+ * makes sense. Overwrites the weights. */
+static dt_status compare_orders(const struct dt_engine *engine, const char *difference)
+{
+    struct dt_plan *plan = engine->plan;
+    uint64_t own = 0, *ranks = NULL;
+    dt_status status = DT_NEW(ranks, (size_t)engine->ranks.n_ranks);
+    if (status == DT_OK)
+        status = dt_plan_init_params(plan, engine->config->train.seed);
+    DT_TRY_OUT(dt_comm_agree(engine->ranks.comm, status));
+    if (engine->backend == &dt_backend_cpu)
+        own = XXH3_64bits(plan->arena[DT_ARENA_PARAMS], plan->arena_bytes[DT_ARENA_PARAMS]);
+    DT_TRY_OUT(dt_comm_gather(engine->ranks.comm, ranks, &own, sizeof own));
+    for (int r = 1; r < engine->ranks.n_ranks && status == DT_OK; r++)
+        if (ranks[r] != ranks[0])
+            status = DT_ERROR(DT_ERR_DISAGREE,
+                              "%s: they keep weights in another order and cannot train together; "
+                              "use processors of one kind, or set ONEDNN_MAX_CPU_ISA on all ranks "
+                              "to what the oldest has",
+                              difference);
+out:
+    free(ranks);
+    return status;
+}
+
+/* Replaces the message by one that names the first file of another name or size, if that is what
+ * differs. */
+static dt_status explain(struct dt_sets *sets, const struct dt_preflight_identity *ranks,
+                         dt_status status)
+{
+    for (int r = 1; r < sets->ranks.n_ranks; r++)
+        if (ranks[r].config_hash != ranks[0].config_hash)
+            return status;
+    DT_TRY(check_names(sets));
+    return status;
+}
+
+dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets)
+{
+    struct dt_preflight_identity own, *ranks = NULL;
+    char warning[1200];
+    dt_status status = DT_NEW(ranks, (size_t)engine->ranks.n_ranks);
+    DT_TRY(dt_comm_agree(engine->ranks.comm, status));
+    identify(&own, engine, sets);
+    DT_TRY_OUT(dt_comm_gather(engine->ranks.comm, ranks, &own, sizeof own));
+    status = dt_preflight_compare(ranks, engine->ranks.n_ranks, warning, sizeof warning);
+    if (status == DT_OK && warning[0] && engine->plan && engine->plan->arena[DT_ARENA_GRADS])
+        status = compare_orders(engine, warning);
+    if (status != DT_OK)
+        dt_error_set_origin(0); /* all ranks have the same text */
+    else if (warning[0] && engine->ranks.rank == 0)
+        dt_log(DT_LOG_WARNING, "%s: speed and rounding may differ", warning);
+    status = status == DT_OK ? check_data(sets) : explain(sets, ranks, status);
+out:
+    free(ranks);
+    return status;
+}
+
+/* --- Trial runs --- */
+
+/* Distinct ids of a set, different on every rank (Floyd's sampling without replacement). */
+static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_sets *sets)
+{
+    int n = 0;
+    struct dt_rng rng;
+    /* No training reaches this epoch. */
+    dt_rng_init(&rng, sets->config->train.seed, DT_RNG_SHUFFLE, UINT32_MAX,
+                (uint32_t)sets->ranks.rank);
+    for (uint32_t top = size > N_TRIED ? size - N_TRIED : 0; top < size; top++) {
+        uint32_t id = dt_rng_below(&rng, top + 1);
+        for (int i = 0; i < n; i++)
+            if (ids[i] == id)
+                id = top;
+        ids[n++] = id;
+    }
+    return n;
+}
+
+static dt_status try_set(const struct dt_sets *sets, const struct dt_dataset *set, const char *key)
+{
+    uint32_t ids[N_TRIED];
+    int n = choose_samples(ids, dt_dataset_size(set), sets), n_bad = 0;
+    char name[512], problem[2048];
+    for (int i = 0; i < n; i++) {
+        dt_pulse_beat(&dt_pulse_main);
+        dt_status status = dt_dataset_try(set, ids[i], sets->config->model.image_size);
+        if (status == DT_ERR_DATA && n_bad++ == 0)
+            snprintf(problem, sizeof problem, "%s: %s",
+                     dt_dataset_name(set, ids[i], name, sizeof name), dt_error_text());
+        if (status != DT_ERR_DATA)
+            DT_TRY(status);
+    }
+    if (n_bad == n)
+        DT_FAIL(DT_ERR_DATA, "none of %d samples of %s could be decoded; the first is %s", n, key,
+                problem);
+    if (n_bad > 0)
+        dt_log(DT_LOG_WARNING, "%d of %d samples of %s could not be decoded; the first is %s",
+               n_bad, n, key, problem);
+    return DT_OK;
+}
+
+static dt_status try_sets(const struct dt_sets *sets)
+{
+    const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
+    if (dt_config_is_synthetic(sets->config))
+        return DT_OK;
+    for (size_t i = 0; i < DT_COUNT(both); i++)
+        if (both[i])
+            DT_TRY(try_set(sets, both[i], set_keys[i]));
+    return DT_OK;
+}
+
+dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets)
+{
+    dt_status verdict;
+    DT_TRY(dt_plan_test_reduce(engine->plan, &verdict));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, verdict));
+    return dt_comm_agree(engine->ranks.comm, try_sets(sets));
+}
+
+enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, without its tensors */ };
+
+dt_status dt_preflight_space(const struct dt_config *config, uint64_t bytes)
+{
+    const char *dir = config->output.dir;
+    char checkpoints[DT_PATH_MAX];
+    int64_t *steps;
+    /* One more than are kept, as an old one is removed after a new one is written; capped. */
+    int keep = config->checkpoint.keep, n_there;
+    int n = (keep < MOST_CHECKPOINTS ? keep : MOST_CHECKPOINTS) + 1 + config->checkpoint.keep_best;
+    DT_TRY(dt_file_path(checkpoints, "%s/checkpoints", dir));
+    DT_TRY(dt_checkpoint_list(&steps, &n_there, checkpoints));
+    free(steps);
+    return dt_run_folder_check_space(dir, n > n_there ? n - n_there : 1, bytes + TEXT_BYTES);
+}

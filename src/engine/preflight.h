@@ -1,0 +1,39 @@
+/* Checks at the start for what would otherwise fail hours into the run. Collective. */
+#ifndef DTRAIN_ENGINE_PREFLIGHT_H
+#define DTRAIN_ENGINE_PREFLIGHT_H
+
+#include "checkpoint/manifest.h"
+#include "data/digest.h"
+#include "engine/engine.h"
+
+/* Values that must be the same on all ranks. */
+struct dt_preflight_identity {
+    char host[DT_HOST_MAX];
+    uint64_t config_hash;
+    uint64_t fingerprint[2]; /* of training and validation data */
+    uint32_t n_images[2];
+    char libraries[256];
+};
+/* DT_ERR_DISAGREE naming the first rank that differs from rank 0; different libraries only fill
+ * warning[bytes], which is "" otherwise. Local. */
+dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_ranks,
+                               char *warning, size_t bytes);
+
+/* Checks that all ranks have the same configuration (bytes), libraries and data index:
+ * DT_ERR_DISAGREE names the rank, the host and the difference; different libraries cause a warning,
+ * unless those of a training keep weights in different orders. Then that several machines have the
+ * same data: one rank of each reads what data.check asks for. Overwrites the weights; call it when
+ * the data sets and the plan, if there is one, are open. */
+dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets);
+/* Compares one set, which all ranks have open; the ranks that do not read count as equal. `key` is
+ * data.train or data.val. DT_OK if no difference is found; rank 0 reads. */
+dt_status dt_same_data_compare(struct dt_comm *comm, const struct dt_dataset *set, const char *key,
+                               enum dt_digest kind, bool reads);
+/* Sums a known vector over the ranks on the plan's plane: DT_ERR_DEVICE if the result is wrong.
+ * Decodes a few samples of each data set on every rank: DT_ERR_DATA if a rank can decode none, a
+ * warning if it cannot decode all. */
+dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets);
+/* Checks for space for keep + 1 checkpoints of `bytes`, minus the existing ones. Rank 0. */
+dt_status dt_preflight_space(const struct dt_config *config, uint64_t bytes);
+
+#endif

@@ -1,0 +1,254 @@
+#include "engine/sets.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/classes.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "engine/parallel.h"
+#include "engine/task.h"
+
+void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_config *config)
+{
+    *sets = (struct dt_sets){
+        .config = config,
+        .ranks = dt_parallel_ranks(comm, config),
+        .task = dt_task_of(config),
+    };
+    if (sets->task->has_boxes)
+        sets->canvases = dt_config_canvases(config);
+}
+
+const char *dt_sets_sizes(const struct dt_sets *sets, int side, char out[DT_SIZES_TEXT])
+{
+    struct dt_text text = dt_text_in(out, DT_SIZES_TEXT);
+    if (sets->canvases.n == 0)
+        dt_text_add(&text, "%d x %d", side, side);
+    for (int i = 0; i < sets->canvases.n; i++)
+        dt_text_add(&text, "%s%d x %d", i == 0 ? "" : ", ", sets->canvases.size[i].width,
+                    sets->canvases.size[i].height);
+    return out;
+}
+
+dt_status dt_sets_check_bad(const struct dt_loader *loader, double n_bad)
+{
+    dt_status status = dt_loader_check_bad(loader, (uint64_t)n_bad);
+    if (status != DT_OK)
+        dt_error_set_origin(0); /* all ranks have the same number */
+    return status;
+}
+
+bool dt_sets_has_top5(const struct dt_sets *sets)
+{
+    return !sets->task->has_boxes && sets->num_classes > 5;
+}
+
+/* --- Opening --- */
+
+/* Generated images are cut to the size of a stage. */
+static int largest_size(const struct dt_config *config)
+{
+    int size = config->model.image_size;
+    for (int i = 0; i < config->train.n_stages; i++)
+        if (config->train.stages[i].image_size > size)
+            size = config->train.stages[i].image_size;
+    return size;
+}
+
+static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool train,
+                          const char *cache_dir)
+{
+    const struct dt_config *config = sets->config;
+    const bool is_split = config->data.val_fraction > 0;
+    const char *path = train || is_split ? config->data.train : config->data.val;
+    if (!dt_config_is_synthetic(config) && path[0] == '\0')
+        DT_FAIL(DT_ERR_CONFIG, "data.%s: no path given; name a folder or shards",
+                train ? "train" : "val");
+    struct dt_dataset_options options = {
+        .data = &config->data,
+        .path = path,
+        .images_folder = train || is_split ? config->data.train_images : config->data.val_images,
+        .cache_dir = cache_dir,
+        .num_classes = sets->num_classes,
+        .classes = &sets->classes,
+        .subset = config->data.class_map[0] != '\0',
+        .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
+        .image_size = train ? largest_size(config) : config->model.image_size,
+        .has_boxes = sets->task->has_boxes,
+        .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
+        .part = train ? DT_PART_TRAIN : DT_PART_VAL,
+        .rest_of = !train && is_split ? sets->train_set : NULL,
+        .canvases = sets->canvases,
+    };
+    DT_TRY(dt_dataset_open(set, &options));
+    sets->num_classes = dt_dataset_n_classes(*set);
+    if (!dt_dataset_classes(*set) && sets->num_classes < sets->weights_classes)
+        sets->num_classes = sets->weights_classes;
+    const struct dt_names *names = dt_dataset_classes(*set);
+    return sets->classes.n == 0 && names ? dt_names_add_all(&sets->classes, names) : DT_OK;
+}
+
+static dt_status open_images(struct dt_sets *sets)
+{
+    struct dt_dataset_options options = {
+        .data = &sets->config->data,
+        .images = sets->images,
+        .num_classes = sets->num_classes > 0 ? sets->num_classes : sets->weights_classes,
+        .classes = &sets->classes,
+        .has_boxes = sets->task->has_boxes};
+    DT_TRY(dt_dataset_open(&sets->val_set, &options));
+    sets->num_classes = dt_dataset_n_classes(sets->val_set);
+    return DT_OK;
+}
+
+static dt_status open_sets(struct dt_sets *sets, const struct dt_sets_options *options)
+{
+    dt_status status = DT_OK;
+    if (sets->num_classes == 0)
+        sets->num_classes = sets->config->model.num_classes;
+    if (sets->config->data.class_map[0] && sets->classes.n == 0)
+        status = dt_classes_load(&sets->classes, sets->config->data.class_map);
+    if (status == DT_OK && options->train)
+        status = open_set(sets, &sets->train_set, true, options->cache_dir);
+    if (status == DT_OK && options->val)
+        status = sets->images ? open_images(sets)
+                              : open_set(sets, &sets->val_set, false, options->cache_dir);
+    if (status == DT_OK)
+        status = dt_classes_text(&sets->classes_text, &sets->classes);
+    if (options->may_lack) {
+        sets->status = status;
+        snprintf(sets->problem, sizeof sets->problem, "%s", status == DT_OK ? "" : dt_error_text());
+        if (sets->num_classes == 0)
+            sets->num_classes = 1000; /* unknown; ImageNet's */
+        return DT_OK;
+    }
+    return status;
+}
+
+static dt_status check_classes(const struct dt_sets *sets)
+{
+    if (sets->num_classes < sets->task->least_classes)
+        DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
+                sets->train_set || !sets->config->data.val[0] ? sets->config->data.train
+                                                              : sets->config->data.val);
+    return DT_OK;
+}
+
+/* The key that asks for the metric. */
+static const char *metric_key(const struct dt_config *config, enum dt_metric metric)
+{
+    if (dt_config_goal_metric(config) == metric)
+        return "early_stop.metric";
+    if (dt_config_best_metric(config) == metric)
+        return "checkpoint.best_metric";
+    bool is_followed =
+        config->schedule.kind == DT_SCHEDULE_PLATEAU && dt_config_plateau_metric(config) == metric;
+    return is_followed ? "schedule.metric" : "eval.metrics";
+}
+
+static dt_status check_metrics(const struct dt_sets *sets)
+{
+    const struct dt_config *config = sets->config;
+    bool decides = strcmp(metric_key(config, DT_METRIC_TOP5), "eval.metrics") != 0;
+    if (decides && !dt_sets_has_top5(sets))
+        DT_FAIL(DT_ERR_CONFIG, "%s: top5 needs at least 6 classes, but there are %d",
+                metric_key(config, DT_METRIC_TOP5), sets->num_classes);
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (dt_metric_is_binary(m) && sets->num_classes != 2 && dt_config_has_metric(config, m))
+            DT_FAIL(DT_ERR_CONFIG,
+                    "%s: %s is defined for two classes, but there are %d; use macro_f1 or "
+                    "balanced_accuracy",
+                    metric_key(config, m), dt_metric_name(m), sets->num_classes);
+    return DT_OK;
+}
+
+/* --- Class weights --- */
+
+static dt_status use_list(struct dt_sets *sets)
+{
+    const struct dt_config_train *train = &sets->config->train;
+    if (train->n_class_weights != sets->num_classes)
+        DT_FAIL(DT_ERR_CONFIG, "train.class_weights: %d weights for %d classes; list one per class",
+                train->n_class_weights, sets->num_classes);
+    for (int c = 0; c < train->n_class_weights; c++)
+        sets->class_weights[c] = (float)train->class_weights[c];
+    return DT_OK;
+}
+
+/* As scikit-learn's compute_class_weight("balanced"): with equal shares all weights are 1. */
+static dt_status balance(struct dt_sets *sets)
+{
+    const int n_classes = sets->num_classes;
+    const uint32_t n_images = dt_dataset_size(sets->train_set);
+    uint32_t *counts = NULL;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(counts, (size_t)n_classes));
+    for (uint32_t id = 0; id < n_images; id++)
+        counts[dt_dataset_label(sets->train_set, id)]++;
+    for (int c = 0; c < n_classes; c++) {
+        const char *name = dt_dataset_class(sets->train_set, c);
+        if (counts[c] == 0)
+            DT_TRY_OUT(DT_ERROR(DT_ERR_CONFIG,
+                                "train.class_weights: no training image is of class %d%s%s%s, so "
+                                "\"balanced\" gives it no weight; list the weights",
+                                c, name ? " (" : "", name ? name : "", name ? ")" : ""));
+        sets->class_weights[c] = (float)((double)n_images / ((double)n_classes * counts[c]));
+    }
+out:
+    free(counts);
+    return status;
+}
+
+/* DT_ERR_CONFIG if there is not one weight per class, or a class without images. */
+static dt_status weigh_classes(struct dt_sets *sets)
+{
+    const int n = sets->config->train.n_class_weights;
+    if (n == 0 || !sets->train_set)
+        return DT_OK;
+    DT_TRY(DT_NEW(sets->class_weights, (size_t)sets->num_classes));
+    return n == DT_CLASS_WEIGHTS_BALANCED ? balance(sets) : use_list(sets);
+}
+
+/* --- Together --- */
+
+static dt_status check(struct dt_sets *sets, const struct dt_sets_options *options)
+{
+    if (!options->is_raw)
+        DT_TRY(check_classes(sets));
+    if (options->val && !sets->problem[0])
+        DT_TRY(check_metrics(sets));
+    return options->is_raw ? DT_OK : weigh_classes(sets);
+}
+
+/* With a cache rank 0 goes first, so that the others find its index instead of building one. */
+dt_status dt_sets_open(struct dt_sets *sets, const struct dt_sets_options *options)
+{
+    const struct dt_ranks *ranks = &sets->ranks;
+    dt_status status = DT_OK;
+    dt_events_progress(options->report, "reading the data index", 0, 1);
+    if (ranks->rank == 0 || !options->cache_dir)
+        status = open_sets(sets, options);
+    /* The lines of the other ranks begin with theirs. */
+    if (status != DT_OK && ranks->rank == 0 && dt_comm_local_size(ranks->comm) < ranks->n_ranks)
+        DT_ERROR(status, "%s, on %s", dt_error_text(), dt_comm_host(ranks->comm, 0));
+    if (options->cache_dir) {
+        DT_TRY(dt_comm_agree(ranks->comm, status));
+        if (ranks->rank != 0)
+            status = open_sets(sets, options);
+    }
+    dt_events_progress(options->report, "reading the data index", 1, 1);
+    return dt_comm_agree(ranks->comm, status == DT_OK ? check(sets, options) : status);
+}
+
+void dt_sets_close(struct dt_sets *sets)
+{
+    if (sets->train_set)
+        dt_dataset_close(sets->train_set);
+    if (sets->val_set)
+        dt_dataset_close(sets->val_set);
+    dt_names_reset(&sets->classes);
+    free(sets->classes_text);
+    free(sets->class_weights);
+}

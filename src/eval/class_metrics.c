@@ -1,0 +1,265 @@
+/* The collector, and the metrics that follow from the confusion matrix or from the scores. */
+#include "eval/class_metrics.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { MOST_CLASSES = 30000 }; /* the matrix then has 7 GB */
+
+/* --- One image --- */
+
+int dt_predict_class(const float *logits, int n)
+{
+    int best = 0;
+    for (int c = 0; c < n; c++) {
+        if (isnan(logits[c]))
+            return -1;
+        if (logits[c] > logits[best])
+            best = c;
+    }
+    return best;
+}
+
+static double largest(const float *logits, int n)
+{
+    double max = (double)logits[0];
+    for (int c = 1; c < n; c++)
+        max = fmax(max, (double)logits[c]);
+    return max;
+}
+
+/* In this form equal differences of logits give equal probabilities. */
+void dt_softmax(double *out, const float *logits, int n)
+{
+    double max = largest(logits, n), sum = 0;
+    for (int c = 0; c < n; c++)
+        sum += out[c] = exp((double)logits[c] - max);
+    for (int c = 0; c < n; c++)
+        out[c] /= sum;
+}
+
+/* log(sum(exp(logits))) */
+static double log_sum(const float *logits, int n)
+{
+    double max = largest(logits, n), sum = 0;
+    for (int c = 0; c < n; c++)
+        sum += exp((double)logits[c] - max);
+    return max + log(sum);
+}
+
+void dt_average_logits(float *logits, const float *others, int n)
+{
+    double log_all = log_sum(logits, n), log_others = log_sum(others, n);
+    for (int c = 0; c < n; c++) {
+        double a = (double)logits[c] - log_all, b = (double)others[c] - log_others;
+        double low = a < b ? a : b, high = a < b ? b : a;
+        logits[c] = (float)(high + log1p(exp(low - high)) - log(2));
+    }
+}
+
+/* --- Collecting --- */
+
+dt_status dt_class_counts_create(struct dt_class_counts **judge, int n_classes, size_t max_rows)
+{
+    dt_status status = DT_OK;
+    struct dt_class_counts *made = NULL;
+    *judge = NULL;
+    if (n_classes > MOST_CLASSES)
+        DT_FAIL(DT_ERR_CONFIG,
+                "%d classes are too many for a confusion matrix, at most %d are possible; "
+                "choose loss, top1 and top5 in eval.metrics",
+                n_classes, MOST_CLASSES);
+    DT_TRY(DT_NEW(made, 1));
+    made->n_classes = n_classes;
+    made->max_rows = max_rows;
+    DT_TRY_OUT(DT_NEW(made->confusion, (size_t)n_classes * (size_t)(n_classes + 1)));
+    if (n_classes == 2)
+        DT_TRY_OUT(DT_NEW(made->scores, max_rows));
+    *judge = made;
+    return DT_OK;
+out:
+    dt_class_counts_destroy(made);
+    return status;
+}
+
+void dt_class_counts_destroy(struct dt_class_counts *judge)
+{
+    if (!judge)
+        return;
+    free(judge->confusion);
+    free(judge->scores);
+    free(judge);
+}
+
+void dt_class_counts_clear(struct dt_class_counts *judge)
+{
+    size_t n = (size_t)judge->n_classes;
+    memset(judge->confusion, 0, n * (n + 1) * sizeof *judge->confusion);
+    judge->n_rows = 0;
+    judge->loss = 0;
+    judge->n = judge->n_finite = judge->top1 = judge->top5 = 0;
+}
+
+/* Number of classes that beat the label's: with a larger logit, or an equal one and a smaller
+ * index. */
+static int place_of(const float *logits, int n, int label)
+{
+    int place = 0;
+    for (int c = 0; c < n; c++)
+        place += logits[c] > logits[label] || (logits[c] == logits[label] && c < label);
+    return place;
+}
+
+static void count_image(struct dt_class_counts *judge, const float *logits, int label)
+{
+    const int n = judge->n_classes, predicted = dt_predict_class(logits, n);
+    const double loss = log_sum(logits, n) - (double)logits[label];
+    const int place = predicted < 0 ? INT_MAX : place_of(logits, n, label);
+    judge->confusion[(size_t)label * (size_t)(n + 1) + (size_t)(predicted < 0 ? n : predicted)]++;
+    judge->n++;
+    judge->n_finite += isfinite(loss);
+    judge->loss += isfinite(loss) ? loss : 0;
+    judge->top1 += place < 1;
+    judge->top5 += place < 5;
+}
+
+void dt_class_counts_add(struct dt_class_counts *judge, const float *logits, int label)
+{
+    if (judge->scores) {
+        double p[2] = {0};
+        if (label >= 0)
+            dt_softmax(p, logits, 2);
+        judge->scores[judge->n_rows] = (struct dt_score){p[1], label};
+    }
+    judge->n_rows++;
+    if (label >= 0)
+        count_image(judge, logits, label);
+}
+
+/* --- Metrics --- */
+
+static double ratio(int64_t part, int64_t whole)
+{
+    return whole > 0 ? (double)part / (double)whole : 0;
+}
+
+struct dt_class_metrics dt_class_counts_of(const struct dt_class_counts *judge, int class)
+{
+    const size_t n = (size_t)judge->n_classes, c = (size_t) class;
+    const int64_t hits = judge->confusion[c * (n + 1) + c];
+    struct dt_class_metrics m = {0};
+    for (size_t i = 0; i < n; i++) {
+        m.support += judge->confusion[c * (n + 1) + i];
+        m.n_predicted += judge->confusion[i * (n + 1) + c];
+    }
+    m.support += judge->confusion[c * (n + 1) + n];
+    m.precision = ratio(hits, m.n_predicted);
+    m.recall = ratio(hits, m.support);
+    m.f1 = ratio(2 * hits, m.support + m.n_predicted);
+    return m;
+}
+
+static double recall_of(const struct dt_class_counts *judge, int class)
+{
+    const struct dt_class_metrics m = dt_class_counts_of(judge, class);
+    return m.support > 0 ? m.recall : NAN;
+}
+
+/* Recall is averaged over the classes that have images, F1 over those that have images or
+ * predictions. */
+void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_counts *judge,
+                             const struct dt_ranking *ranking)
+{
+    double recalls = 0, f1s = 0;
+    int n_recalls = 0, n_f1s = 0;
+    for (int c = 0; c < judge->n_classes; c++) {
+        const struct dt_class_metrics m = dt_class_counts_of(judge, c);
+        recalls += m.recall;
+        f1s += m.f1;
+        n_recalls += m.support > 0;
+        n_f1s += m.support > 0 || m.n_predicted > 0;
+    }
+    value[DT_METRIC_BALANCED_ACCURACY] = 100 * recalls / n_recalls;
+    value[DT_METRIC_MACRO_F1] = 100 * f1s / n_f1s;
+    if (judge->n_classes != 2)
+        return;
+    value[DT_METRIC_AUC] = ranking->auc;
+    value[DT_METRIC_AVERAGE_PRECISION] = ranking->average_precision;
+    value[DT_METRIC_SENSITIVITY] = 100 * recall_of(judge, 1);
+    value[DT_METRIC_SPECIFICITY] = 100 * recall_of(judge, 0);
+}
+
+/* --- Metrics of all thresholds on a score --- */
+
+/* By falling score; rows without an image come last. */
+static int by_score(const void *a, const void *b)
+{
+    const struct dt_score *x = a, *y = b;
+    if ((x->label < 0) != (y->label < 0))
+        return x->label < 0 ? 1 : -1;
+    return (x->score < y->score) - (x->score > y->score);
+}
+
+struct walk {
+    int64_t total[2], above[2]; /* images of both classes: all, and those of higher groups */
+    int64_t twice_pairs;        /* 2 x pairs in the right order + pairs with equal scores */
+    int64_t best;               /* Youden index x total[0] x total[1] */
+    double precisions;          /* at each positive */
+};
+
+static void add_group(struct dt_ranking *ranking, struct walk *w, double score,
+                      const int64_t group[2])
+{
+    w->twice_pairs += group[0] * (2 * w->above[1] + group[1]);
+    w->above[0] += group[0];
+    w->above[1] += group[1];
+    w->precisions += (double)group[1] * (double)w->above[1] / (double)(w->above[0] + w->above[1]);
+    int64_t youden = w->above[1] * w->total[0] - w->above[0] * w->total[1];
+    if (youden <= w->best)
+        return;
+    w->best = youden;
+    ranking->threshold = score;
+    ranking->sensitivity = (double)w->above[1] / (double)w->total[1];
+    ranking->specificity = (double)(w->total[0] - w->above[0]) / (double)w->total[0];
+}
+
+/* False if a score is NaN. */
+static bool count_classes(struct walk *w, const struct dt_score *scores, size_t n)
+{
+    bool ok = true;
+    for (size_t i = 0; i < n; i++) {
+        if (scores[i].label < 0)
+            continue;
+        w->total[scores[i].label]++;
+        ok = ok && !isnan(scores[i].score);
+    }
+    return ok;
+}
+
+/* One walk over the groups of equal scores, from the highest to the lowest; counts are integers, so
+ * the result does not depend on the order of the images. */
+struct dt_ranking dt_rank_scores(struct dt_score *scores, size_t n)
+{
+    struct dt_ranking ranking = {NAN, NAN, NAN, NAN, NAN};
+    struct walk w = {.best = INT64_MIN};
+    if (!count_classes(&w, scores, n) || w.total[1] == 0)
+        return ranking;
+    qsort(scores, n, sizeof *scores, by_score);
+    const size_t n_images = (size_t)(w.total[0] + w.total[1]);
+    for (size_t i = 0; i < n_images;) {
+        const double score = scores[i].score;
+        int64_t group[2] = {0};
+        for (; i < n_images && scores[i].score == score; i++)
+            group[scores[i].label]++;
+        add_group(&ranking, &w, score, group);
+    }
+    ranking.average_precision = w.precisions / (double)w.total[1];
+    if (w.total[0] == 0)
+        ranking.threshold = ranking.sensitivity = NAN; /* as the specificity */
+    ranking.auc = (double)w.twice_pairs / (2 * (double)w.total[0] * (double)w.total[1]);
+    return ranking;
+}

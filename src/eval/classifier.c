@@ -1,0 +1,306 @@
+/* The task of a classifier: one class per image. Its metrics are those of the device's counters,
+ * and others that are made from the logits on the host. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/names.h"
+#include "data/mix.h"
+#include "dtrain/eval.h"
+#include "engine/task.h"
+#include "eval/class_metrics.h"
+#include "eval/evaluator.h"
+#include "eval/predictions.h"
+
+/* What an evaluation keeps on the host: for metrics that the device's counters do not give, for
+ * eval.tta and for tables of predictions. */
+struct dt_class_results {
+    struct dt_class_counts
+        *judge;                /* of this rank; the confusion matrix of all after the evaluation */
+    struct dt_score *scores;   /* two classes: of all ranks */
+    struct dt_ranking ranking; /* of these, after the evaluation */
+    float *logits;             /* of the last batch; a bad image's first one is NaN */
+    float *others;             /* eval.tta: of its mirrored images, and these */
+    uint8_t *mirrored;
+    struct dt_names texts;
+    const char **names; /* of all classes: their numbers if they have no names */
+};
+
+/* --- Training --- */
+
+static dt_status add_inputs(struct dt_engine *engine, const struct dt_sets *sets,
+                            enum dt_phase phase)
+{
+    if (phase == DT_TRAIN && dt_mix_is_on(&engine->config->data))
+        DT_TRY(dt_graph_mix_labels(engine->graph));
+    if (phase == DT_TRAIN && engine->config->train.n_class_weights != 0)
+        DT_TRY(dt_graph_weigh_classes(engine->graph, sets->num_classes));
+    return DT_OK;
+}
+
+/* Validation loss is plain cross entropy, comparable between recipes. */
+static void add_loss(struct dt_engine *engine, enum dt_phase phase, int logits)
+{
+    const double smoothing = engine->config->train.label_smoothing;
+    dt_graph_softmax_xent(engine->graph, logits, phase == DT_TRAIN ? smoothing : 0);
+}
+
+static struct dt_field headline(const struct dt_counters *all)
+{
+    return (struct dt_field)DT_NUM("top1", 100 * (double)all->top1 / (double)all->n);
+}
+
+static int add_details(struct dt_field *fields, const struct dt_sets *sets,
+                       const struct dt_counters *all)
+{
+    if (!dt_sets_has_top5(sets))
+        return 0;
+    fields[0] = (struct dt_field)DT_NUM("top5", 100 * (double)all->top5 / (double)all->n);
+    return 1;
+}
+
+/* --- An evaluation --- */
+
+/* Whether eval.metrics, the metrics that decide, or eval.tta need results on the host. */
+static bool needs_results(const struct dt_config *config)
+{
+    bool needed = config->eval.tta != DT_TTA_NONE;
+    for (enum dt_metric m = DT_METRIC_TOP5 + 1; m < DT_N_METRICS; m++)
+        needed = needed ||
+                 (dt_metric_networks(m) == DT_OF_CLASSIFIERS && dt_config_has_metric(config, m));
+    return needed;
+}
+
+static dt_status name_classes(struct dt_class_results *j, const struct dt_sets *sets)
+{
+    char number[16];
+    DT_TRY(DT_NEW(j->names, (size_t)sets->num_classes));
+    for (int c = 0; c < sets->num_classes; c++) {
+        const char *name = dt_dataset_label_text(sets->val_set, c, number);
+        DT_TRY(dt_names_add(&j->texts, name, strlen(name)));
+    }
+    for (int c = 0; c < sets->num_classes; c++)
+        j->names[c] = dt_names_get(&j->texts, (size_t)c);
+    return DT_OK;
+}
+
+static dt_status allocate(struct dt_class_results *j, const struct dt_sets *sets)
+{
+    const size_t batch = (size_t)sets->config->eval.batch_size_per_rank,
+                 n = (size_t)sets->num_classes;
+    const size_t size = (size_t)sets->config->model.image_size;
+    DT_TRY(
+        dt_class_counts_create(&j->judge, sets->num_classes, dt_loader_batches(sets->val) * batch));
+    DT_TRY(DT_NEW(j->logits, batch * n));
+    if (n == 2)
+        DT_TRY(DT_NEW(j->scores, (size_t)sets->ranks.n_ranks * j->judge->max_rows));
+    if (sets->config->eval.tta == DT_TTA_NONE)
+        return DT_OK;
+    DT_TRY(DT_NEW(j->others, batch * n));
+    return DT_NEW(j->mirrored, batch * size * size * 3);
+}
+
+static dt_status open_evaluation(struct dt_evaluator *evaluator, bool all)
+{
+    if (!all && !needs_results(evaluator->engine->config))
+        return DT_OK;
+    DT_TRY(DT_NEW(evaluator->classes, 1));
+    DT_TRY(allocate(evaluator->classes, evaluator->sets));
+    return name_classes(evaluator->classes, evaluator->sets);
+}
+
+static void close_evaluation(struct dt_evaluator *evaluator)
+{
+    struct dt_class_results *results = evaluator->classes;
+    dt_predictions_destroy(evaluator->predictions);
+    if (!results)
+        return;
+    dt_class_counts_destroy(results->judge);
+    dt_names_reset(&results->texts);
+    free(results->names);
+    free(results->scores);
+    free(results->logits);
+    free(results->others);
+    free(results->mirrored);
+    free(results);
+}
+
+static void clear_evaluation(struct dt_evaluator *evaluator)
+{
+    if (evaluator->classes)
+        dt_class_counts_clear(evaluator->classes->judge);
+}
+
+static dt_status get_logits(struct dt_engine *engine, float *out)
+{
+    return dt_plan_get(engine->plan, DT_ARENA_WORK, engine->graph->program[DT_EVAL].logits, out);
+}
+
+static void mirror(uint8_t *out, const uint8_t *pixels, size_t n_rows, size_t width)
+{
+    for (size_t y = 0; y < n_rows; y++, pixels += 3 * width)
+        for (size_t x = width; x-- > 0; out += 3)
+            memcpy(out, pixels + 3 * x, 3);
+}
+
+static dt_status add_mirrored(struct dt_evaluator *evaluator, const struct dt_batch *batch)
+{
+    const struct dt_class_results *j = evaluator->classes;
+    const size_t n = (size_t)evaluator->sets->config->eval.batch_size_per_rank,
+                 c = (size_t)evaluator->sets->num_classes;
+    const size_t size = (size_t)evaluator->sets->config->model.image_size;
+    struct dt_batch mirrored = *batch;
+    mirror(j->mirrored, batch->pixels, n * size, size);
+    mirrored.pixels = j->mirrored;
+    DT_TRY(dt_engine_eval(evaluator->engine, evaluator->sets, &mirrored));
+    DT_TRY(get_logits(evaluator->engine, j->others));
+    for (size_t row = 0; row < n; row++)
+        dt_average_logits(j->logits + row * c, j->others + row * c, evaluator->sets->num_classes);
+    return DT_OK;
+}
+
+static dt_status add_batch(struct dt_evaluator *evaluator, const struct dt_batch *batch)
+{
+    const struct dt_class_results *j = evaluator->classes;
+    if (!j)
+        return DT_OK;
+    DT_TRY(get_logits(evaluator->engine, j->logits));
+    if (evaluator->sets->config->eval.tta == DT_TTA_FLIP)
+        DT_TRY(add_mirrored(evaluator, batch));
+    for (int row = 0; row < evaluator->sets->config->eval.batch_size_per_rank; row++) {
+        float *logits = j->logits + (size_t)row * (size_t)evaluator->sets->num_classes;
+        dt_class_counts_add(j->judge, logits, batch->labels[row]);
+        if (batch->crops[row].w <= 0)
+            logits[0] = NAN;
+    }
+    return DT_OK;
+}
+
+/* With eval.tta the device has counted each image and its mirror. */
+static void replace_counters(struct dt_counters *counters, const struct dt_class_counts *judge)
+{
+    counters->loss = judge->loss;
+    counters->n = judge->n;
+    counters->n_finite = judge->n_finite;
+    counters->top1 = judge->top1;
+    counters->top5 = judge->top5;
+}
+
+static dt_status sum_results(struct dt_evaluator *evaluator, double value[DT_N_METRICS])
+{
+    struct dt_class_results *j = evaluator->classes;
+    const struct dt_class_counts *judge = j->judge;
+    const int n = evaluator->sets->num_classes;
+    DT_TRY(dt_comm_sum_i64(evaluator->sets->ranks.comm, judge->confusion, n * (n + 1)));
+    if (j->scores) {
+        DT_TRY(dt_comm_gather(evaluator->sets->ranks.comm, j->scores, judge->scores,
+                              judge->n_rows * sizeof *judge->scores));
+        j->ranking =
+            dt_rank_scores(j->scores, (size_t)evaluator->sets->ranks.n_ranks * judge->n_rows);
+    }
+    dt_class_counts_metrics(value, judge, &j->ranking);
+    return DT_OK;
+}
+
+static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_result *result,
+                                struct dt_counters *own)
+{
+    enum { LOSS, IMAGES, TOP1, TOP5, FINITE, N };
+    const struct dt_sets *sets = evaluator->sets;
+    if (sets->config->eval.tta != DT_TTA_NONE)
+        replace_counters(own, evaluator->classes->judge);
+    double sums[N] = {[LOSS] = own->loss,
+                      [IMAGES] = (double)own->n,
+                      [TOP1] = (double)own->top1,
+                      [TOP5] = (double)own->top5,
+                      [FINITE] = (double)own->n_finite};
+    DT_TRY(dt_comm_sum_f64(sets->ranks.comm, sums, N));
+    result->n_images = (int64_t)sums[IMAGES];
+    result->value[DT_METRIC_LOSS] = sums[LOSS] / sums[FINITE];
+    result->value[DT_METRIC_TOP1] = 100 * sums[TOP1] / sums[IMAGES];
+    if (dt_sets_has_top5(sets))
+        result->value[DT_METRIC_TOP5] = 100 * sums[TOP5] / sums[IMAGES];
+    return evaluator->classes ? sum_results(evaluator, result->value) : DT_OK;
+}
+
+/* --- dtrain eval and dtrain predict --- */
+
+static dt_status create_table(struct dt_evaluator *evaluator, int fd, const char *path, int top)
+{
+    const struct dt_class_results *j = evaluator->classes;
+    const struct dt_predictions_options table = {
+        evaluator->sets, j->logits, j->names, fd, path, top};
+    return dt_predictions_create(&evaluator->predictions, &table);
+}
+
+static dt_status begin_table(struct dt_evaluator *evaluator, const struct dt_eval_files *files,
+                             const struct dt_eval_options *options)
+{
+    if (!options->predictions)
+        return DT_OK;
+    return create_table(evaluator, files->predictions.fd, options->predictions, 0);
+}
+
+static dt_status write_files(const struct dt_evaluator *evaluator,
+                             const struct dt_eval_files *files)
+{
+    const struct dt_class_results *j = evaluator->classes;
+    char *text = NULL;
+    size_t bytes = 0;
+    if (files->confusion.fd < 0)
+        return DT_OK;
+    FILE *out = open_memstream(&text, &bytes);
+    if (out)
+        (files->as_picture ? dt_class_counts_print_svg : dt_class_counts_print_csv)(out, j->judge,
+                                                                                    j->names);
+    return dt_file_write_stream(files->confusion.fd, out, &text, &bytes, files->confusion.path);
+}
+
+static void print_classes(FILE *out, const struct dt_evaluator *evaluator)
+{
+    const struct dt_class_results *j = evaluator->classes;
+    dt_class_counts_print(out, j->judge, &j->ranking, j->names);
+}
+
+/* Six digits: those after them depend on the order of summation over ranks. */
+static void put_result(struct dt_jsonw *w, const struct dt_eval_result *result)
+{
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
+        if (!isnan(result->value[m]))
+            dt_jsonw_number(w, dt_metric_name(m), round(result->value[m] * 1e6) / 1e6);
+}
+
+static dt_status predict(struct dt_evaluator *evaluator, const struct dt_predict_options *options)
+{
+    enum { TOP = 5 };
+    const int top = options->top > 0 ? options->top : TOP;
+    struct dt_eval_result result;
+    if (options->output)
+        DT_FAIL(DT_ERR_USAGE, "--output: %s finds no boxes that could be drawn",
+                evaluator->engine->model->name);
+    DT_TRY(create_table(evaluator, STDOUT_FILENO, "standard output", top));
+    return dt_evaluator_run(evaluator, &result, NULL);
+}
+
+const struct dt_task dt_classifier = {
+    .least_classes = 2,
+    .least_per_gpu = 32,
+    .add_inputs = add_inputs,
+    .add_loss = add_loss,
+    .headline = headline,
+    .add_details = add_details,
+    .open = open_evaluation,
+    .close = close_evaluation,
+    .clear = clear_evaluation,
+    .add = add_batch,
+    .sum = sum_evaluation,
+    .why_undefined = "a class it needs has no validation images, or logits are not finite",
+    .begin_table = begin_table,
+    .write = write_files,
+    .print_classes = print_classes,
+    .put_result = put_result,
+    .predict = predict,
+};

@@ -1,0 +1,417 @@
+/* The task of a detector: boxes with a class, on images that keep their aspect ratio. Its metrics
+ * are COCO's: rank 0 evaluates the detections of all ranks in the order of the images and, in each,
+ * of NMS, so that the numbers are the same on any number of ranks. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "base/utf8.h"
+#include "boxes/canvas.h"
+#include "dtrain/eval.h"
+#include "engine/task.h"
+#include "eval/detections.h"
+#include "eval/drawing.h"
+#include "eval/evaluator.h"
+#include "eval/predict_boxes.h"
+
+/* Most detections of an image and category that count, as in COCO's evaluation. */
+enum { DT_COCO_MOST = 100 };
+
+struct dt_box_results {
+    struct dt_detections detections; /* of this rank */
+    /* Rank 0: the boxes of the validation set, and after the evaluation the detections of all
+     * ranks by image, until the next evaluation. 5,000 images of COCO: 2 MB; with 300 detections
+     * each 72 MB, and twice that more while they are collected and sorted. */
+    struct dt_truth *truths;
+    size_t *first_truth; /* images + 1 */
+    struct dt_found *found;
+    size_t n_found;
+    /* All ranks: of each category; -1 without a box of it. */
+    struct dt_category_precision *category;
+};
+
+/* --- Training --- */
+
+/* Images are large, and few of them at a time. */
+static void warn(const struct dt_engine *engine)
+{
+    enum { LEAST_FOR_NORM = 4 };
+    const struct dt_config_model *model = &engine->config->model;
+    if (model->frozen_norm && !model->initial_checkpoint[0])
+        dt_log(DT_LOG_WARNING, "model.frozen_norm without model.initial_checkpoint: the backbone "
+                               "has random weights and nothing that normalises");
+    if (!model->frozen_norm && model->sync_bn == 0 &&
+        engine->stage.micro_batch_size < LEAST_FOR_NORM)
+        dt_log(DT_LOG_WARNING,
+               "batch norm takes its statistics from %d image(s), which are few; set "
+               "model.sync_bn=true on several ranks, or model.frozen_norm=true with pretrained "
+               "weights",
+               engine->stage.micro_batch_size);
+}
+
+static void tell_reduced(const struct dt_sets *sets)
+{
+    const struct dt_layout layout = {&sets->config->data, sets->canvases};
+    const uint32_t n = dt_dataset_size(sets->train_set);
+    uint32_t n_reduced = 0;
+    for (uint32_t id = 0; id < n; id++) {
+        struct dt_image_info image;
+        dt_dataset_image(sets->train_set, id, &image);
+        n_reduced += !dt_placement_fits(&layout, image.width, image.height);
+    }
+    if (n_reduced > 0)
+        dt_log(DT_LOG_NOTICE,
+               "%" PRIu32 " of %" PRIu32 " training images are larger than every canvas at "
+               "data.min_side %d and data.max_side %d; they are reduced until they fit",
+               n_reduced, n, sets->config->data.min_side, sets->config->data.max_side);
+}
+
+/* A global batch has one canvas. */
+static void warn_of_data(const struct dt_engine *engine, const struct dt_sets *sets)
+{
+    const int batch = engine->stage.global_batch_size;
+    tell_reduced(sets);
+    for (int i = 0; i < sets->canvases.n; i++)
+        if (engine->n_images[i] > 0 && engine->n_images[i] < (uint32_t)batch)
+            dt_log(DT_LOG_WARNING,
+                   "only %" PRIu32 " training images are for the canvas %dx%d, less than a global "
+                   "batch of %d: they are never trained on; use fewer canvases or a smaller batch",
+                   engine->n_images[i], sets->canvases.size[i].width, sets->canvases.size[i].height,
+                   batch);
+}
+
+static dt_status add_inputs(struct dt_engine *engine, const struct dt_sets *sets,
+                            enum dt_phase phase)
+{
+    enum { UNKNOWN = 100 }; /* a layout without data; images of COCO have up to 93 */
+    const struct dt_dataset *set = phase == DT_TRAIN ? sets->train_set : sets->val_set;
+    return dt_graph_boxes(engine->graph, set ? dt_dataset_max_boxes(set) : UNKNOWN);
+}
+
+static struct dt_field headline(const struct dt_counters *all)
+{
+    return (struct dt_field)DT_NUM("class_loss", all->loss / all->weight);
+}
+
+static int add_details(struct dt_field *fields, const struct dt_sets *sets,
+                       const struct dt_counters *all)
+{
+    (void)sets;
+    fields[0] = (struct dt_field)DT_NUM("box_loss", all->box_loss / all->weight);
+    return 1;
+}
+
+/* --- An evaluation --- */
+
+/* Two walks: the boxes are not kept anywhere in one piece. */
+static dt_status read_truths(struct dt_box_results *j, const struct dt_dataset *set)
+{
+    const uint32_t n = dt_dataset_size(set);
+    const size_t most = (size_t)dt_dataset_max_boxes(set);
+    struct dt_truth *of_image;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(of_image, most));
+    DT_TRY_OUT(DT_NEW(j->first_truth, (size_t)n + 1));
+    for (uint32_t id = 0; id < n; id++)
+        j->first_truth[id + 1] = j->first_truth[id] + (size_t)dt_dataset_truths(set, id, of_image);
+    DT_TRY_OUT(DT_NEW(j->truths, j->first_truth[n]));
+    for (uint32_t id = 0; id < n; id++) {
+        const size_t n_boxes = (size_t)dt_dataset_truths(set, id, of_image);
+        memcpy(j->truths + j->first_truth[id], of_image, n_boxes * sizeof *of_image);
+    }
+out:
+    free(of_image);
+    return status;
+}
+
+static dt_status open_evaluation(struct dt_evaluator *evaluator, bool all)
+{
+    const struct dt_sets *sets = evaluator->sets;
+    (void)all;
+    if (sets->images) /* without ground truth */
+        return DT_OK;
+    DT_TRY(DT_NEW(evaluator->boxes, 1));
+    DT_TRY(DT_NEW(evaluator->boxes->category, (size_t)sets->num_classes));
+    return sets->ranks.rank == 0 ? read_truths(evaluator->boxes, sets->val_set) : DT_OK;
+}
+
+static void close_evaluation(struct dt_evaluator *evaluator)
+{
+    struct dt_box_results *results = evaluator->boxes;
+    if (!results)
+        return;
+    dt_detections_reset(&results->detections);
+    free(results->truths);
+    free(results->first_truth);
+    free(results->found);
+    free(results->category);
+    free(results);
+}
+
+static void clear_evaluation(struct dt_evaluator *evaluator)
+{
+    evaluator->boxes->detections.n = 0;
+}
+
+static dt_status add_batch(struct dt_evaluator *evaluator, const struct dt_batch *batch)
+{
+    return dt_detections_add(&evaluator->boxes->detections, evaluator->engine, evaluator->sets,
+                             batch);
+}
+
+/* Stable, so that of an image the order remains. */
+static dt_status sort_by_image(struct dt_found *sorted, const struct dt_found *found, size_t n,
+                               uint32_t n_images)
+{
+    size_t *next;
+    DT_TRY(DT_NEW(next, (size_t)n_images + 1));
+    for (size_t i = 0; i < n; i++)
+        next[found[i].image + 1]++;
+    for (uint32_t image = 0; image < n_images; image++)
+        next[image + 1] += next[image];
+    for (size_t i = 0; i < n; i++)
+        sorted[next[found[i].image]++] = found[i];
+    free(next);
+    return DT_OK;
+}
+
+/* Rank 0 gets them rank after rank into all[]. */
+static dt_status copy_all(struct dt_evaluator *evaluator, struct dt_found *all, const int64_t *n)
+{
+    struct dt_detections *own = &evaluator->boxes->detections;
+    size_t at = own->n;
+    if (evaluator->sets->ranks.rank == 0 && own->n > 0)
+        memcpy(all, own->found, own->n * sizeof *all);
+    for (int r = 1; r < evaluator->sets->ranks.n_ranks; r++) {
+        struct dt_found *data = evaluator->sets->ranks.rank == 0 ? all + at : own->found;
+        DT_TRY(dt_comm_copy(evaluator->sets->ranks.comm, data, (size_t)n[r] * sizeof *data, r, 0));
+        at += (size_t)n[r];
+    }
+    return DT_OK;
+}
+
+static dt_status collect(struct dt_evaluator *evaluator, const int64_t *n)
+{
+    struct dt_box_results *j = evaluator->boxes;
+    struct dt_found *all = NULL;
+    dt_status status = DT_OK;
+    size_t total = 0;
+    for (int r = 0; r < evaluator->sets->ranks.n_ranks; r++)
+        total += (size_t)n[r];
+    free(j->found);
+    j->found = NULL;
+    j->n_found = total;
+    if (evaluator->sets->ranks.rank == 0)
+        status = DT_NEW(all, total);
+    if (evaluator->sets->ranks.rank == 0 && status == DT_OK)
+        status = DT_NEW(j->found, total);
+    DT_TRY_OUT(dt_comm_agree(evaluator->sets->ranks.comm, status));
+    DT_TRY_OUT(copy_all(evaluator, all, n));
+    if (evaluator->sets->ranks.rank == 0)
+        status = sort_by_image(j->found, all, total, dt_dataset_size(evaluator->sets->val_set));
+out:
+    free(all);
+    return status;
+}
+
+static void show_progress(void *context, int done, int total)
+{
+    const struct dt_evaluator *evaluator = context;
+    dt_pulse_beat(&dt_pulse_main);
+    dt_events_progress(evaluator->engine->report, "judging the detections, categories", done,
+                       total);
+}
+
+static dt_status judge(struct dt_evaluator *evaluator, double value[DT_N_COCO])
+{
+    struct dt_box_results *j = evaluator->boxes;
+    const struct dt_average_precision_input input = {
+        .n_images = dt_dataset_size(evaluator->sets->val_set),
+        .n_labels = evaluator->sets->num_classes,
+        .truths = j->truths,
+        .first_truth = j->first_truth,
+        .found = j->found,
+        .n_found = j->n_found,
+        .max_detections = DT_COCO_MOST,
+        .progress = show_progress,
+        .context = evaluator,
+    };
+    return dt_average_precision(value, j->category, &input);
+}
+
+static void set_metrics(struct dt_eval_result *result)
+{
+    static const struct {
+        enum dt_metric metric;
+        int place;
+    } rows[] = {
+        {DT_METRIC_AP, DT_COCO_AP}, {DT_METRIC_AP50, DT_COCO_AP50}, {DT_METRIC_AP75, DT_COCO_AP75}};
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        const double value = result->coco[rows[i].place];
+        result->value[rows[i].metric] = value < 0 ? NAN : value;
+    }
+}
+
+static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_result *result,
+                                struct dt_counters *counters)
+{
+    struct dt_box_results *j = evaluator->boxes;
+    (void)counters;
+    const int64_t own = (int64_t)j->detections.n;
+    const size_t category_bytes = (size_t)evaluator->sets->num_classes * sizeof *j->category;
+    int64_t *n = NULL;
+    dt_status status = DT_NEW(n, (size_t)evaluator->sets->ranks.n_ranks);
+    DT_TRY_OUT(dt_comm_agree(evaluator->sets->ranks.comm, status));
+    DT_TRY_OUT(dt_comm_gather(evaluator->sets->ranks.comm, n, &own, sizeof own));
+    status = collect(evaluator, n);
+    if (status == DT_OK && evaluator->sets->ranks.rank == 0)
+        status = judge(evaluator, result->coco);
+    DT_TRY_OUT(dt_comm_agree(evaluator->sets->ranks.comm, status));
+    DT_TRY_OUT(dt_comm_bcast(evaluator->sets->ranks.comm, result->coco, sizeof result->coco, 0));
+    DT_TRY_OUT(dt_comm_bcast(evaluator->sets->ranks.comm, j->category, category_bytes, 0));
+    result->n_images = dt_dataset_size(evaluator->sets->val_set);
+    result->n_found = (int64_t)j->n_found;
+    set_metrics(result);
+out:
+    free(n);
+    return status;
+}
+
+static int add_results(struct dt_field *fields, const struct dt_eval_result *result)
+{
+    int n = 0;
+    for (int i = DT_COCO_AP75 + 1; i < DT_N_COCO; i++) /* the first three are metrics */
+        if (result->coco[i] >= 0)
+            fields[n++] = (struct dt_field)DT_NUM(dt_coco_names[i], result->coco[i]);
+    fields[n++] = (struct dt_field)DT_INT("detections", result->n_found);
+    return n;
+}
+
+static void draw(const struct dt_evaluator *evaluator)
+{
+    const struct dt_box_results *j = evaluator->boxes;
+    dt_drawing_report(evaluator->sets, evaluator->engine->report, j->found, j->n_found);
+}
+
+/* --- dtrain eval and dtrain predict --- */
+
+static dt_status check_options(const struct dt_eval_options *options)
+{
+    const char *suffix = options->predictions ? strrchr(options->predictions, '.') : ".json";
+    if (options->confusion)
+        DT_FAIL(DT_ERR_USAGE, "--confusion: a detector has none; --per-class has its categories");
+    if (!suffix || strcmp(suffix, ".json") != 0)
+        DT_FAIL(DT_ERR_USAGE,
+                "--predictions: the name of %s must end in .json, as detections are written in "
+                "COCO's format",
+                options->predictions);
+    return DT_OK;
+}
+
+static size_t count_truths(const struct dt_evaluator *evaluator, int label)
+{
+    const struct dt_box_results *j = evaluator->boxes;
+    size_t n = 0;
+    for (size_t i = 0; i < j->first_truth[dt_dataset_size(evaluator->sets->val_set)]; i++)
+        n += j->truths[i].label == label && !j->truths[i].is_crowd;
+    return n;
+}
+
+static void print_classes(FILE *out, const struct dt_evaluator *evaluator)
+{
+    enum { NAME_BYTES = 256 };
+    char number[16], name[NAME_BYTES];
+    fprintf(out, "%8s %9s %7s %7s  category\n", "id", "boxes", "AP", "AP50");
+    for (int label = 0; label < evaluator->sets->num_classes; label++) {
+        const struct dt_category_precision *c = &evaluator->boxes->category[label];
+        snprintf(name, sizeof name, "%s",
+                 dt_dataset_label_text(evaluator->sets->val_set, label, number));
+        dt_utf8_escape(name);
+        fprintf(out, "%8" PRId64 " %9zu %7.3f %7.3f  %s\n",
+                dt_dataset_category(evaluator->sets->val_set, label),
+                count_truths(evaluator, label), c->ap, c->ap50, name);
+    }
+}
+
+static void print_found(FILE *out, const struct dt_sets *sets, const struct dt_found *f)
+{
+    struct dt_image_info info;
+    dt_dataset_image(sets->val_set, f->image, &info);
+    fprintf(out,
+            "{\"image_id\":%" PRId64 ",\"category_id\":%" PRId64
+            ",\"bbox\":[%.17g,%.17g,%.17g,%.17g],\"score\":%.17g}",
+            info.id, dt_dataset_category(sets->val_set, f->label), f->x, f->y, f->w, f->h,
+            f->score);
+}
+
+/* COCO's results: a JSON list of {"image_id", "category_id", "bbox": [x, y, w, h], "score"}, in
+ * which the numbers have all their digits. */
+static dt_status write_files(const struct dt_evaluator *evaluator,
+                             const struct dt_eval_files *files)
+{
+    enum { PIECE = 4096 };
+    const struct dt_new_file *file = &files->predictions;
+    const struct dt_box_results *j = evaluator->boxes;
+    size_t n_written = 0;
+    if (file->fd < 0)
+        return DT_OK;
+    for (size_t first = 0; first == 0 || first < j->n_found; first += PIECE) {
+        const size_t end = j->n_found - first < PIECE ? j->n_found : first + PIECE;
+        char *text = NULL;
+        size_t bytes = 0;
+        FILE *out = open_memstream(&text, &bytes);
+        for (size_t i = first; out && i < end; i++) {
+            if (dt_dataset_category(evaluator->sets->val_set, j->found[i].label) < 0)
+                continue;
+            fputs(n_written++ == 0 ? "[" : ",\n", out);
+            print_found(out, evaluator->sets, &j->found[i]);
+        }
+        if (out && end == j->n_found)
+            fputs(n_written == 0 ? "[]\n" : "]\n", out);
+        DT_TRY(dt_file_write_stream(file->fd, out, &text, &bytes, file->path));
+        dt_pulse_beat(&dt_pulse_main);
+    }
+    return DT_OK;
+}
+
+/* All digits, which do not depend on the number of ranks. */
+static void put_result(struct dt_jsonw *w, const struct dt_eval_result *result)
+{
+    dt_jsonw_integer(w, "detections", result->n_found);
+    for (int i = 0; i < DT_N_COCO; i++)
+        dt_jsonw_number(w, dt_coco_names[i], result->coco[i]);
+}
+
+static dt_status predict(struct dt_evaluator *evaluator, const struct dt_predict_options *options)
+{
+    return dt_predict_boxes(evaluator->engine, evaluator->sets, options);
+}
+
+const struct dt_task dt_detector = {
+    .has_boxes = true,
+    .least_classes = 1,
+    .least_weight = 1, /* of foreground anchors, of which there may be none */
+    .warn = warn,
+    .warn_of_data = warn_of_data,
+    .add_inputs = add_inputs,
+    .headline = headline,
+    .add_details = add_details,
+    .open = open_evaluation,
+    .close = close_evaluation,
+    .clear = clear_evaluation,
+    .add = add_batch,
+    .sum = sum_evaluation,
+    .why_undefined = "no validation image has a box",
+    .add_results = add_results,
+    .draw = draw,
+    .check_options = check_options,
+    .write = write_files,
+    .print_classes = print_classes,
+    .put_result = put_result,
+    .predict = predict,
+};

@@ -1,0 +1,71 @@
+#include "events/append.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+dt_status dt_append_open(struct dt_append *file, const char *dir, const char *name, bool keep)
+{
+    const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+    file->fd = -1;
+    DT_TRY(dt_file_path(file->path, "%s/%s", dir, name));
+    DT_TRY(dt_file_make_folder(dir));
+    file->fd = open(file->path, flags | (keep ? 0 : O_TRUNC), 0666);
+    if (file->fd < 0)
+        DT_FAIL(DT_ERR_CREATE, "cannot create %s: %s", file->path, strerror(errno));
+    file->end = lseek(file->fd, 0, SEEK_END);
+    return DT_OK;
+}
+
+dt_status dt_append_write(struct dt_append *file, const void *data, size_t bytes)
+{
+    dt_status status = dt_file_write(file->fd, data, bytes, file->path);
+    if (status == DT_OK)
+        file->end += (off_t)bytes;
+    else if (ftruncate(file->fd, file->end) != 0)
+        return status; /* the next start removes what is there */
+    return status;
+}
+
+dt_status dt_append_line(struct dt_append *file, const char *head, const char *text)
+{
+    char *line = NULL;
+    int bytes = asprintf(&line, "%s%s\n", head, text);
+    if (bytes < 0)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory for a line of %s", file->path);
+    dt_status status = dt_append_write(file, line, (size_t)bytes);
+    free(line);
+    return status;
+}
+
+dt_status dt_append_cut(struct dt_append *file, dt_append_stale *is_stale, void *context)
+{
+    char *line = NULL;
+    size_t capacity = 0;
+    ssize_t n;
+    FILE *lines = fopen(file->path, "r");
+    if (!lines)
+        DT_FAIL(DT_ERR_IO, "cannot read %s: %s", file->path, strerror(errno));
+    file->end = 0;
+    while ((n = getline(&line, &capacity, lines)) > 0 && line[n - 1] == '\n' &&
+           !(is_stale && is_stale(context, line)))
+        file->end += n;
+    const int error = ferror(lines) ? errno : 0;
+    free(line);
+    fclose(lines);
+    if (error) /* keep what may be there */
+        DT_FAIL(DT_ERR_IO, "cannot read %s: %s", file->path, strerror(error));
+    if (ftruncate(file->fd, file->end) != 0)
+        DT_FAIL(DT_ERR_IO, "cannot remove the last lines of %s: %s", file->path, strerror(errno));
+    return DT_OK;
+}
+
+void dt_append_close(void *file)
+{
+    const struct dt_append *append = file;
+    if (append->path[0] && append->fd >= 0)
+        close(append->fd);
+}

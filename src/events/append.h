@@ -1,0 +1,30 @@
+/* A file of records, each written by one write(2), so that a reader never sees half a record of a
+ * live run. */
+#ifndef DTRAIN_EVENTS_APPEND_H
+#define DTRAIN_EVENTS_APPEND_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/file.h"
+
+struct dt_append {
+    int fd;
+    off_t end; /* of the last complete record */
+    char path[DT_PATH_MAX];
+};
+
+/* Opens dir/name, empty unless `keep`. DT_ERR_CREATE or DT_ERR_IO. */
+dt_status dt_append_open(struct dt_append *file, const char *dir, const char *name, bool keep);
+/* A record that does not fit leaves no trace. */
+dt_status dt_append_write(struct dt_append *file, const void *data, size_t bytes);
+/* A record of two texts and a newline. */
+dt_status dt_append_line(struct dt_append *file, const char *head, const char *text);
+/* Cuts a file of lines before the first one that a crash left incomplete or that is stale, because
+ * a resumed run writes it again (is_stale may be NULL). */
+typedef bool dt_append_stale(void *context, const char *line);
+dt_status dt_append_cut(struct dt_append *file, dt_append_stale *is_stale, void *context);
+/* `file`: a struct dt_append, or a state that begins with one; it need not be open. */
+void dt_append_close(void *file);
+
+#endif

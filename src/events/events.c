@@ -1,0 +1,139 @@
+/* Passes every event to the sinks of output.sinks. One that fails warns once and is disabled. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "events/events_internal.h"
+
+#define ROW(name) {#name, &dt_sink_##name},
+static const struct {
+    const char *name;
+    const struct dt_sink *sink;
+} rows[] = {DT_SINK_LIST(ROW)};
+
+struct dt_events {
+    void *states[DT_COUNT(rows)]; /* NULL: unused or disabled */
+};
+
+/* Without a configuration, only the console. */
+static bool is_listed(const char *name, const struct dt_events_options *options)
+{
+    char listed[DT_CONFIG_NAME_MAX];
+    const char *rest = options->config ? options->config->output.sinks : "console\n";
+    while ((rest = dt_config_names_next(rest, listed, sizeof listed)))
+        if (strcmp(listed, name) == 0)
+            return true;
+    return false;
+}
+
+static void close_sink(struct dt_events *report, size_t i)
+{
+    if (report->states[i] && rows[i].sink->close)
+        rows[i].sink->close(report->states[i]);
+    free(report->states[i]);
+    report->states[i] = NULL;
+}
+
+static dt_status open_sink(struct dt_events *report, size_t i,
+                           const struct dt_events_options *options)
+{
+    const struct dt_sink *sink = rows[i].sink;
+    report->states[i] = dt_mem_alloc(1, sink->state_bytes, sink->title);
+    return report->states[i] ? sink->open(report->states[i], options) : DT_ERR_MEMORY;
+}
+
+dt_status dt_events_open(struct dt_events **report, const struct dt_events_options *options)
+{
+    DT_TRY(DT_NEW(*report, 1));
+    dt_error_keep();
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        const struct dt_sink *sink = rows[i].sink;
+        if (!is_listed(rows[i].name, options) || (sink->in_folder && !options->dir) ||
+            open_sink(*report, i, options) == DT_OK)
+            continue;
+        dt_log(DT_LOG_WARNING, "no events are written to %s: %s", sink->title, dt_error_text());
+        dt_error_restore();
+        close_sink(*report, i);
+    }
+    return DT_OK;
+}
+
+void dt_events_close(struct dt_events *report)
+{
+    for (size_t i = DT_COUNT(rows); report && i-- > 0;)
+        close_sink(report, i);
+    free(report);
+}
+
+void dt_events_emit(struct dt_events *report, const char *event, const struct dt_field *fields,
+                    int n_fields)
+{
+    dt_error_keep();
+    for (size_t i = 0; report && i < DT_COUNT(rows); i++) {
+        void *state = report->states[i];
+        if (!state || rows[i].sink->event(state, event, fields, n_fields) == DT_OK)
+            continue;
+        dt_log(DT_LOG_WARNING, "no more events are written to %s: %s", rows[i].sink->title,
+               dt_error_text());
+        dt_error_restore();
+        close_sink(report, i);
+    }
+}
+
+void dt_events_progress(struct dt_events *report, const char *what, int64_t done, int64_t total)
+{
+    for (size_t i = 0; report && i < DT_COUNT(rows); i++)
+        if (report->states[i] && rows[i].sink->progress)
+            rows[i].sink->progress(report->states[i], what, done, total);
+}
+
+const struct dt_field *dt_field_find(const struct dt_field *fields, int n_fields, const char *key)
+{
+    for (int i = 0; i < n_fields; i++)
+        if (strcmp(fields[i].key, key) == 0)
+            return &fields[i];
+    return NULL;
+}
+
+double dt_field_number(const struct dt_field *fields, int n_fields, const char *key)
+{
+    const struct dt_field *field = dt_field_find(fields, n_fields, key);
+    if (field && field->kind == DT_FIELD_INT)
+        return (double)field->integer;
+    return field && field->kind == DT_FIELD_NUMBER ? field->number : NAN;
+}
+
+bool dt_field_is_measured(const struct dt_field *field)
+{
+    static const char *const counts[] = {"step", "epoch", "images"};
+    for (size_t i = 0; i < DT_COUNT(counts); i++)
+        if (strcmp(field->key, counts[i]) == 0)
+            return false;
+    return isfinite(dt_field_number(field, 1, field->key));
+}
+
+const char *dt_field_text(const struct dt_field *fields, int n_fields, const char *key)
+{
+    const struct dt_field *field = dt_field_find(fields, n_fields, key);
+    return field && field->kind == DT_FIELD_TEXT && field->text ? field->text : "";
+}
+
+void dt_field_put(struct dt_jsonw *w, const struct dt_field *field)
+{
+    switch (field->kind) {
+    case DT_FIELD_INT:
+        dt_jsonw_integer(w, field->key, field->integer);
+        break;
+    case DT_FIELD_NUMBER: /* null if not finite */
+        dt_jsonw_number(w, field->key, field->number);
+        break;
+    case DT_FIELD_TEXT:
+        dt_jsonw_string(w, field->key, field->text ? field->text : "");
+        break;
+    case DT_FIELD_JSON:
+        dt_jsonw_raw(w, field->key, field->text ? field->text : "null");
+    }
+}

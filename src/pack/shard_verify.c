@@ -1,0 +1,345 @@
+/* `dtrain verify` for shards. The first pass walks all headers in parallel. The second verifies
+ * checksum and images of each shard together, so that the images are read from the page cache.
+ * Lines are printed in shard order. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/parallel_for.h"
+#include "base/utf8.h"
+#include "image/jpeg.h"
+#include "pack/pack.h"
+#include "pack/shard_verify.h"
+
+enum { MAX_CLASSES_BYTES = 64 << 20, BLOCK = 1 << 20 };
+
+static const double redraw_s = 0.2;
+
+static void print_lines(struct dt_verify *verify, const struct dt_names *lines)
+{
+    for (size_t i = 0; i < lines->n; i++)
+        fprintf(verify->out, "!!  %s\n", dt_names_get(lines, i));
+    verify->n_findings += lines->n;
+    if (lines->n > 0)
+        fflush(verify->out);
+}
+
+/* --- Contents --- */
+
+static dt_status hash_file(uint64_t *out, const char *path)
+{
+    dt_status status = DT_OK;
+    XXH64_state_t *state = XXH64_createState();
+    char *block = NULL;
+    uint64_t bytes;
+    int fd = -1;
+
+    if (!state)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot hash %s", path);
+    XXH64_reset(state, 0);
+    DT_TRY_OUT(DT_NEW(block, BLOCK));
+    DT_TRY_OUT(dt_file_open(&fd, &bytes, path));
+    for (uint64_t at = 0; at < bytes; at += BLOCK) {
+        const size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
+        DT_TRY_OUT(dt_file_pread(fd, block, n, at, path));
+        XXH64_update(state, block, n);
+    }
+    *out = XXH64_digest(state);
+out:
+    if (fd >= 0)
+        close(fd);
+    free(block);
+    XXH64_freeState(state);
+    return status;
+}
+
+static dt_status check_checksum(const struct dt_verify *verify, struct dt_shard_check *shard)
+{
+    uint64_t want, have = 0;
+
+    if (!verify->sums.found)
+        return DT_OK;
+    if (!dt_checksums_find(&verify->sums, shard->base, &want))
+        return dt_finding_add(&shard->findings, "%s: " DT_CHECKSUMS_NAME " has no line for it",
+                              shard->base);
+    const dt_status status = hash_file(&have, shard->path);
+    if (status != DT_OK)
+        return dt_finding_of(&shard->findings, shard->base, status);
+    if (have != want)
+        return dt_finding_add(&shard->findings,
+                              "%s: its checksum is %016" PRIx64 ", but " DT_CHECKSUMS_NAME
+                              " says %016" PRIx64,
+                              shard->base, have, want);
+    return DT_OK;
+}
+
+static dt_status compare_size(const struct dt_shard_image *image, int width, int height)
+{
+    if (image->width > 0 && (image->width != width || image->height != height))
+        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but its .json member says %d x %d", width,
+                height, (int)image->width, (int)image->height);
+    return DT_OK;
+}
+
+static dt_status decode_image(struct dt_verify_tool *tool, int fd,
+                              const struct dt_shard_image *image, const char *path)
+{
+    void *block = tool->pixels;
+    int width, height;
+
+    DT_TRY(dt_sample_read(&tool->sample, fd, image->offset, image->bytes, path));
+    DT_TRY(dt_jpeg_open(tool->jpeg, &width, &height, tool->sample.data, tool->sample.bytes));
+    if (dt_jpeg_components(tool->jpeg) == 4)
+        DT_FAIL(DT_ERR_DATA, "a CMYK JPEG file, which many programs show in wrong colours; dtrain "
+                             "shard converts it to RGB");
+    DT_TRY(dt_mem_grow(&block, &tool->capacity, (size_t)width * (size_t)height * 3, 1, "pixels"));
+    tool->pixels = block;
+    DT_TRY(dt_jpeg_decode(tool->jpeg, tool->pixels, 0, 0, width, height));
+    return compare_size(image, width, height);
+}
+
+static void draw_contents(struct dt_verify *verify, uint64_t bytes, uint64_t n_decoded)
+{
+    char text[160], left[32];
+    const double gibi = 1024.0 * 1024 * 1024;
+
+    pthread_mutex_lock(&verify->lock);
+    verify->bytes_done += bytes;
+    verify->n_decoded += n_decoded;
+    const double now_s = dt_clock_s(), done = (double)verify->bytes_done;
+    if (now_s - verify->drawn_s > redraw_s && done > 0) {
+        verify->drawn_s = now_s;
+        dt_clock_format(left, sizeof left,
+                        (now_s - verify->start_s) / done * ((double)verify->bytes - done));
+        snprintf(text, sizeof text,
+                 "verifying: %.1f of %.1f GiB, %" PRIu64 " images decoded, about %s left",
+                 done / gibi, (double)verify->bytes / gibi, verify->n_decoded, left);
+        dt_log_progress(text);
+    }
+    pthread_mutex_unlock(&verify->lock);
+}
+
+/* Selects n_decode of n_images, evenly spread. */
+static bool is_chosen(const struct dt_verify *verify, uint64_t id)
+{
+    if (verify->n_decode < 0 || (uint64_t)verify->n_decode >= verify->n_images)
+        return true;
+    const uint64_t n = (uint64_t)verify->n_decode;
+    return (id + 1) * n / verify->n_images > id * n / verify->n_images;
+}
+
+static dt_status decode_images(struct dt_verify *verify, struct dt_shard_check *shard,
+                               struct dt_verify_tool *tool, int fd)
+{
+    for (size_t i = 0; i < shard->n; i++) {
+        const struct dt_shard_image *image = &shard->images[i];
+        char what[2 * DT_PATH_MAX];
+        if (!is_chosen(verify, shard->first + i))
+            continue;
+        snprintf(what, sizeof what, "%s: member %s", shard->base,
+                 dt_names_get(&shard->names, image->name));
+        DT_TRY(dt_finding_of(&shard->findings, what, decode_image(tool, fd, image, shard->path)));
+        draw_contents(verify, image->bytes, 1);
+    }
+    return DT_OK;
+}
+
+/* Prints the lines of finished shards, in shard order. */
+static void finish_shard(struct dt_verify *verify, struct dt_shard_check *shard)
+{
+    pthread_mutex_lock(&verify->lock);
+    shard->is_done = true;
+    while (verify->n_printed < verify->n && verify->shards[verify->n_printed].is_done)
+        print_lines(verify, &verify->shards[verify->n_printed++].findings);
+    pthread_mutex_unlock(&verify->lock);
+}
+
+static dt_status read_shard(void *context, uint32_t index, int thread)
+{
+    struct dt_verify *verify = context;
+    struct dt_shard_check *shard = &verify->shards[index];
+    uint64_t bytes, rest = shard->bytes;
+    int fd = -1;
+
+    DT_TRY(check_checksum(verify, shard));
+    dt_status status = shard->n > 0 ? dt_file_open(&fd, &bytes, shard->path) : DT_OK;
+    if (fd >= 0) {
+        status = decode_images(verify, shard, &verify->tools[thread], fd);
+        close(fd);
+    }
+    DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
+    for (size_t i = 0; i < shard->n; i++)
+        rest -= is_chosen(verify, shard->first + i) ? shard->images[i].bytes : 0;
+    draw_contents(verify, rest, 0);
+    finish_shard(verify, shard);
+    return DT_OK;
+}
+
+/* --- Start and end --- */
+
+static dt_status list_shards(struct dt_verify *verify)
+{
+    if (verify->is_folder)
+        return dt_names_list_tars(&verify->paths, verify->folder);
+    return dt_names_add(&verify->paths, verify->path, strlen(verify->path));
+}
+
+static dt_status open_shards(struct dt_verify *verify)
+{
+    char path[DT_PATH_MAX];
+
+    DT_TRY(list_shards(verify));
+    verify->n = (uint32_t)verify->paths.n;
+    DT_TRY(DT_NEW(verify->shards, verify->n));
+    for (uint32_t i = 0; i < verify->n; i++) {
+        struct dt_shard_check *shard = &verify->shards[i];
+        shard->path = dt_names_get(&verify->paths, i);
+        shard->base = dt_file_base(shard->path);
+        DT_TRY(dt_wds_index_path(path, shard->path));
+        verify->has_indices = verify->has_indices || dt_file_exists(path);
+    }
+    return DT_OK;
+}
+
+static dt_status count_classes(struct dt_verify *verify)
+{
+    char path[DT_PATH_MAX], *text = NULL;
+    size_t bytes;
+
+    verify->n_classes = -1;
+    DT_TRY(dt_file_path(path, "%s/classes.txt", verify->folder));
+    if (!dt_file_exists(path))
+        return DT_OK;
+    DT_TRY(dt_file_load(&text, &bytes, path, MAX_CLASSES_BYTES));
+    verify->n_classes = (int)dt_line_at(text, bytes) - (bytes == 0 || text[bytes - 1] == '\n');
+    free(text);
+    return DT_OK;
+}
+
+static dt_status load_categories(struct dt_verify *verify)
+{
+    char path[DT_PATH_MAX];
+
+    DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, verify->folder));
+    verify->has_boxes = dt_file_exists(path);
+    return verify->has_boxes ? dt_wds_categories_load(&verify->coco, path) : DT_OK;
+}
+
+/* Loads the files that accompany the shards; an unreadable one is recorded as a fault and skipped.
+ */
+static dt_status open_beside(struct dt_verify *verify)
+{
+    dt_status status = dt_shard_info_load(&verify->info, verify->folder);
+    if (status != DT_OK)
+        dt_shard_info_reset(&verify->info);
+    DT_TRY(dt_finding_of(&verify->findings, "_info.json", status));
+    status = dt_checksums_load(&verify->sums, verify->folder);
+    DT_TRY(dt_finding_of(&verify->findings, DT_CHECKSUMS_NAME, status));
+    if (verify->sums.bad_line > 0)
+        DT_TRY(dt_finding_add(&verify->findings, DT_CHECKSUMS_NAME ": line %zu is not a checksum",
+                              verify->sums.bad_line));
+    DT_TRY(dt_finding_of(&verify->findings, DT_CATEGORIES_NAME, load_categories(verify)));
+    return dt_finding_of(&verify->findings, "classes.txt", count_classes(verify));
+}
+
+static dt_status check_all(struct dt_verify *verify, int threads)
+{
+    DT_TRY(open_shards(verify));
+    DT_TRY(open_beside(verify));
+    verify->n_threads = dt_parallel_threads(threads, verify->n);
+    DT_TRY(DT_NEW(verify->tools, (size_t)verify->n_threads));
+    for (int i = 0; i < verify->n_threads; i++)
+        DT_TRY(dt_jpeg_create(&verify->tools[i].jpeg, NULL));
+    DT_TRY(dt_parallel_run(verify->n, verify->n_threads, dt_shard_walk, verify));
+    DT_TRY(dt_shards_compare(verify));
+    if (verify->n_samples == 0)
+        DT_TRY(dt_finding_add(&verify->findings, "no samples in %s", verify->path));
+    print_lines(verify, &verify->findings);
+    verify->start_s = dt_clock_s();
+    return dt_parallel_run(verify->n, verify->n_threads, read_shard, verify);
+}
+
+static void close_all(struct dt_verify *verify)
+{
+    for (uint32_t i = 0; verify->shards && i < verify->n; i++) {
+        struct dt_shard_check *shard = &verify->shards[i];
+        dt_names_reset(&shard->findings);
+        dt_names_reset(&shard->names);
+        dt_names_reset(&shard->keys);
+        dt_wds_index_reset(&shard->index);
+        dt_wds_boxes_reset(&shard->boxes);
+        free(shard->images);
+    }
+    for (int i = 0; verify->tools && i < verify->n_threads; i++) {
+        dt_jpeg_destroy(verify->tools[i].jpeg);
+        free(verify->tools[i].sample.data);
+        free(verify->tools[i].pixels);
+    }
+    free(verify->shards);
+    free(verify->tools);
+    dt_names_reset(&verify->paths);
+    dt_names_reset(&verify->findings);
+    dt_coco_reset(&verify->coco);
+    dt_shard_info_reset(&verify->info);
+    dt_checksums_reset(&verify->sums);
+}
+
+static dt_status sum_up(const struct dt_verify *verify, double begin_s)
+{
+    char line[2 * DT_PATH_MAX], took[32];
+
+    dt_clock_format(took, sizeof took, dt_clock_s() - begin_s);
+    snprintf(line, sizeof line,
+             "%s  %s  %u shards, %" PRIu64 " samples, %.1f MB, %" PRIu64 " images decoded, %" PRIu64
+             " faults%s, %s",
+             verify->n_findings ? "!!" : "ok", verify->path, (unsigned)verify->n, verify->n_samples,
+             (double)verify->bytes / 1e6, verify->n_decoded, verify->n_findings,
+             verify->sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);
+    dt_utf8_escape(line);
+    fprintf(verify->out, "%s\n", line);
+    if (verify->n_findings > 0)
+        DT_FAIL(DT_ERR_DATA, "the shards in %s have %" PRIu64 " faults", verify->path,
+                verify->n_findings);
+    return DT_OK;
+}
+
+static dt_status locate(struct dt_verify *verify)
+{
+    struct stat info;
+    const char *path = verify->path, *slash = strrchr(path, '/');
+
+    if (stat(path, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
+    verify->is_folder = S_ISDIR(info.st_mode);
+    if (verify->is_folder)
+        return dt_file_path(verify->folder, "%s", path);
+    if (!slash)
+        return dt_file_path(verify->folder, ".");
+    return dt_file_path(verify->folder, "%.*s", (int)(slash - path), path);
+}
+
+dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE *out)
+{
+    dt_status status = DT_OK;
+    struct dt_verify verify = {.path = path, .n_decode = n_decode, .out = out};
+    const double begin_s = dt_clock_s();
+
+    DT_TRY(locate(&verify));
+    pthread_mutex_init(&verify.lock, NULL); /* cannot fail without attributes */
+    DT_TRY_OUT(check_all(&verify, threads));
+    dt_log_progress("");
+    DT_TRY_OUT(sum_up(&verify, begin_s));
+out:
+    dt_log_progress("");
+    pthread_mutex_destroy(&verify.lock);
+    close_all(&verify);
+    return status;
+}

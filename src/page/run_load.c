@@ -1,0 +1,315 @@
+/* Reads metrics.jsonl line by line. */
+#include "page/page_run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "base/sort.h"
+
+enum { NOTES_MOST = 200, CURVES_MOST = 100, LINE_MOST = 1 << 20, RATES_MOST = 1 << 16 };
+
+/* The lines read so far. */
+struct events {
+    struct dt_run *run;
+    int line;
+    size_t curve_capacity, note_capacity;
+    double rates[RATES_MOST]; /* images/s of every rate_stride-th step event */
+    size_t n_rates;
+    int64_t n_steps, rate_stride;
+    double offset_s, begin_s;  /* elapsed before the last run_start, and when that was */
+    struct dt_json_doc *event; /* of this line, NULL once the run has it */
+};
+
+/* --- Curves --- */
+
+static dt_status add_point(struct events *e, const char *event, const char *key, double value)
+{
+    struct dt_run *run = e->run;
+    char name[DT_CURVE_NAME];
+    void *block = run->curves;
+    snprintf(name, sizeof name, "%s.%s", event, key);
+    size_t i = 0;
+    while (i < run->n_curves && strcmp(run->curves[i].name, name) != 0)
+        i++;
+    if (i == CURVES_MOST)
+        return DT_OK;
+    if (i == run->n_curves) {
+        DT_TRY(dt_mem_grow(&block, &e->curve_capacity, i, sizeof *run->curves, "curves"));
+        run->curves = block;
+        memcpy(run->curves[run->n_curves++].name, name, sizeof name);
+    }
+    dt_curve_add(&run->curves[i], &(struct dt_point){run->step, run->elapsed_s, value});
+    return DT_OK;
+}
+
+/* Every number but those that only say where it belongs. */
+static dt_status add_numbers(struct events *e)
+{
+    static const char *const places[] = {"step",      "total_steps", "epoch",       "elapsed_s",
+                                         "images",    "eta_s",       "data_wait_s", "comm_s",
+                                         "compute_s", "sync_s",      "other_s"};
+    const char *event = dt_event_text(e->event, "event");
+    for (const struct dt_json *f = dt_json_root(e->event)->child; f; f = f->next) {
+        bool is_value = f->type == DT_JSON_NUMBER;
+        for (size_t i = 0; i < DT_COUNT(places); i++)
+            is_value &= strcmp(f->key, places[i]) != 0;
+        if (is_value)
+            DT_TRY(add_point(e, event, f->key, f->number));
+    }
+    return DT_OK;
+}
+
+/* Seconds per step as per cent of the step. */
+static dt_status add_share(struct events *e, const char *key, const char *name)
+{
+    double share = 100 * dt_event_number(e->event, key) / dt_event_number(e->event, "step_s");
+    return isfinite(share) ? add_point(e, "step", name, share) : DT_OK;
+}
+
+/* When the room is full, every second one is dropped, now and from then on. */
+static void add_rate(struct events *e)
+{
+    double rate = dt_event_number(e->event, "images_per_s");
+    if (!isfinite(rate) || e->n_steps++ % e->rate_stride != 0)
+        return;
+    if (e->n_rates == RATES_MOST) {
+        for (e->n_rates = 0; e->n_rates < RATES_MOST / 2; e->n_rates++)
+            e->rates[e->n_rates] = e->rates[2 * e->n_rates];
+        e->rate_stride *= 2;
+    }
+    e->rates[e->n_rates++] = rate;
+}
+
+/* --- Events --- */
+
+static dt_status add_note(struct events *e, bool is_restart, const char *text)
+{
+    struct dt_run *run = e->run;
+    void *block = run->notes;
+    *(is_restart ? &run->n_restarts : &run->n_warnings) += 1;
+    if (run->n_notes == NOTES_MOST)
+        return DT_OK;
+    DT_TRY(dt_mem_grow(&block, &e->note_capacity, run->n_notes, sizeof *run->notes, "notes"));
+    run->notes = block;
+    struct dt_note *note = &run->notes[run->n_notes];
+    *note = (struct dt_note){.is_restart = is_restart, run->step, run->elapsed_s};
+    dt_event_time(note->time, e->event);
+    DT_TRY(dt_mem_copy_text(&note->text, text));
+    run->n_notes++;
+    return DT_OK;
+}
+
+/* What came after the checkpoint that this start resumes from is going to be repeated. */
+static dt_status on_restart(struct events *e, int64_t step)
+{
+    struct dt_run *run = e->run;
+    char text[128];
+    snprintf(text, sizeof text, "restart from step %" PRId64 ", %" PRId64 " steps repeated: %s%s",
+             step, run->step > step ? run->step - step : 0,
+             run->end ? "the run had ended with " : "the run had been killed",
+             dt_event_text(run->end, "status"));
+    run->step = step;
+    for (size_t i = 0; i < run->n_curves; i++)
+        dt_curve_cut(&run->curves[i], step);
+    return add_note(e, true, text);
+}
+
+/* The run keeps the event. */
+static void keep(struct dt_json_doc **place, struct events *e)
+{
+    dt_json_destroy(*place);
+    *place = e->event;
+    e->event = NULL;
+}
+
+static bool get_step(int64_t *step, const struct events *e, const char *key)
+{
+    const int64_t most = INT64_C(1) << 53;
+    return dt_json_integer(dt_json_get(dt_json_root(e->event), key), 0, most, step);
+}
+
+static dt_status on_run_start(struct events *e)
+{
+    struct dt_run *run = e->run;
+    int64_t step = 0;
+    get_step(&step, e, "start_step");
+    if (run->start)
+        DT_TRY(on_restart(e, step));
+    run->step = step;
+    dt_json_destroy(run->end);
+    run->end = NULL;
+    keep(&run->start, e);
+    return DT_OK;
+}
+
+static dt_status on_step(struct events *e)
+{
+    get_step(&e->run->total_steps, e, "total_steps");
+    add_rate(e);
+    DT_TRY(add_share(e, "data_wait_s", "data wait"));
+    DT_TRY(add_share(e, "comm_s", "exposed communication"));
+    DT_TRY(add_share(e, "compute_s", "compute"));
+    DT_TRY(add_share(e, "sync_s", "sync"));
+    return add_numbers(e);
+}
+
+static dt_status on_warning(struct events *e)
+{
+    return add_note(e, false, dt_event_text(e->event, "text"));
+}
+
+static dt_status on_run_end(struct events *e)
+{
+    keep(&e->run->end, e);
+    return DT_OK;
+}
+
+static const struct {
+    const char *event;
+    bool has_step;
+    dt_status (*handle)(struct events *e);
+} handlers[] = {
+    {"run_start", false, on_run_start}, {"step", true, on_step},
+    {"eval", true, add_numbers},        {"telemetry", false, add_numbers},
+    {"warning", false, on_warning},     {"run_end", false, on_run_end},
+};
+
+/* Moves the clock of the run to this event; between two starts it stands still. */
+static void advance(struct events *e, bool is_start)
+{
+    struct tm utc = {0};
+    const char *rest = strptime(dt_event_text(e->event, "ts"), "%Y-%m-%dT%H:%M:%S", &utc);
+    if (!rest)
+        return;
+    double now_s = (double)timegm(&utc) + strtod(rest, NULL);
+    if (is_start || isnan(e->begin_s)) {
+        e->offset_s = e->run->elapsed_s;
+        e->begin_s = now_s;
+    }
+    e->run->elapsed_s = fmax(e->run->elapsed_s, e->offset_s + now_s - e->begin_s);
+}
+
+static dt_status on_event(struct events *e)
+{
+    const char *event = dt_event_text(e->event, "event");
+    size_t h = 0;
+    while (h < DT_COUNT(handlers) && strcmp(handlers[h].event, event) != 0)
+        h++;
+    advance(e, strcmp(event, "run_start") == 0);
+    if (!event[0])
+        DT_FAIL(DT_ERR_DATA, "%s:%d: not an event of a run", e->run->path, e->line);
+    if (h == DT_COUNT(handlers))
+        return DT_OK;
+    if (!get_step(&e->run->step, e, "step") && handlers[h].has_step)
+        DT_FAIL(DT_ERR_DATA, "%s:%d: the event \"%s\" has no step", e->run->path, e->line, event);
+    return handlers[h].handle(e);
+}
+
+/* Adds the next line. DT_ERR_DATA names file and line. */
+static dt_status add_line(struct events *e, const char *text, size_t bytes)
+{
+    char what[256];
+    e->line++;
+    if (dt_json_parse(&e->event, text, bytes, "", NULL) != DT_OK) { /* ":1:column: what" */
+        snprintf(what, sizeof what, "%s", dt_error_text() + strlen(":1:"));
+        DT_FAIL(DT_ERR_DATA, "%s:%d:%s", e->run->path, e->line, what);
+    }
+    dt_status status = on_event(e);
+    dt_json_destroy(e->event);
+    e->event = NULL;
+    return status;
+}
+
+/* --- Files --- */
+
+/* Half a line is at the end of a file that is being written, or whose writer was killed. */
+static dt_status read_lines(struct events *events, FILE *file)
+{
+    const char *path = events->run->path;
+    char *line = NULL;
+    dt_status status = DT_OK;
+    DT_TRY(DT_NEW(line, LINE_MOST));
+    while (fgets(line, LINE_MOST, file)) {
+        size_t bytes = strlen(line);
+        if (bytes > 0 && line[bytes - 1] == '\n')
+            DT_TRY_OUT(add_line(events, line, bytes - 1));
+        else if (!feof(file))
+            DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s:%d: not a line of JSON below 1 MiB", path,
+                                events->line + 1));
+    }
+    if (ferror(file))
+        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot read %s: %s", path, strerror(errno)));
+    if (!events->run->start)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s: no run has started in this file", path));
+out:
+    free(line);
+    return status;
+}
+
+/* Folder, file and name from the path of folder or file. */
+static dt_status set_paths(struct dt_run *run, const char *path)
+{
+    struct stat info;
+    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    DT_TRY(dt_file_path(run->path, is_folder ? "%s/metrics.jsonl" : "%s", path));
+    char *real = realpath(run->path, NULL);
+    if (!real)
+        DT_FAIL(dt_file_input_status(errno),
+                "cannot read %s: %s; name a run folder or its metrics.jsonl", run->path,
+                strerror(errno));
+    *strrchr(real, '/') = '\0';
+    dt_status status = dt_file_path(run->folder, "%s", real);
+    snprintf(run->name, sizeof run->name, "%s", dt_file_base(run->folder));
+    free(real);
+    return status;
+}
+
+static bool has_heartbeat(const struct dt_run *run)
+{
+    char path[DT_PATH_MAX];
+    struct stat info;
+    return dt_file_path(path, "%s/heartbeat.bin", run->folder) == DT_OK && stat(path, &info) == 0 &&
+           difftime(time(NULL), info.st_mtime) < 60;
+}
+
+dt_status dt_run_load(struct dt_run *run, const char *path)
+{
+    struct events *events = NULL;
+    *run = (struct dt_run){.median_images_per_s = NAN};
+    DT_TRY(set_paths(run, path));
+    FILE *file = fopen(run->path, "re");
+    if (!file)
+        DT_FAIL(dt_file_input_status(errno), "cannot read %s: %s", run->path, strerror(errno));
+    dt_status status = DT_NEW(events, 1);
+    if (status == DT_OK) {
+        events->run = run;
+        events->rate_stride = 1;
+        events->begin_s = NAN;
+        status = read_lines(events, file);
+        dt_sort_f64(events->rates, events->n_rates);
+        if (events->n_rates > 0)
+            run->median_images_per_s = dt_percentile_f64(events->rates, events->n_rates, 0.5);
+    }
+    run->is_alive = !run->end && has_heartbeat(run);
+    free(events);
+    fclose(file);
+    return status;
+}
+
+dt_status dt_runs_load(struct dt_run **runs, char *const *paths, size_t n)
+{
+    DT_TRY(DT_NEW(*runs, n));
+    for (size_t i = 0; i < n; i++)
+        DT_TRY(dt_run_load(&(*runs)[i], paths[i]));
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++)
+            if (k != i && strcmp(dt_file_base((*runs)[i].name), dt_file_base((*runs)[k].name)) == 0)
+                memcpy((*runs)[i].name, (*runs)[i].folder, DT_PATH_MAX);
+    return DT_OK;
+}

@@ -1,0 +1,113 @@
+/* Internals of the plan module: the stages of dt_plan_layout, in execution order. */
+#ifndef DTRAIN_PLAN_PLAN_INTERNAL_H
+#define DTRAIN_PLAN_PLAN_INTERNAL_H
+
+#include "dtrain/plan.h"
+
+/* Bytes; alignment of every tensor in its arena. Two cache lines of a GPU, also for the 16-bit
+ * copies and gradients of parameters, which lie at half the offset. */
+enum { DT_PLAN_ALIGN = 256, DT_PLAN_PARAM_ALIGN = 512 };
+
+static inline size_t dt_plan_align(size_t bytes)
+{
+    return (bytes + DT_PLAN_ALIGN - 1) / DT_PLAN_ALIGN * DT_PLAN_ALIGN;
+}
+
+static inline size_t dt_plan_align_param(size_t bytes)
+{
+    return (bytes + DT_PLAN_PARAM_ALIGN - 1) / DT_PLAN_PARAM_ALIGN * DT_PLAN_PARAM_ALIGN;
+}
+
+/* The arena in which buckets are summed over the ranks, and the type of the gradients there, but of
+ * the wide ones. */
+static inline enum dt_arena dt_plan_sum_arena(const struct dt_plan *plan)
+{
+    return plan->options.accumulate ? DT_ARENA_ACCUM : DT_ARENA_GRADS;
+}
+
+static inline enum dt_dtype dt_plan_sum_type(const struct dt_plan *plan)
+{
+    return plan->options.accumulate ? DT_F32 : plan->grads_type;
+}
+
+/* Where a bucket's gradients are: its element i is origin + i * the type's size bytes into the
+ * arena. */
+struct dt_grads {
+    enum dt_dtype type;
+    enum dt_arena arena;
+    size_t origin;
+};
+
+static inline struct dt_grads dt_plan_own_grads(const struct dt_plan *plan,
+                                                const struct dt_bucket *bucket)
+{
+    if (dt_plan_is_wide(plan, bucket))
+        return (struct dt_grads){DT_F32, DT_ARENA_GRADS, 0};
+    const size_t wider = sizeof(float) - dt_dtype_bytes(plan->grads_type);
+    return (struct dt_grads){plan->grads_type, DT_ARENA_GRADS, plan->n_wide * wider};
+}
+
+/* The same where they are summed. */
+static inline struct dt_grads dt_plan_sum_grads(const struct dt_plan *plan,
+                                                const struct dt_bucket *bucket)
+{
+    if (plan->options.accumulate)
+        return (struct dt_grads){DT_F32, DT_ARENA_ACCUM, 0};
+    return dt_plan_own_grads(plan, bucket);
+}
+
+static inline void *dt_plan_grads_address(const struct dt_plan *plan,
+                                          const struct dt_bucket *bucket, struct dt_grads grads)
+{
+    return (char *)plan->arena[grads.arena] + grads.origin +
+           bucket->first * dt_dtype_bytes(grads.type);
+}
+
+static inline void *dt_plan_sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
+{
+    return dt_plan_grads_address(plan, bucket, dt_plan_sum_grads(plan, bucket));
+}
+
+/* The 16-bit copy of a parameter. */
+static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
+{
+    return (char *)plan->arena[DT_ARENA_SHADOW] + plan->place[param].offset / 2;
+}
+
+/* One walk of a list of actions (walk.c). */
+struct dt_walk {
+    struct dt_plan *plan;
+    int program;
+    bool first, last; /* pass of the update */
+    bool update_only; /* only what is last_only */
+    int sum_stamps;   /* two stamps per bucket from here on time its sum; 0 = none */
+};
+/* actions.c: what an action of each kind does. */
+extern const struct dt_action_work {
+    dt_status (*run)(const struct dt_walk *w, const struct dt_action *action);
+    size_t clock;   /* in dt_plan_times */
+    bool last_only; /* only in the last pass of an update */
+} dt_action_works[DT_N_ACTION_KINDS];
+/* ema.c: the action EMA. */
+dt_status dt_plan_follow_ema(struct dt_plan *plan);
+/* "reduce" */
+const char *dt_action_kind_name(enum dt_action_kind kind);
+/* spans.c: one action in the compute lane of a timeline, and the sums of a walk whose bucket b has
+ * the stamps `stamps` + 2 b and the next; `origin_s` is the time of stamp 0. */
+void dt_plan_trace_action(const struct dt_plan *plan, const struct dt_action *action,
+                          double begin_s, double end_s);
+dt_status dt_plan_trace_sums(struct dt_plan *plan, int stamps, double origin_s);
+/* The tensors that a node touches for others of its groups (dt_backend.touches); their number. */
+static inline int dt_plan_touches(const struct dt_plan *plan, int node, int tensor[DT_MAX_TOUCHED])
+{
+    return plan->backend->touches ? plan->backend->touches(plan->exec[node], tensor) : 0;
+}
+/* Sets place[].first_use, last_use and arena from the nodes. */
+void dt_plan_find_lifetimes(struct dt_plan *plan);
+/* Sets the offsets of parameters, gradients, momentum and statistics, and makes the buckets. */
+dt_status dt_plan_place_params(struct dt_plan *plan);
+/* Sets the offsets of everything in the work arena, in place where an op allows it. */
+dt_status dt_plan_place_work(struct dt_plan *plan);
+dt_status dt_plan_make_actions(struct dt_plan *plan);
+
+#endif

@@ -1,0 +1,350 @@
+/* COCO's annotations: what the tables hold, every mistake with its place, the index, detections.
+ */
+#include "base/mem.h"
+#include "boxes/coco.h"
+#include "data_files.h"
+
+/* Out of order: annotations first, ids neither sorted nor dense, unknown members in between. */
+static const char good[] =
+    "{\"info\": {\"year\": 2017}, \"annotations\": [\n"
+    "{\"segmentation\": [[1.5,2,3.25,4,5,6]], \"id\": 7, \"image_id\": 30, \"category_id\": 9,\n"
+    " \"bbox\": [1.5, 2.25, 10.01, 20], \"area\": 123.456, \"iscrowd\": 0},\n"
+    "{\"id\": 5, \"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,4,4], \"area\": 16},\n"
+    "{\"segmentation\": {\"counts\": [1,2], \"size\": [4,4]}, \"iscrowd\": 1, \"id\": 6,\n"
+    " \"image_id\": 30, \"category_id\": 2, \"bbox\": [-3,1e1,5,6.5], \"area\": 0}],\n"
+    "\"categories\": [{\"id\": 9, \"name\": \"tree\", \"supercategory\": \"x\"},\n"
+    "  {\"name\": \"ant \\u00e9\", \"id\": 2}],\n"
+    "\"images\": [{\"id\": 30, \"file_name\": \"b.jpg\", \"width\": 40, \"height\": 50},\n"
+    "  {\"file_name\": \"sub/a.jpg\", \"height\": 30, \"width\": 20, \"id\": 10, \"license\": 4},\n"
+    "  {\"file_name\": \"c.jpg\", \"height\": 1, \"width\": 2, \"id\": 20}]}\n";
+
+static dt_status open_text(struct dt_coco *coco, const char *text)
+{
+    write_text("set.json", text);
+    return dt_coco_open(coco, at("set.json"), NULL);
+}
+
+static void check_truth(const struct dt_truth *t, struct dt_truth expected)
+{
+    assert_true(t->x == expected.x && t->y == expected.y && t->w == expected.w &&
+                t->h == expected.h && t->area == expected.area);
+    assert_int_equal(t->id, expected.id);
+    assert_int_equal(t->label, expected.label);
+    assert_int_equal(t->is_crowd, expected.is_crowd);
+}
+
+TEST(tables)
+{
+    static const int64_t ids[] = {10, 20, 30};
+    static const char *const names[] = {"sub/a.jpg", "c.jpg", "b.jpg"};
+    static const int sizes[][2] = {{20, 30}, {2, 1}, {40, 50}};
+    static const size_t first[] = {0, 1, 1, 3};
+    struct dt_coco coco;
+    assert_ok(open_text(&coco, good));
+    assert_int_equal(coco.n_images, 3);
+    for (int i = 0; i < 3; i++) {
+        const struct dt_coco_image *image = &coco.images[i];
+        assert_int_equal(image->id, ids[i]);
+        assert_int_equal(image->width, sizes[i][0]);
+        assert_int_equal(image->height, sizes[i][1]);
+        assert_string_equal(dt_names_get(&coco.files, image->name), names[i]);
+    }
+    assert_memory_equal(coco.first_truth, first, sizeof first);
+    check_truth(&coco.truths[0], (struct dt_truth){0, 0, 4, 4, 16, 5, 0, false});
+    check_truth(&coco.truths[1], (struct dt_truth){1.5, 2.25, 10.01, 20, 123.456, 7, 1, false});
+    check_truth(&coco.truths[2], (struct dt_truth){-3, 10, 5, 6.5, 0, 6, 0, true});
+    assert_int_equal(coco.n_categories, 2);
+    assert_int_equal(coco.category_ids[0], 2);
+    assert_int_equal(coco.category_ids[1], 9);
+    assert_string_equal(dt_names_get(&coco.categories, 0), "ant \xc3\xa9");
+    assert_string_equal(dt_names_get(&coco.categories, 1), "tree");
+    assert_int_equal(coco.max_boxes, 2);
+    dt_coco_reset(&coco);
+    assert_null(coco.truths);
+    dt_coco_reset(&coco);
+}
+
+/* A copy of `good` with the first occurrence of `from` replaced. */
+static char *change(const char *from, const char *to)
+{
+    const char *found = strstr(good, from);
+    assert_non_null(found);
+    const size_t bytes = sizeof good + strlen(to);
+    char *text = malloc(bytes);
+    assert_non_null(text);
+    snprintf(text, bytes, "%.*s%s%s", (int)(found - good), good, to, found + strlen(from));
+    return text;
+}
+
+static void check_changed(const char *from, const char *to, const char *message)
+{
+    struct dt_coco coco;
+    char *text = change(from, to);
+    const dt_status status = open_text(&coco, text);
+    if (message ? status != DT_ERR_DATA || !strstr(dt_error_text(), message) : status != DT_OK)
+        fail_msg("%s -> %s: %d, \"%s\" lacks \"%s\"", from, to, (int)status, dt_error_text(),
+                 message);
+    dt_coco_reset(&coco);
+    free(text);
+}
+
+TEST(mistakes)
+{
+    static const struct {
+        const char *from, *to, *message;
+    } cases[] = {
+        {"\"id\": 5", "\"id\": 7", "set.json:4:1: there is another annotation with the id 7"},
+        {"\"id\": 9,", "\"id\": 2,", "set.json:8:3: there is another category with the id 2"},
+        {"\"tree\"", "\"ant \\u00e9\"", "set.json:7:16: there is another category with the name"},
+        {"\"id\": 20", "\"id\": 10", "set.json:11:3: there is another image with the id 10"},
+        {"\"image_id\": 10", "\"image_id\": 11",
+         "set.json:4:1: there is no image with the id 11: the list of images lacks it"},
+        {"\"category_id\": 9", "\"category_id\": 3",
+         "set.json:2:1: there is no category with the id 3"},
+        {"\"id\": 5", "\"id\": 5.5", "set.json:4:8: 5.5 is not an integer"},
+        {"\"id\": 5, ", "", "set.json:4:1: the annotation has no \"id\""},
+        {"\"image_id\": 10, ", "", "the annotation has no \"image_id\""},
+        {"\"category_id\": 9,", "", "the annotation has no \"category_id\""},
+        {"\"bbox\": [0,0,4,4], ", "", "the annotation has no \"bbox\""},
+        {"\"area\": 16", "\"area\": -1", ":72: area: -1 is negative"},
+        {"\"area\": 16", "\"area\": \"16\"", "expected a number"},
+        {"\"area\": 16", "\"area\": NaN", "expected a number, got 'N'"},
+        {"\"area\": 16", "\"area\": Infinity", "expected a number, got 'I'"},
+        {"\"area\": 16", "\"area\": 1e999", "number 1e999 is too large"},
+        {"\"area\": 16", "\"area\": 16, \"area\": 17", "the annotation has \"area\" twice"},
+        {"[0,0,4,4]", "[0,0,-4,4]", "-4 is negative"},
+        {"[0,0,4,4]", "[0,0,4,-0.5]", "-0.5 is negative"},
+        {"[0,0,4,4]", "[0,0,4]", ":53: bbox: a box must be four numbers"},
+        {"[0,0,4,4]", "[0,0,4,4,5]", "a box must be four numbers"},
+        {"[0,0,4,4]", "[0,0,4,null]", "expected a number"},
+        {"[0,0,4,4]", "[0,0,4,1e10]", "1e+10 is far outside any image"},
+        {"[0,0,4,4]", "null", "expected an array"},
+        {"\"iscrowd\": 1", "\"iscrowd\": 2", "2 is neither 0 nor 1"},
+        {"\"file_name\": \"b.jpg\", ", "", "set.json:9:12: the image has no \"file_name\""},
+        {"\"b.jpg\"", "\"../b.jpg\"", "file_name: ../b.jpg must be a path inside"},
+        {"\"b.jpg\"", "\"x/../../b.jpg\"", "must be a path inside"},
+        {"\"b.jpg\"", "\"/b.jpg\"", "must be a path inside"},
+        {"\"b.jpg\"", "\"\"", "file_name: a name of 0 bytes"},
+        {"\"b.jpg\"", "\"b\\n.jpg\"", "file_name: b\n.jpg has control characters"},
+        {"\"width\": 40", "\"width\": 0", "width: 0 is not within 1..65500"},
+        {"\"width\": 40", "\"width\": 65501", "65501 is not within 1..65500"},
+        {"\"height\": 50", "\"height\": \"50\"", "expected a number"},
+        {"\"id\": 9,", "\"id\": -9,", "id: -9 is not within 0..2147483647"},
+        {", \"name\": \"tree\"", "", "the category has no \"name\""},
+        {"\"images\"", "\"image\"",
+         "set.json:1:1: this is not a file of COCO's instances: the outermost object has no "
+         "\"images\""},
+        {"\"categories\"", "\"cats\"", "has no \"categories\""},
+        {"\"annotations\"", "\"boxes\"", "has no \"annotations\""},
+        {"\"info\": {", "\"images\": [], \"info\": {", "has \"images\" twice"},
+        {"{\"info\"", "[{\"info\"",
+         "set.json:1:1: this is not a file of COCO's instances: it must"},
+        {"\"id\": 20}]}", "\"id\": 20}]", "'{' without its '}': the file is not complete"},
+        {"\"id\": 20}]}", "\"id\": 20}]}}", "expected the end of the text"},
+        /* Allowed: */
+        {"[0,0,4,4]", "[0,0,0,0]", NULL},
+        {"\"image_id\": 10", "\"image_id\": 10.0", NULL},
+        {"\"iscrowd\": 1", "\"iscrowd\": true", NULL},
+        {"\"segmentation\": [[1.5,2,3.25,4,5,6]], ", "", NULL},
+        {"\"id\": 5", "\"id\": -5", NULL},
+    };
+    for (size_t i = 0; i < DT_COUNT(cases); i++)
+        check_changed(cases[i].from, cases[i].to, cases[i].message);
+}
+
+TEST(empty_lists)
+{
+    struct dt_coco coco;
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"", "this is not a file of COCO's instances"},
+        {"[]", "this is not a file of COCO's instances"},
+        {"{\"images\": [], \"annotations\": [], \"categories\": []}", "list of images is empty"},
+        {"{\"images\": [{\"id\":1,\"file_name\":\"a\",\"width\":1,\"height\":1}],"
+         " \"annotations\": [], \"categories\": []}",
+         "list of categories is empty"},
+        {"{\"images\": {}, \"annotations\": [], \"categories\": []}", "\"images\" must be a list"},
+    };
+    for (size_t i = 0; i < DT_COUNT(cases); i++)
+        assert_error(open_text(&coco, cases[i].text), DT_ERR_DATA, cases[i].message);
+    assert_int_equal(open_text(&coco, "{\"images\": [{\"id\":1,\"file_name\":\"a\",\"width\":1,"
+                                      "\"height\":1}], \"annotations\": [], \"categories\":"
+                                      "[{\"id\":0,\"name\":\"x\"}]}"),
+                     DT_OK);
+    assert_int_equal(coco.first_truth[1], 0);
+    assert_int_equal(coco.max_boxes, 0);
+    dt_coco_reset(&coco);
+    assert_int_equal(dt_coco_open(&coco, at("missing.json"), NULL), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_coco_open(&coco, at("."), NULL), DT_ERR_NO_INPUT);
+}
+
+/* Every beginning of the file is an error, never a crash. */
+TEST(truncated)
+{
+    struct dt_coco coco;
+    for (size_t bytes = 0; bytes < strlen(good) - 1; bytes++) {
+        write_bytes("cut.json", good, bytes);
+        assert_int_equal(dt_coco_open(&coco, at("cut.json"), NULL), DT_ERR_DATA);
+        assert_null(coco.images);
+    }
+}
+
+/* Any change of what is kept changes the fingerprint; other members do not. */
+TEST(fingerprint)
+{
+    static const struct {
+        const char *from, *to;
+        bool same;
+    } cases[] = {
+        {"\"year\": 2017", "\"year\": 2018", true},
+        {"[1.5,2,", "[2.5,2,", true},
+        {"\"license\": 4", "\"license\": 5", true},
+        {"\"iscrowd\": 0", "\"iscrowd\": false", true},
+        {"10.01", "10.02", false},
+        {"123.456", "123.457", false},
+        {"\"id\": 7", "\"id\": 8", false},
+        {"\"iscrowd\": 0", "\"iscrowd\": 1", false},
+        {"tree", "Tree", false},
+        {"b.jpg", "d.jpg", false},
+        {"\"width\": 40", "\"width\": 41", false},
+        {"\"image_id\": 30", "\"image_id\": 20", false},
+    };
+    struct dt_coco coco;
+    assert_int_equal(open_text(&coco, good), DT_OK);
+    const uint64_t expected = coco.fingerprint;
+    dt_coco_reset(&coco);
+    for (size_t i = 0; i < DT_COUNT(cases); i++) {
+        char *text = change(cases[i].from, cases[i].to);
+        assert_int_equal(open_text(&coco, text), DT_OK);
+        if ((coco.fingerprint == expected) != cases[i].same)
+            fail_msg("%s -> %s", cases[i].from, cases[i].to);
+        dt_coco_reset(&coco);
+        free(text);
+    }
+}
+
+static void check_index(const char *name, uint64_t fingerprint)
+{
+    struct dt_coco coco;
+    assert_ok(dt_coco_open(&coco, at(name), at("cache")));
+    assert_true(coco.fingerprint == fingerprint);
+    assert_int_equal(coco.n_images, 3);
+    assert_string_equal(dt_names_get(&coco.files, coco.images[0].name), "sub/a.jpg");
+    assert_string_equal(dt_names_get(&coco.categories, 1), "tree");
+    check_truth(&coco.truths[1], (struct dt_truth){1.5, 2.25, 10.01, 20, 123.456, 7, 1, false});
+    assert_int_equal(coco.max_boxes, 2);
+    dt_coco_reset(&coco);
+}
+
+/* The index is used as long as size and time of the file are those recorded, and rebuilt when it is
+ * damaged anywhere. */
+TEST(index)
+{
+    struct dt_coco coco;
+    char index[300];
+    size_t bytes;
+    write_text("index.json", good);
+    set_time("index.json", 1000);
+    assert_int_equal(dt_coco_open(&coco, at("index.json"), NULL), DT_OK);
+    const uint64_t fingerprint = coco.fingerprint;
+    dt_coco_reset(&coco);
+    check_index("index.json", fingerprint);
+    find_only_file(index, sizeof index, "cache/index");
+
+    char *text = strdup(good);
+    memset(text, ' ', 64);
+    write_text("index.json", text);
+    set_time("index.json", 1000);
+    check_index("index.json", fingerprint); /* the file itself is not read */
+    set_time("index.json", 1001);
+    assert_int_equal(dt_coco_open(&coco, at("index.json"), at("cache")), DT_ERR_DATA);
+    free(text);
+
+    write_text("index.json", good);
+    set_time("index.json", 1000);
+    char *whole = read_bytes(index, &bytes);
+    for (size_t i = 0; i < 2 * bytes; i += 5) {
+        char *bad = malloc(bytes);
+        assert_non_null(bad);
+        memcpy(bad, whole, bytes);
+        if (i < bytes)
+            bad[i] = (char)(bad[i] ^ 0x20);
+        write_bytes(index, bad, i < bytes ? bytes : i - bytes);
+        free(bad);
+        check_index("index.json", fingerprint);
+    }
+    size_t again_bytes;
+    char *again = read_bytes(index, &again_bytes);
+    assert_int_equal(again_bytes, bytes);
+    assert_memory_equal(again, whole, bytes);
+    free(again);
+    free(whole);
+    write_text("no_folder", "");
+    assert_int_equal(dt_coco_open(&coco, at("index.json"), at("no_folder")), DT_OK);
+    dt_coco_reset(&coco);
+    assert_int_equal(dt_coco_open(&coco, at("missing.json"), at("cache")), DT_ERR_NO_INPUT);
+}
+
+TEST(found)
+{
+    static const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"{}", "found.json:1:1: this is not a file of detections"},
+        {"[{\"image_id\": 11, \"category_id\": 2, \"bbox\": [0,0,1,1], \"score\": 1}]",
+         "found.json:1:2: there is no image with the id 11"},
+        {"[{\"image_id\": 10, \"category_id\": 1, \"bbox\": [0,0,1,1], \"score\": 1}]",
+         "there is no category with the id 1"},
+        {"[{\"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,1,1]}]",
+         "the detection has no \"score\""},
+        {"[{\"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,-1,1], \"score\": 1}]",
+         "-1 is negative"},
+        {"[{\"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,1,1], \"score\": NaN}]",
+         "NaN and Infinity are not"},
+        {"[{\"image_id\": 10", "the file is not complete"},
+    };
+    struct dt_coco coco;
+    struct dt_found *found;
+    size_t n;
+    assert_int_equal(open_text(&coco, good), DT_OK);
+    write_text("found.json",
+               "[{\"image_id\": 30, \"category_id\": 2, \"bbox\": [0.5,1,2,3], \"score\": 0.25},\n"
+               " {\"score\": 1, \"segmentation\": [], \"image_id\": 10, \"category_id\": 9,"
+               " \"bbox\": [0,0,0,0]}]");
+    assert_int_equal(dt_coco_read_found(&found, &n, &coco, at("found.json")), DT_OK);
+    assert_int_equal(n, 2);
+    assert_true(found[0].x == 0.5 && found[0].y == 1 && found[0].w == 2 && found[0].h == 3);
+    assert_true(found[0].score == 0.25 && found[1].score == 1);
+    assert_int_equal(found[0].image, 2);
+    assert_int_equal(found[0].label, 0);
+    assert_int_equal(found[1].image, 0);
+    assert_int_equal(found[1].label, 1);
+    free(found);
+    write_text("found.json", "[]");
+    assert_int_equal(dt_coco_read_found(&found, &n, &coco, at("found.json")), DT_OK);
+    assert_int_equal(n, 0);
+    free(found);
+    for (size_t i = 0; i < DT_COUNT(bad); i++) {
+        write_text("found.json", bad[i].text);
+        const dt_status status = dt_coco_read_found(&found, &n, &coco, at("found.json"));
+        if (status != DT_ERR_DATA || found || !strstr(dt_error_text(), bad[i].message))
+            fail_msg("text %zu: %s", i, dt_error_text());
+    }
+    dt_coco_reset(&coco);
+}
+
+/* Files of some tools have no areas and count annotations from 0. */
+TEST(lenient)
+{
+    struct dt_coco coco;
+    char *text = change("\"id\": 5, \"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,4,4], "
+                        "\"area\": 16",
+                        "\"id\": 0, \"image_id\": 10, \"category_id\": 2, \"bbox\": [0,0,4,2.5]");
+    assert_int_equal(open_text(&coco, text), DT_OK);
+    check_truth(&coco.truths[0], (struct dt_truth){0, 0, 4, 2.5, 10, 0, 0, false});
+    dt_coco_reset(&coco);
+    free(text);
+}
+
+TEST_MAIN(make_test_dir, remove_test_dir)
