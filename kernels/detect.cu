@@ -212,7 +212,7 @@ static __device__ inline float weight_of(const struct dt_detect_args &args, int 
     return args.alpha < 0 ? 1 : 1 - args.alpha;
 }
 
-// A thread takes groups of 8 channels of an image, grid_x blocks apart. Reads the logits and writes
+// A thread takes packs of 8 channels of an image, grid_x blocks apart. Reads the logits and writes
 // the gradient once.
 template <typename T>
 static __global__ void focal_loss_kernel(double *sums, T *diff, const T *logits,
@@ -220,18 +220,19 @@ static __global__ void focal_loss_kernel(double *sums, T *diff, const T *logits,
                                          const struct dt_step_values *step,
                                          const struct dt_scale_state *scale)
 {
-    const int image = blockIdx.y, per_place = args.cp / DT_GROUP;
+    const int image = blockIdx.y, per_place = args.cp / DT_CHANNEL_PACK;
     const int n = args.level.height * args.level.width * per_place;
     const float factor = step->diff_scale * scale->scale / divisor_of(args, image);
-    float v[DT_GROUP], d;
+    float v[DT_CHANNEL_PACK], d;
     double sum = 0;
     for (int i = blockIdx.x * DT_BLOCK_THREADS + threadIdx.x; i < n;
          i += gridDim.x * DT_BLOCK_THREADS) {
-        const size_t at = ((size_t)image * n + i) * DT_GROUP;
+        const size_t at = ((size_t)image * n + i) * DT_CHANNEL_PACK;
         float part = 0;
         dt_load8(v, logits + at);
-        for (int k = 0; k < DT_GROUP; k++) {
-            const float w = weight_of(args, image, i / per_place, i % per_place * DT_GROUP + k);
+        for (int k = 0; k < DT_CHANNEL_PACK; k++) {
+            const float w =
+                weight_of(args, image, i / per_place, i % per_place * DT_CHANNEL_PACK + k);
             part += focal_element(&d, v[k], w, args.gamma);
             v[k] = d * factor;
         }
@@ -329,7 +330,7 @@ cudaError_t dt_kernel_focal_loss(cudaStream_t stream, enum dt_dtype type, void *
                                  const struct dt_step_values *step,
                                  const struct dt_scale_state *scale)
 {
-    const struct dt_geometry geometry = {blocks_of(args, DT_GROUP), (unsigned)args->n,
+    const struct dt_geometry geometry = {blocks_of(args, DT_CHANNEL_PACK), (unsigned)args->n,
                                          DT_BLOCK_THREADS, 1};
     const struct dt_geometry one = {1, 1, DT_BLOCK_THREADS, 1};
     cudaError_t error = DT_BY_TYPE(

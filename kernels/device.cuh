@@ -40,8 +40,8 @@ static inline cudaError_t dt_launch(void (*kernel)(P...), struct dt_geometry g, 
        }()                                           \
                          : cudaErrorInvalidValue)
 
-// The thread's group of DT_GROUP elements in a launch of dt_flat_geometry.
-static __device__ inline size_t dt_flat_group()
+// The thread's pack of DT_CHANNEL_PACK elements in a launch of dt_flat_geometry.
+static __device__ inline size_t dt_flat_pack()
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;
 }

@@ -14,7 +14,7 @@
 enum {
     DT_BLOCK_THREADS = 256,
     DT_SUM_THREADS = 512, /* of dt_sums_geometry */
-    DT_GROUP = 8,         /* channels or elements per thread */
+    DT_CHANNEL_PACK = 8,  /* channels or elements per thread */
     DT_MAX_BLOCKS = 528,  /* of kernels that loop: four on each of the 132 SMs of an H100 or H200 */
     DT_MIN_ROWS_PER_THREAD = 4,
     DT_MAX_TICKETS = 4096, /* columns of blocks whose last one adds up */
@@ -25,31 +25,31 @@ struct dt_geometry {
     unsigned grid_x, grid_y, block_x, block_y;
 };
 
-/* Flat arrays: one thread for DT_GROUP elements. count is a multiple of DT_GROUP. */
+/* Flat arrays: one thread for DT_CHANNEL_PACK elements. count is a multiple of DT_CHANNEL_PACK. */
 static inline struct dt_geometry dt_flat_geometry(size_t count)
 {
-    size_t threads = count / DT_GROUP;
+    size_t threads = count / DT_CHANNEL_PACK;
     return (struct dt_geometry){(unsigned)((threads + DT_BLOCK_THREADS - 1) / DT_BLOCK_THREADS), 1,
                                 DT_BLOCK_THREADS, 1};
 }
 
-/* Matrices rows x cp, where a thread keeps its group of channels and loops over rows: threadIdx.x
- * and blockIdx.x select the group (block_x adjacent groups, a power of two, at most `widest`),
+/* Matrices rows x cp, where a thread keeps its pack of channels and loops over rows: threadIdx.x
+ * and blockIdx.x select the pack (block_x adjacent packs, a power of two, at most `widest`),
  * threadIdx.y and blockIdx.y the first row; the row stride is grid_y * block_y. Every block has at
  * least one row. Sums over rows leave grid_y partial results. The geometry depends only on the
  * shape, so that sums are bit-identical on every device. */
 static inline struct dt_geometry dt_rows_geometry(size_t rows, int cp, unsigned threads,
                                                   unsigned widest)
 {
-    unsigned groups = (unsigned)cp / DT_GROUP, x = 1;
-    while (x < groups && x < widest)
+    unsigned packs = (unsigned)cp / DT_CHANNEL_PACK, x = 1;
+    while (x < packs && x < widest)
         x *= 2;
     /* Narrower if that leaves fewer threads idle, but at least 64 bytes of a row. */
     for (unsigned narrow = x / 2; narrow >= 4; narrow /= 2) {
-        if ((groups + narrow - 1) / narrow * narrow < (groups + x - 1) / x * x)
+        if ((packs + narrow - 1) / narrow * narrow < (packs + x - 1) / x * x)
             x = narrow;
     }
-    unsigned y = threads / x, grid_x = (groups + x - 1) / x;
+    unsigned y = threads / x, grid_x = (packs + x - 1) / x;
     unsigned max_blocks = DT_MAX_BLOCKS * DT_BLOCK_THREADS / threads;
     size_t per_block = (size_t)y * DT_MIN_ROWS_PER_THREAD;
     size_t grid_y = (rows + per_block - 1) / per_block;

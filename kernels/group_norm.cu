@@ -24,7 +24,7 @@ static __device__ inline struct walk walk_of_image(const struct dt_group_norm &a
 {
     const unsigned parts = gridDim.y / a.n;
     return {blockIdx.y % parts * blockDim.y + threadIdx.y, parts * blockDim.y, (unsigned)a.pixels,
-            (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP, a.cp};
+            (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_CHANNEL_PACK, a.cp};
 }
 
 static __device__ inline int image_of(const struct dt_group_norm &a)
@@ -98,10 +98,10 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     const size_t first = image_offset(a, image);
     if (w.c >= w.cp)
         return;
-    float factor[DT_GROUP], offset[DT_GROUP];
+    float factor[DT_CHANNEL_PACK], offset[DT_CHANNEL_PACK];
     dt_load8(factor, scale + w.c);
     dt_load8(offset, shift + w.c);
-    for (int k = 0; k < DT_GROUP; k++) {
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         const size_t group = group_of(a, image, w.c + k);
         factor[k] *= inverse_std[group];
         offset[k] = fmaf(-mean[group], factor[k], offset[k]);
@@ -115,9 +115,9 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
         for (int i = 0; i < AHEAD; i++) {
             if (row + i * w.step >= w.rows)
                 break;
-            float y[DT_GROUP];
+            float y[DT_CHANNEL_PACK];
             unpack8(y, raw[i]);
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 y[k] = fmaf(y[k], factor[k], offset[k]);
             dt_store8(dst + first + at_row(w, row + i * w.step), y);
         }
@@ -143,7 +143,7 @@ static __device__ inline void for_bwd_rows(const T *src, const T *diff_dst, cons
         for (int i = 0; i < AHEAD; i++) {
             if (row + i * w.step >= w.rows)
                 break;
-            float x[DT_GROUP], g[DT_GROUP];
+            float x[DT_CHANNEL_PACK], g[DT_CHANNEL_PACK];
             unpack8(x, raw[i]);
             unpack8(g, raw_diff[i]);
             add(x, g, row + i * w.step);
@@ -160,15 +160,15 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS, SUM_BLOCKS_PER_SM)
     const struct walk w = walk_of_image(a);
     const int image = a.n - 1 - image_of(a);
     const size_t first = image_offset(a, image);
-    float sum[DT_GROUP] = {}, product[DT_GROUP] = {};
+    float sum[DT_CHANNEL_PACK] = {}, product[DT_CHANNEL_PACK] = {};
 
     if (w.c < w.cp) {
-        float center[DT_GROUP];
-        for (int k = 0; k < DT_GROUP; k++)
+        float center[DT_CHANNEL_PACK];
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
             center[k] = mean[group_of(a, image, w.c + k)];
         for_bwd_rows(src + first, diff_dst + first, w, true,
                      [&](const float *x, const float *g, unsigned) {
-                         for (int k = 0; k < DT_GROUP; k++) {
+                         for (int k = 0; k < DT_CHANNEL_PACK; k++) {
                              sum[k] += g[k];
                              product[k] = fmaf(g[k], x[k] - center[k], product[k]);
                          }
@@ -209,21 +209,21 @@ static __global__ void group_norm_coefs_kernel(float *coefs, const float *partia
     }
 }
 
-enum { VECTOR_ADDERS = DT_BLOCK_THREADS / DT_GROUP }; // threads that share a channel
+enum { VECTOR_ADDERS = DT_BLOCK_THREADS / DT_CHANNEL_PACK }; // threads that share a channel
 
 // diff_scale and diff_shift of 8 channels per block, over all images.
 static __global__ void group_norm_vectors_kernel(float *diff_scale, float *diff_shift,
                                                  const float *partial, const float *inverse_std,
                                                  struct dt_group_norm a, int parts)
 {
-    const int c = (int)(blockIdx.x * DT_GROUP + threadIdx.x);
+    const int c = (int)(blockIdx.x * DT_CHANNEL_PACK + threadIdx.x);
     double s1[1] = {0}, s2[1] = {0};
     for (int i = (int)threadIdx.y; i < a.n * parts; i += VECTOR_ADDERS) {
         const float *at = partial + (size_t)i * 2 * a.cp + c;
         s1[0] += (double)at[0];
         s2[0] += (double)at[a.cp] * (double)inverse_std[group_of(a, a.n - 1 - i / parts, c)];
     }
-    fold_columns<1>(s1, s2, {threadIdx.x, threadIdx.y, DT_GROUP, VECTOR_ADDERS});
+    fold_columns<1>(s1, s2, {threadIdx.x, threadIdx.y, DT_CHANNEL_PACK, VECTOR_ADDERS});
     if (threadIdx.y == 0) {
         diff_shift[c] = (float)s1[0];
         diff_scale[c] = (float)s2[0];
@@ -244,7 +244,7 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
         return;
     struct bwd_channels c;
     dt_load8(c.g, scale + w.c);
-    for (int k = 0; k < DT_GROUP; k++) {
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         const size_t group = group_of(a, image, w.c + k);
         c.g[k] *= inverse_std[group];
         c.x[k] = coefs[group];
@@ -252,8 +252,8 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     }
     for_bwd_rows(src + first, diff_dst + first, w, false,
                  [&](const float *x, const float *g, unsigned row) {
-                     float d[DT_GROUP];
-                     for (int k = 0; k < DT_GROUP; k++)
+                     float d[DT_CHANNEL_PACK];
+                     for (int k = 0; k < DT_CHANNEL_PACK; k++)
                          d[k] = fmaf(c.g[k], g[k], fmaf(c.x[k], x[k], c.one[k]));
                      dt_store8(diff_src + first + at_row(w, row), d);
                  });
@@ -306,7 +306,8 @@ static cudaError_t group_norm_bwd(cudaStream_t stream, const struct dt_group_nor
 {
     const struct dt_geometry sums = dt_sums_geometry((size_t)a.pixels, a.cp);
     const struct dt_geometry apply = dt_channel_geometry((size_t)a.pixels, a.cp);
-    const struct dt_geometry vectors = {(unsigned)a.cp / DT_GROUP, 1, DT_GROUP, VECTOR_ADDERS};
+    const struct dt_geometry vectors = {(unsigned)a.cp / DT_CHANNEL_PACK, 1, DT_CHANNEL_PACK,
+                                        VECTOR_ADDERS};
     cudaError_t error = dt_launch(group_norm_bwd_sums_kernel<T>, of_images(sums, a), stream,
                                   out.partial, src, diff_dst, mean, a);
     if (error == cudaSuccess && out.diff_scale)

@@ -65,10 +65,11 @@ template <typename T>
 static __device__ inline void find_max(struct row_shared &s, const struct loss_row<T> &row)
 {
     const int t = threadIdx.x;
-    float max = -INFINITY, v[DT_GROUP];
-    for (int first = t * DT_GROUP; first < row.classes; first += ROW_THREADS * DT_GROUP) {
+    float max = -INFINITY, v[DT_CHANNEL_PACK];
+    for (int first = t * DT_CHANNEL_PACK; first < row.classes;
+         first += ROW_THREADS * DT_CHANNEL_PACK) {
         dt_load8(v, row.logits + first);
-        for (int k = 0; k < DT_GROUP && first + k < row.classes; k++) {
+        for (int k = 0; k < DT_CHANNEL_PACK && first + k < row.classes; k++) {
             max = fmaxf(max, v[k]);
             if (first + k == row.target.label)
                 s.label_logit = v[k];
@@ -94,11 +95,12 @@ static __device__ inline void add_classes(struct row_shared &s, const struct los
     const int t = threadIdx.x;
     const float max = s.max[0], label_logit = s.label_logit;
     double sum_exp = 0, sum = 0, sum_weight = 0;
-    float v[DT_GROUP];
+    float v[DT_CHANNEL_PACK];
     int rank = 0;
-    for (int first = t * DT_GROUP; first < row.classes; first += ROW_THREADS * DT_GROUP) {
+    for (int first = t * DT_CHANNEL_PACK; first < row.classes;
+         first += ROW_THREADS * DT_CHANNEL_PACK) {
         dt_load8(v, row.logits + first);
-        for (int k = 0; k < DT_GROUP && first + k < row.classes; k++) {
+        for (int k = 0; k < DT_CHANNEL_PACK && first + k < row.classes; k++) {
             const bool loses =
                 v[k] < label_logit || (v[k] == label_logit && first + k >= row.target.label);
             rank += !loses;
@@ -151,10 +153,11 @@ static __device__ inline void store_diff(const struct row_shared &s, const struc
     const float uniform = diff_scale * row.smoothing / (float)row.classes;
     const float share = (1 - row.smoothing) * w.first;
     const float share2 = (1 - row.smoothing) * w.second;
-    float v[DT_GROUP];
-    for (int first = threadIdx.x * DT_GROUP; first < row.cp; first += ROW_THREADS * DT_GROUP) {
+    float v[DT_CHANNEL_PACK];
+    for (int first = threadIdx.x * DT_CHANNEL_PACK; first < row.cp;
+         first += ROW_THREADS * DT_CHANNEL_PACK) {
         dt_load8(v, row.logits + first);
-        for (int k = 0; k < DT_GROUP; k++) {
+        for (int k = 0; k < DT_CHANNEL_PACK; k++) {
             const int c = first + k;
             v[k] = c < row.classes
                        ? fmaf(expf(v[k] - max), scale, -uniform * weight_of(row.weights, c))
@@ -170,8 +173,9 @@ static __device__ inline void store_diff(const struct row_shared &s, const struc
 
 template <typename T> static __device__ inline void store_no_diff(const struct loss_row<T> &row)
 {
-    const float zero[DT_GROUP] = {0};
-    for (int first = threadIdx.x * DT_GROUP; first < row.cp; first += ROW_THREADS * DT_GROUP)
+    const float zero[DT_CHANNEL_PACK] = {0};
+    for (int first = threadIdx.x * DT_CHANNEL_PACK; first < row.cp;
+         first += ROW_THREADS * DT_CHANNEL_PACK)
         dt_store8(row.diff + first, zero);
 }
 

@@ -111,13 +111,13 @@ static __device__ inline struct bn_moments moments_of(const float *sums, int c,
 }
 
 // forward_coefs where the statistics are still sums; the first block of a column stores them.
-static __device__ inline void finalize_sums(float a[DT_GROUP], float b[DT_GROUP],
+static __device__ inline void finalize_sums(float a[DT_CHANNEL_PACK], float b[DT_CHANNEL_PACK],
                                             const struct dt_bn_statistics &out, const float *sums,
                                             const struct dt_bn_vectors &in,
                                             const struct dt_norm_args &args, int c)
 {
-    float mean[DT_GROUP], variance[DT_GROUP];
-    for (int k = 0; k < DT_GROUP; k++) {
+    float mean[DT_CHANNEL_PACK], variance[DT_CHANNEL_PACK];
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         const struct bn_moments m = moments_of(sums, c + k, args);
         mean[k] = (float)m.mean;
         variance[k] = (float)(m.m2 / (double)args.rows);
@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     const struct walk w = walk_of_part((unsigned)args.rows, args.cp, cuts);
     if (w.c >= w.cp)
         return;
-    float a[DT_GROUP], b[DT_GROUP];
+    float a[DT_CHANNEL_PACK], b[DT_CHANNEL_PACK];
     if (sums)
         finalize_sums(a, b, out, sums, in, args, w.c);
     else
@@ -157,11 +157,11 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
         for (int i = 0; i < AHEAD; i++) {
             if (row + i * w.step >= w.rows)
                 break;
-            float y[DT_GROUP], r[DT_GROUP];
+            float y[DT_CHANNEL_PACK], r[DT_CHANNEL_PACK];
             unpack8(y, raw[i]);
             if (RESIDUAL)
                 unpack8(r, raw_residual[i]);
-            for (int k = 0; k < DT_GROUP; k++) {
+            for (int k = 0; k < DT_CHANNEL_PACK; k++) {
                 y[k] = fmaf(y[k], a[k], b[k]);
                 if (RESIDUAL)
                     y[k] += r[k];
@@ -177,8 +177,8 @@ static __global__ void bn_finalize_sums_kernel(T *scale, T *shift, struct dt_bn_
                                                const float *sums, struct dt_bn_vectors in,
                                                struct dt_norm_args args)
 {
-    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP;
-    float a[DT_GROUP], b[DT_GROUP];
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_CHANNEL_PACK;
+    float a[DT_CHANNEL_PACK], b[DT_CHANNEL_PACK];
     if (c >= args.cp)
         return;
     finalize_sums(a, b, out, sums, in, args, c);
@@ -193,8 +193,8 @@ template <typename T>
 static __global__ void bn_scale_shift_kernel(T *scale, T *shift, struct dt_bn_vectors in, int cp,
                                              float eps)
 {
-    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP;
-    float a[DT_GROUP], b[DT_GROUP];
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_CHANNEL_PACK;
+    float a[DT_CHANNEL_PACK], b[DT_CHANNEL_PACK];
     if (c >= cp)
         return;
     forward_coefs(a, b, in, eps, c);
@@ -208,9 +208,9 @@ cudaError_t dt_kernel_bn_scale_shift(cudaStream_t stream, enum dt_dtype type, vo
                                      void *shift, const struct dt_bn_vectors *bn,
                                      const struct dt_norm_args *args)
 {
-    return DT_BY_TYPE(type,
-                      (dt_launch(bn_scale_shift_kernel<T>, combine_geometry(args->cp / DT_GROUP),
-                                 stream, scale, shift, *bn, args->cp, args->eps)));
+    return DT_BY_TYPE(
+        type, (dt_launch(bn_scale_shift_kernel<T>, combine_geometry(args->cp / DT_CHANNEL_PACK),
+                         stream, scale, shift, *bn, args->cp, args->eps)));
 }
 
 cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
@@ -228,9 +228,9 @@ cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, enum dt_dtype type, 
                                        const float *sums, const struct dt_bn_vectors *bn,
                                        const struct dt_norm_args *args)
 {
-    return DT_BY_TYPE(type,
-                      (dt_launch(bn_finalize_sums_kernel<T>, combine_geometry(args->cp / DT_GROUP),
-                                 stream, scale, shift, *out, sums, *bn, *args)));
+    return DT_BY_TYPE(
+        type, (dt_launch(bn_finalize_sums_kernel<T>, combine_geometry(args->cp / DT_CHANNEL_PACK),
+                         stream, scale, shift, *out, sums, *bn, *args)));
 }
 
 cudaError_t dt_kernel_bn_combine(cudaStream_t stream, const struct dt_bn_statistics *out,

@@ -15,7 +15,7 @@
 //   bn_pair_bwd_sums   reads 3 N e (with diff_dst2 4 N e) and the mask
 //   bn_pair_bwd_apply  reads as bn_pair_bwd_sums, writes 2 N e
 //   the last blocks    read 8 * cp bytes per row of blocks, from L2
-//   combine            reads 8 * cp bytes per rank of the group
+//   combine            reads 8 * cp bytes per rank that exchanges
 // The first kernel that reads a tensor loops from the last row to the first, the next one the other
 // way: each begins with the rows touched last, which may still be in the L2 cache.
 #ifndef DTRAIN_KERNELS_NORM_CUH
@@ -47,7 +47,8 @@ template <typename T> static __device__ inline raw8<T> read8(const T *p)
     return *reinterpret_cast<const raw8<T> *>(p);
 }
 
-template <typename T> static __device__ inline void unpack8(float v[DT_GROUP], const raw8<T> &raw)
+template <typename T>
+static __device__ inline void unpack8(float v[DT_CHANNEL_PACK], const raw8<T> &raw)
 {
     dt_load8(v, reinterpret_cast<const T *>(&raw));
 }
@@ -62,7 +63,7 @@ struct walk {
 static __device__ inline struct walk walk_of(unsigned rows, int cp)
 {
     return {blockIdx.y * blockDim.y + threadIdx.y, gridDim.y * blockDim.y, rows,
-            (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP, cp};
+            (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_CHANNEL_PACK, cp};
 }
 
 // The same in one of the parts of dt_channel_cuts: w.rows is its end.
@@ -70,7 +71,7 @@ static __device__ inline struct walk walk_of_part(unsigned rows, int cp, unsigne
 {
     const struct dt_cut cut = dt_channel_cut(rows, blockIdx.y, gridDim.y, cuts);
     return {cut.begin + cut.block * blockDim.y + threadIdx.y, cut.n_blocks * blockDim.y, cut.end,
-            (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_GROUP, cp};
+            (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_CHANNEL_PACK, cp};
 }
 
 // Offset of the thread's elements in a row; rows are counted from the first or from the last.
@@ -92,7 +93,7 @@ struct spot {
 // Of fold_columns, for all types.
 static __device__ inline void *fold_memory()
 {
-    alignas(16) __shared__ char memory[DT_GROUP * sizeof(float) * DT_SUM_THREADS];
+    alignas(16) __shared__ char memory[DT_CHANNEL_PACK * sizeof(float) * DT_SUM_THREADS];
     return memory;
 }
 
@@ -124,15 +125,15 @@ static __device__ inline void fold_columns(T a[N], T b[N], const struct spot &at
 
 // Sums a and b over the threads of a block that have the same channels; the threads with
 // threadIdx.y == 0 get the results. All threads take part.
-static __device__ inline void fold_block(float a[DT_GROUP], float b[DT_GROUP])
+static __device__ inline void fold_block(float a[DT_CHANNEL_PACK], float b[DT_CHANNEL_PACK])
 {
-    fold_columns<DT_GROUP>(a, b, {threadIdx.x, threadIdx.y, blockDim.x, blockDim.y});
+    fold_columns<DT_CHANNEL_PACK>(a, b, {threadIdx.x, threadIdx.y, blockDim.x, blockDim.y});
 }
 
 // Stores the sums of a and b over the block in partial, floats [grid_y][2][cp]. All threads take
 // part.
-static __device__ inline void store_partial(float *partial, const struct walk &w, float a[DT_GROUP],
-                                            float b[DT_GROUP])
+static __device__ inline void store_partial(float *partial, const struct walk &w,
+                                            float a[DT_CHANNEL_PACK], float b[DT_CHANNEL_PACK])
 {
     fold_block(a, b);
     if (w.c < w.cp && threadIdx.y == 0) {
@@ -151,7 +152,7 @@ static __device__ inline void store_moments(float *partial, const T *src, const 
 {
     constexpr int AHEAD = ROWS_AHEAD<T, 1>;
     const unsigned row0 = w.first - threadIdx.y;
-    float origin[DT_GROUP], sum[DT_GROUP] = {}, square[DT_GROUP] = {};
+    float origin[DT_CHANNEL_PACK], sum[DT_CHANNEL_PACK] = {}, square[DT_CHANNEL_PACK] = {};
 
     if (w.c < w.cp) {
         dt_load8(origin, src + at_row_from_end(w, row0));
@@ -162,9 +163,9 @@ static __device__ inline void store_moments(float *partial, const T *src, const 
                 raw[i] = read8(src + at_row_from_end(w, r < w.rows ? r : row0));
             }
             for (int i = 0; i < AHEAD; i++) {
-                float x[DT_GROUP];
+                float x[DT_CHANNEL_PACK];
                 unpack8(x, raw[i]);
-                for (int k = 0; k < DT_GROUP; k++) {
+                for (int k = 0; k < DT_CHANNEL_PACK; k++) {
                     const float d = x[k] - origin[k];
                     sum[k] += d;
                     square[k] = fmaf(d, d, square[k]);
@@ -176,7 +177,7 @@ static __device__ inline void store_moments(float *partial, const T *src, const 
     if (w.c < w.cp && threadIdx.y == 0) {
         const float n = (float)n_rows;
         float *to = partial + (size_t)blockIdx.y * 2 * w.cp + w.c;
-        for (int k = 0; k < DT_GROUP; k++) {
+        for (int k = 0; k < DT_CHANNEL_PACK; k++) {
             const float mean = sum[k] / n, m2 = fmaf(-mean, sum[k], square[k]);
             sum[k] = origin[k] + mean;
             square[k] = m2 < 0 ? 0 : m2; // lets NaN through
@@ -209,7 +210,7 @@ static __device__ inline bool is_last_block(unsigned *tickets)
 static __device__ inline struct spot spot_in_sums()
 {
     const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
-    const unsigned n_x = blockDim.x * (DT_GROUP / FINAL_CHANNELS);
+    const unsigned n_x = blockDim.x * (DT_CHANNEL_PACK / FINAL_CHANNELS);
     return {thread % n_x, thread / n_x, n_x, blockDim.x * blockDim.y / n_x};
 }
 
@@ -306,23 +307,23 @@ static __device__ inline void finalize_bwd_sums(const struct dt_bn_sums &out,
 
 // y = a * x + b, from scale in a and shift in b. Padding has scale = shift = 0, so y is 0 there for
 // any eps > 0.
-static __device__ inline void make_coefs(float a[DT_GROUP], float b[DT_GROUP],
-                                         const float mean[DT_GROUP], const float variance[DT_GROUP],
-                                         float eps)
+static __device__ inline void make_coefs(float a[DT_CHANNEL_PACK], float b[DT_CHANNEL_PACK],
+                                         const float mean[DT_CHANNEL_PACK],
+                                         const float variance[DT_CHANNEL_PACK], float eps)
 {
-    for (int k = 0; k < DT_GROUP; k++) {
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         a[k] *= rsqrtf(variance[k] + eps);
         b[k] = fmaf(-mean[k], a[k], b[k]);
     }
 }
 
-static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP],
+static __device__ inline void forward_coefs(float a[DT_CHANNEL_PACK], float b[DT_CHANNEL_PACK],
                                             const struct dt_bn_vectors &in, float eps, int c)
 {
-    float mean[DT_GROUP] = {0}, variance[DT_GROUP];
+    float mean[DT_CHANNEL_PACK] = {0}, variance[DT_CHANNEL_PACK];
     dt_load8(a, in.scale + c);
     dt_load8(variance, in.variance + c);
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         b[k] = 0;
     if (in.shift) {
         dt_load8(b, in.shift + c);
@@ -334,17 +335,17 @@ static __device__ inline void forward_coefs(float a[DT_GROUP], float b[DT_GROUP]
 // dst = y, at least `lowest`: 0 for ReLU, else minus infinity. mask (may be NULL): what was
 // positive.
 template <typename T>
-static __device__ inline void store_activation(T *dst, uint8_t *mask, size_t at, float y[DT_GROUP],
-                                               float lowest)
+static __device__ inline void store_activation(T *dst, uint8_t *mask, size_t at,
+                                               float y[DT_CHANNEL_PACK], float lowest)
 {
     unsigned bits = 0;
-    for (int k = 0; k < DT_GROUP; k++) {
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         bits |= y[k] <= 0 ? 0 : 1u << k; // NaN counts as positive
         y[k] = y[k] < lowest ? lowest : y[k];
     }
     dt_store8(dst + at, y);
     if (mask)
-        mask[at / DT_GROUP] = (uint8_t)bits;
+        mask[at / DT_CHANNEL_PACK] = (uint8_t)bits;
 }
 
 template <typename T> struct bn_bwd_src {
@@ -369,7 +370,7 @@ template <typename T> struct bn_bwd_row {
 template <typename T, bool TWO>
 static __device__ inline void read_bwd(bn_bwd_row<T> *row, const bn_bwd_src<T> &in, size_t at)
 {
-    row->bits = in.mask ? in.mask[at / DT_GROUP] : 0xff;
+    row->bits = in.mask ? in.mask[at / DT_CHANNEL_PACK] : 0xff;
     row->src = read8(in.src + at);
     row->diff = read8(in.diff_dst + at);
     if (TWO)
@@ -378,24 +379,24 @@ static __device__ inline void read_bwd(bn_bwd_row<T> *row, const bn_bwd_src<T> &
 
 // x = src, g = (diff_dst [+ diff_dst2]) where the mask has ones.
 template <typename T, bool TWO>
-static __device__ inline void unpack_bwd(float x[DT_GROUP], float g[DT_GROUP],
+static __device__ inline void unpack_bwd(float x[DT_CHANNEL_PACK], float g[DT_CHANNEL_PACK],
                                          const bn_bwd_row<T> &row)
 {
     unpack8(x, row.src);
     unpack8(g, row.diff);
     if (TWO) {
-        float g2[DT_GROUP];
+        float g2[DT_CHANNEL_PACK];
         unpack8(g2, row.diff2);
-        for (int k = 0; k < DT_GROUP; k++)
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
             g[k] += g2[k];
     }
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         g[k] = row.bits >> k & 1 ? g[k] : 0;
 }
 
 // A thread's part of the coefs of dt_bn_sums: factors of g, of src, and 1.
 struct bwd_channels {
-    float g[DT_GROUP], x[DT_GROUP], one[DT_GROUP];
+    float g[DT_CHANNEL_PACK], x[DT_CHANNEL_PACK], one[DT_CHANNEL_PACK];
 };
 
 static __device__ inline void load_bwd_channels(struct bwd_channels *out, const float *coefs, int c,

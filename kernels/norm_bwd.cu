@@ -12,10 +12,10 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS, SUM_BLOCKS_PER_SM)
     const unsigned rows = args.rows;
     const int cp = args.cp;
     const struct walk w = walk_of(rows, cp);
-    float sum[DT_GROUP] = {}, product[DT_GROUP] = {};
+    float sum[DT_CHANNEL_PACK] = {}, product[DT_CHANNEL_PACK] = {};
 
     if (w.c < cp) {
-        float mean[DT_GROUP];
+        float mean[DT_CHANNEL_PACK];
         dt_load8(mean, bn.mean + w.c);
         for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
             bn_bwd_row<T> next[AHEAD];
@@ -26,9 +26,9 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS, SUM_BLOCKS_PER_SM)
                     next[i].bits = 0;
             }
             for (int i = 0; i < AHEAD; i++) {
-                float x[DT_GROUP], g[DT_GROUP];
+                float x[DT_CHANNEL_PACK], g[DT_CHANNEL_PACK];
                 unpack_bwd<T, TWO>(x, g, next[i]);
-                for (int k = 0; k < DT_GROUP; k++) {
+                for (int k = 0; k < DT_CHANNEL_PACK; k++) {
                     sum[k] += g[k];
                     product[k] = fmaf(g[k], x[k] - mean[k], product[k]);
                 }
@@ -79,9 +79,9 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
         for (int i = 0; i < AHEAD; i++) {
             if (row + i * w.step >= w.rows)
                 break;
-            float x[DT_GROUP], g[DT_GROUP];
+            float x[DT_CHANNEL_PACK], g[DT_CHANNEL_PACK];
             unpack_bwd<T, TWO>(x, g, next[i]);
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 g[k] = fmaf(c.g[k], g[k], fmaf(c.x[k], x[k], c.one[k]));
             dt_store8(diff_src + at_row(w, row + i * w.step), g);
         }

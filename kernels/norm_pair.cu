@@ -19,10 +19,10 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
     const struct walk w = walk_of_part(rows, cp, cuts);
     if (w.c >= cp)
         return;
-    float a1[DT_GROUP], a2[DT_GROUP], b[DT_GROUP], b2[DT_GROUP];
+    float a1[DT_CHANNEL_PACK], a2[DT_CHANNEL_PACK], b[DT_CHANNEL_PACK], b2[DT_CHANNEL_PACK];
     forward_coefs(a1, b, in1, eps, w.c);
     forward_coefs(a2, b2, in2, eps, w.c);
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         b[k] += b2[k];
     for (unsigned row = w.first; row < w.rows; row += AHEAD * w.step) {
         raw8<T> raw1[AHEAD], raw2[AHEAD];
@@ -35,10 +35,10 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
         for (int i = 0; i < AHEAD; i++) {
             if (row + i * w.step >= w.rows)
                 break;
-            float y[DT_GROUP], x2[DT_GROUP];
+            float y[DT_CHANNEL_PACK], x2[DT_CHANNEL_PACK];
             unpack8(y, raw1[i]);
             unpack8(x2, raw2[i]);
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 y[k] = fmaf(y[k], a1[k], fmaf(x2[k], a2[k], b[k]));
             store_activation(dst, mask, at_row(w, row + i * w.step), y, lowest);
         }
@@ -71,10 +71,11 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS,
     const unsigned rows = (unsigned)args.rows;
     const int cp = args.cp;
     const struct walk w = walk_of(rows, cp);
-    float sum[DT_GROUP] = {}, product1[DT_GROUP] = {}, product2[DT_GROUP] = {}, sum2[DT_GROUP];
+    float sum[DT_CHANNEL_PACK] = {}, product1[DT_CHANNEL_PACK] = {}, product2[DT_CHANNEL_PACK] = {},
+          sum2[DT_CHANNEL_PACK];
 
     if (w.c < cp) {
-        float mean1[DT_GROUP], mean2[DT_GROUP];
+        float mean1[DT_CHANNEL_PACK], mean2[DT_CHANNEL_PACK];
         dt_load8(mean1, bn1.mean + w.c);
         dt_load8(mean2, bn2.mean + w.c);
         for (unsigned row = w.first; row < rows; row += AHEAD * w.step) {
@@ -86,10 +87,10 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS,
                     next[i].first.bits = 0;
             }
             for (int i = 0; i < AHEAD; i++) {
-                float x1[DT_GROUP], x2[DT_GROUP], g[DT_GROUP];
+                float x1[DT_CHANNEL_PACK], x2[DT_CHANNEL_PACK], g[DT_CHANNEL_PACK];
                 unpack_bwd<T, TWO>(x1, g, next[i].first);
                 unpack8(x2, next[i].src2);
-                for (int k = 0; k < DT_GROUP; k++) {
+                for (int k = 0; k < DT_CHANNEL_PACK; k++) {
                     sum[k] += g[k];
                     product1[k] = fmaf(g[k], x1[k] - mean1[k], product1[k]);
                     product2[k] = fmaf(g[k], x2[k] - mean2[k], product2[k]);
@@ -97,7 +98,7 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS,
             }
         }
     }
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         sum2[k] = sum[k];
     store_partial(out1.partial, w, sum, product1);
     store_partial(out2.partial, w, sum2, product2);
@@ -131,10 +132,10 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, PAIR_BLOCKS_PER_SM)
             if (row + i * w.step >= w.rows)
                 break;
             const size_t at = at_row(w, row + i * w.step);
-            float x1[DT_GROUP], x2[DT_GROUP], g[DT_GROUP];
+            float x1[DT_CHANNEL_PACK], x2[DT_CHANNEL_PACK], g[DT_CHANNEL_PACK];
             unpack_bwd<T, TWO>(x1, g, next[i].first);
             unpack8(x2, next[i].src2);
-            for (int k = 0; k < DT_GROUP; k++) {
+            for (int k = 0; k < DT_CHANNEL_PACK; k++) {
                 x1[k] = fmaf(c1.g[k], g[k], fmaf(c1.x[k], x1[k], c1.one[k]));
                 x2[k] = fmaf(c2.g[k], g[k], fmaf(c2.x[k], x2[k], c2.one[k]));
             }

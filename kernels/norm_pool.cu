@@ -34,7 +34,7 @@ template <bool STEM> static __device__ inline void assume_stem(struct dt_pool_sh
     }
 }
 
-template <typename T> static __device__ inline void round8(float v[DT_GROUP])
+template <typename T> static __device__ inline void round8(float v[DT_CHANNEL_PACK])
 {
     raw8<T> raw;
     dt_store8(reinterpret_cast<T *>(&raw), v);
@@ -43,11 +43,12 @@ template <typename T> static __device__ inline void round8(float v[DT_GROUP])
 
 // y = a * x + b of the pixel.
 template <typename T>
-static __device__ inline void normalise(float y[DT_GROUP], const T *x, const float a[DT_GROUP],
-                                        const float b[DT_GROUP])
+static __device__ inline void normalise(float y[DT_CHANNEL_PACK], const T *x,
+                                        const float a[DT_CHANNEL_PACK],
+                                        const float b[DT_CHANNEL_PACK])
 {
     dt_load8(y, x);
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         y[k] = fmaf(y[k], a[k], b[k]);
 }
 
@@ -56,61 +57,61 @@ static __device__ inline void normalise(float y[DT_GROUP], const T *x, const flo
 template <typename T, bool STEM>
 static __global__ void bn_max_pool_kernel(T *dst, uint8_t *where, const T *src,
                                           struct dt_bn_vectors in, float eps,
-                                          struct dt_pool_shape s, size_t n_groups)
+                                          struct dt_pool_shape s, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
     assume_stem<STEM>(&s);
-    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
+    const struct place at = place_of((unsigned)i, s.cp / DT_CHANNEL_PACK, s.out_h, s.out_w);
     const struct window window = window_at(at, s.kernel, s);
     const struct window_pixel first = pixel_of(window, 0, 0, at, s);
-    float a[DT_GROUP], b[DT_GROUP], y0[DT_GROUP];
+    float a[DT_CHANNEL_PACK], b[DT_CHANNEL_PACK], y0[DT_CHANNEL_PACK];
     struct maxima m;
 
-    forward_coefs(a, b, in, eps, (int)at.group * DT_GROUP);
-    for (int k = 0; k < DT_GROUP; k++) {
+    forward_coefs(a, b, in, eps, (int)at.pack * DT_CHANNEL_PACK);
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         m.best[k] = -INFINITY;
         m.index[k] = first.index;
     }
     for (int y = 0; y < window.size; y++) {
         for (int x = 0; x < window.size; x++) {
             const struct window_pixel pixel = pixel_of(window, y, x, at, s);
-            float v[DT_GROUP];
+            float v[DT_CHANNEL_PACK];
             normalise(v, src + pixel.offset, a, b);
             round8<T>(v);
             maxima_take(&m, v, pixel.index);
         }
     }
     normalise(y0, src + first.offset, a, b);
-    for (int k = 0; k < DT_GROUP; k++) {
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         if (m.best[k] <= 0) {
             m.best[k] = y0[k] < 0 ? 0 : y0[k];
             m.index[k] = y0[k] <= 0 ? NO_GRADIENT : m.index[k]; // > 0 has been rounded
         }
     }
-    dt_store8(dst + i * DT_GROUP, m.best);
+    dt_store8(dst + i * DT_CHANNEL_PACK, m.best);
     if (where)
-        store_bytes8(where + i * DT_GROUP, m.index);
+        store_bytes8(where + i * DT_CHANNEL_PACK, m.index);
 }
 
 // The pixel of src that each of the 8 channels of an output has taken. Unrolled, the reads do not
 // wait for each other.
 template <typename T>
-static __device__ inline void load_taken(float taken[DT_GROUP], const int index[DT_GROUP],
-                                         const T *src, const struct place &at,
-                                         const struct dt_pool_shape &s)
+static __device__ inline void load_taken(float taken[DT_CHANNEL_PACK],
+                                         const int index[DT_CHANNEL_PACK], const T *src,
+                                         const struct place &at, const struct dt_pool_shape &s)
 {
     const struct window window = window_at(at, s.kernel, s);
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         taken[k] = 0;
 #pragma unroll
     for (int y = 0; y < window.size; y++) {
         for (int x = 0; x < window.size; x++) {
             const struct window_pixel pixel = pixel_of(window, y, x, at, s);
-            float v[DT_GROUP];
+            float v[DT_CHANNEL_PACK];
             dt_load8(v, src + pixel.offset);
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 taken[k] = index[k] == pixel.index ? v[k] : taken[k];
         }
     }
@@ -126,20 +127,20 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS,
 {
     assume_stem<STEM>(&s);
     const struct walk w = walk_of((unsigned)s.n * s.out_h * s.out_w, s.cp);
-    float sum[DT_GROUP] = {}, product[DT_GROUP] = {};
+    float sum[DT_CHANNEL_PACK] = {}, product[DT_CHANNEL_PACK] = {};
 
     if (w.c < w.cp) {
-        float mean[DT_GROUP];
+        float mean[DT_CHANNEL_PACK];
         dt_load8(mean, bn.mean + w.c);
         for (unsigned row = w.first; row < w.rows; row += w.step) {
             const unsigned pixel = w.rows - 1 - row;
-            const struct place at = place_of_pixel(pixel, w.c / DT_GROUP, s.out_h, s.out_w);
-            float g[DT_GROUP], taken[DT_GROUP];
-            int index[DT_GROUP];
+            const struct place at = place_of_pixel(pixel, w.c / DT_CHANNEL_PACK, s.out_h, s.out_w);
+            float g[DT_CHANNEL_PACK], taken[DT_CHANNEL_PACK];
+            int index[DT_CHANNEL_PACK];
             load_bytes8(index, where + at_row(w, pixel));
             dt_load8(g, diff_dst + at_row(w, pixel));
             load_taken(taken, index, src, at, s);
-            for (int k = 0; k < DT_GROUP; k++) {
+            for (int k = 0; k < DT_CHANNEL_PACK; k++) {
                 g[k] = index[k] == NO_GRADIENT ? 0 : g[k];
                 sum[k] += g[k];
                 product[k] = fmaf(g[k], taken[k] - mean[k], product[k]);
@@ -153,15 +154,15 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS,
 
 // Adds the gradient of output (oh, ow) to that of the pixels of a square which it has taken.
 template <typename T>
-static __device__ inline void scatter(float g[SQUARE][SQUARE][DT_GROUP], const T *diff_dst,
+static __device__ inline void scatter(float g[SQUARE][SQUARE][DT_CHANNEL_PACK], const T *diff_dst,
                                       const uint8_t *where, int oh, int ow, const struct place &at,
                                       const struct dt_pool_shape &s)
 {
     const size_t from = offset_of(at, oh, ow, s.out_h, s.out_w, s.cp);
     const int top = (int)at.h * SQUARE + s.pad - oh * s.stride;
     const int left = (int)at.w * SQUARE + s.pad - ow * s.stride;
-    float diff[DT_GROUP];
-    int index[DT_GROUP];
+    float diff[DT_CHANNEL_PACK];
+    int index[DT_CHANNEL_PACK];
 
     dt_load8(diff, diff_dst + from);
     load_bytes8(index, where + from);
@@ -170,7 +171,7 @@ static __device__ inline void scatter(float g[SQUARE][SQUARE][DT_GROUP], const T
             const bool inside = (unsigned)(top + y) < (unsigned)s.kernel &&
                                 (unsigned)(left + x) < (unsigned)s.kernel;
             const int mine = inside ? (top + y) * s.kernel + left + x : -1;
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 g[y][x][k] += index[k] == mine ? diff[k] : 0;
         }
     }
@@ -185,18 +186,18 @@ static DT_HOST_DEVICE inline int squares(int n)
 template <typename T, bool STEM>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, POOL_BLOCKS_PER_SM)
     bn_pool_bwd_apply_kernel(T *diff_src, const T *src, const T *diff_dst, const uint8_t *where,
-                             const float *coefs, struct dt_pool_shape s, size_t n_groups)
+                             const float *coefs, struct dt_pool_shape s, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
     assume_stem<STEM>(&s);
     const struct place at =
-        place_of((unsigned)i, s.cp / DT_GROUP, squares(s.in_h), squares(s.in_w));
+        place_of((unsigned)i, s.cp / DT_CHANNEL_PACK, squares(s.in_h), squares(s.in_w));
     const int h = (int)at.h * SQUARE, w = (int)at.w * SQUARE;
     const int oh_end = windows_over(h + SQUARE - 1, s.out_h, s).end;
     const int ow_end = windows_over(w + SQUARE - 1, s.out_w, s).end;
-    float g[SQUARE][SQUARE][DT_GROUP] = {};
+    float g[SQUARE][SQUARE][DT_CHANNEL_PACK] = {};
     raw8<T> raw[SQUARE][SQUARE];
     struct bwd_channels c;
 
@@ -207,14 +208,14 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, POOL_BLOCKS_PER_SM)
     for (int oh = windows_over(h, s.out_h, s).first; oh < oh_end; oh++)
         for (int ow = windows_over(w, s.out_w, s).first; ow < ow_end; ow++)
             scatter(g, diff_dst, where, oh, ow, at, s);
-    load_bwd_channels(&c, coefs, (int)at.group * DT_GROUP, s.cp);
+    load_bwd_channels(&c, coefs, (int)at.pack * DT_CHANNEL_PACK, s.cp);
     for (int y = 0; y < SQUARE; y++) {
         for (int x = 0; x < SQUARE; x++) {
             if (h + y >= s.in_h || w + x >= s.in_w)
                 continue;
-            float v[DT_GROUP];
+            float v[DT_CHANNEL_PACK];
             unpack8(v, raw[y][x]);
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 v[k] = fmaf(c.g[k], g[y][x][k], fmaf(c.x[k], v[k], c.one[k]));
             dt_store8(diff_src + offset_of(at, h + y, w + x, s.in_h, s.in_w, s.cp), v);
         }

@@ -7,82 +7,83 @@
 
 #include "base/rng.h"
 
-static __device__ inline void relu8(float v[DT_GROUP])
+static __device__ inline void relu8(float v[DT_CHANNEL_PACK])
 {
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         v[k] = v[k] <= 0 ? 0 : v[k]; // not fmaxf: NaN has to stay
 }
 
 // --- Flat loops. Bytes per element: relu reads 1 and writes 1 element, add and relu_bwd read 2 (or
 // 3, with diff_dst2) and write 1. ---
 
-template <typename T> static __global__ void relu_kernel(T *dst, const T *src, size_t n_groups)
+template <typename T> static __global__ void relu_kernel(T *dst, const T *src, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    float v[DT_GROUP];
-    dt_load8(v, src + i * DT_GROUP);
+    float v[DT_CHANNEL_PACK];
+    dt_load8(v, src + i * DT_CHANNEL_PACK);
     relu8(v);
-    dt_store8(dst + i * DT_GROUP, v);
+    dt_store8(dst + i * DT_CHANNEL_PACK, v);
 }
 
 cudaError_t dt_kernel_relu(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
                            size_t count)
 {
     return DT_BY_TYPE(type, (dt_launch(relu_kernel<T>, dt_flat_geometry(count), stream, dst, src,
-                                       count / DT_GROUP)));
+                                       count / DT_CHANNEL_PACK)));
 }
 
 template <typename T>
-static __global__ void add_kernel(T *dst, const T *a, const T *b, size_t n_groups, bool relu)
+static __global__ void add_kernel(T *dst, const T *a, const T *b, size_t n_packs, bool relu)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    float sum[DT_GROUP], v[DT_GROUP];
-    dt_load8(sum, a + i * DT_GROUP);
-    dt_load8(v, b + i * DT_GROUP);
-    for (int k = 0; k < DT_GROUP; k++)
+    float sum[DT_CHANNEL_PACK], v[DT_CHANNEL_PACK];
+    dt_load8(sum, a + i * DT_CHANNEL_PACK);
+    dt_load8(v, b + i * DT_CHANNEL_PACK);
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         sum[k] += v[k];
     if (relu)
         relu8(sum);
-    dt_store8(dst + i * DT_GROUP, sum);
+    dt_store8(dst + i * DT_CHANNEL_PACK, sum);
 }
 
 cudaError_t dt_kernel_add(cudaStream_t stream, enum dt_dtype type, void *dst, const void *a,
                           const void *b, size_t count, bool relu)
 {
     return DT_BY_TYPE(type, (dt_launch(add_kernel<T>, dt_flat_geometry(count), stream, dst, a, b,
-                                       count / DT_GROUP, relu)));
+                                       count / DT_CHANNEL_PACK, relu)));
 }
 
 template <typename T>
 static __global__ void relu_bwd_kernel(T *diff_src, const T *diff_dst, const T *diff_dst2,
-                                       const T *dst, size_t n_groups)
+                                       const T *dst, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    float diff[DT_GROUP], v[DT_GROUP];
-    dt_load8(diff, diff_dst + i * DT_GROUP);
+    float diff[DT_CHANNEL_PACK], v[DT_CHANNEL_PACK];
+    dt_load8(diff, diff_dst + i * DT_CHANNEL_PACK);
     if (diff_dst2) {
-        dt_load8(v, diff_dst2 + i * DT_GROUP);
-        for (int k = 0; k < DT_GROUP; k++)
+        dt_load8(v, diff_dst2 + i * DT_CHANNEL_PACK);
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
             diff[k] += v[k];
     }
-    dt_load8(v, dst + i * DT_GROUP);
-    for (int k = 0; k < DT_GROUP; k++)
+    dt_load8(v, dst + i * DT_CHANNEL_PACK);
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         diff[k] = v[k] <= 0 ? 0 : diff[k];
-    dt_store8(diff_src + i * DT_GROUP, diff);
+    dt_store8(diff_src + i * DT_CHANNEL_PACK, diff);
 }
 
 cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                const void *diff_dst, const void *diff_dst2, const void *dst,
                                size_t count)
 {
-    return DT_BY_TYPE(type, (dt_launch(relu_bwd_kernel<T>, dt_flat_geometry(count), stream,
-                                       diff_src, diff_dst, diff_dst2, dst, count / DT_GROUP)));
+    return DT_BY_TYPE(type,
+                      (dt_launch(relu_bwd_kernel<T>, dt_flat_geometry(count), stream, diff_src,
+                                 diff_dst, diff_dst2, dst, count / DT_CHANNEL_PACK)));
 }
 
 template <typename T> struct sum_terms {
@@ -91,19 +92,19 @@ template <typename T> struct sum_terms {
 
 // Reads every term once, writes 1 element.
 template <typename T>
-static __global__ void sum_kernel(T *dst, struct sum_terms<T> terms, int n_terms, size_t n_groups)
+static __global__ void sum_kernel(T *dst, struct sum_terms<T> terms, int n_terms, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    float sum[DT_GROUP], v[DT_GROUP];
-    dt_load8(sum, terms.at[0] + i * DT_GROUP);
+    float sum[DT_CHANNEL_PACK], v[DT_CHANNEL_PACK];
+    dt_load8(sum, terms.at[0] + i * DT_CHANNEL_PACK);
     for (int j = 1; j < n_terms; j++) {
-        dt_load8(v, terms.at[j] + i * DT_GROUP);
-        for (int k = 0; k < DT_GROUP; k++)
+        dt_load8(v, terms.at[j] + i * DT_CHANNEL_PACK);
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
             sum[k] += v[k];
     }
-    dt_store8(dst + i * DT_GROUP, sum);
+    dt_store8(dst + i * DT_CHANNEL_PACK, sum);
 }
 
 template <typename T>
@@ -115,7 +116,7 @@ static cudaError_t sum(cudaStream_t stream, void *dst, const void *const *terms,
     for (int j = 0; j < n_terms; j++)
         by_type.at[j] = static_cast<const T *>(terms[j]);
     return dt_launch(sum_kernel<T>, dt_flat_geometry(count), stream, dst, by_type, n_terms,
-                     count / DT_GROUP);
+                     count / DT_CHANNEL_PACK);
 }
 
 cudaError_t dt_kernel_sum(cudaStream_t stream, enum dt_dtype type, void *dst,
@@ -130,22 +131,22 @@ cudaError_t dt_kernel_sum(cudaStream_t stream, enum dt_dtype type, void *dst,
 
 // Reads and writes each element once; the bias stays in the caches.
 template <typename T>
-static __global__ void bias_kernel(T *dst, const float *bias, size_t n_groups, unsigned cp,
+static __global__ void bias_kernel(T *dst, const float *bias, size_t n_packs, unsigned cp,
                                    bool relu)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    float v[DT_GROUP], b[DT_GROUP];
-    dt_load8(v, dst + i * DT_GROUP);
+    float v[DT_CHANNEL_PACK], b[DT_CHANNEL_PACK];
+    dt_load8(v, dst + i * DT_CHANNEL_PACK);
     if (bias) {
-        dt_load8(b, bias + (unsigned)i % (cp / DT_GROUP) * DT_GROUP);
-        for (int k = 0; k < DT_GROUP; k++)
+        dt_load8(b, bias + (unsigned)i % (cp / DT_CHANNEL_PACK) * DT_CHANNEL_PACK);
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
             v[k] += b[k];
     }
     if (relu)
         relu8(v);
-    dt_store8(dst + i * DT_GROUP, v);
+    dt_store8(dst + i * DT_CHANNEL_PACK, v);
 }
 
 cudaError_t dt_kernel_bias(cudaStream_t stream, enum dt_dtype type, void *dst, const float *bias,
@@ -154,28 +155,28 @@ cudaError_t dt_kernel_bias(cudaStream_t stream, enum dt_dtype type, void *dst, c
     const size_t count = rows * (size_t)cp;
     if (!bias && !relu)
         return cudaSuccess;
-    if (count / DT_GROUP > UINT32_MAX)
+    if (count / DT_CHANNEL_PACK > UINT32_MAX)
         return cudaErrorInvalidValue;
     return DT_BY_TYPE(type, (dt_launch(bias_kernel<T>, dt_flat_geometry(count), stream, dst, bias,
-                                       count / DT_GROUP, cp, relu)));
+                                       count / DT_CHANNEL_PACK, cp, relu)));
 }
 
-// Reads each element once. A thread sums the rows of its group of channels, then a tree adds up the
-// threads of a group in the block.
+// Reads each element once. A thread sums the rows of its pack of channels, then a tree adds up the
+// threads of a pack in the block.
 template <typename T>
 static __global__ void bias_sums_kernel(float *partial, const T *diff_dst, size_t rows, int cp)
 {
-    alignas(16) __shared__ float sums[DT_BLOCK_THREADS][DT_GROUP];
-    const int group = blockIdx.x * blockDim.x + threadIdx.x;
+    alignas(16) __shared__ float sums[DT_BLOCK_THREADS][DT_CHANNEL_PACK];
+    const int pack = blockIdx.x * blockDim.x + threadIdx.x;
     const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    const bool active = group < cp / DT_GROUP;
-    float sum[DT_GROUP] = {0}, v[DT_GROUP];
+    const bool active = pack < cp / DT_CHANNEL_PACK;
+    float sum[DT_CHANNEL_PACK] = {0}, v[DT_CHANNEL_PACK];
 
     if (active) {
         const size_t step = (size_t)gridDim.y * blockDim.y;
         for (size_t row = (size_t)blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += step) {
-            dt_load8(v, diff_dst + row * cp + group * DT_GROUP);
-            for (int k = 0; k < DT_GROUP; k++)
+            dt_load8(v, diff_dst + row * cp + pack * DT_CHANNEL_PACK);
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 sum[k] += v[k];
         }
     }
@@ -183,23 +184,23 @@ static __global__ void bias_sums_kernel(float *partial, const T *diff_dst, size_
     for (unsigned distance = blockDim.y / 2; distance > 0; distance /= 2) {
         __syncthreads();
         if (threadIdx.y < distance)
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 sums[thread][k] += sums[thread + distance * blockDim.x][k];
     }
     if (active && threadIdx.y == 0) { // this thread wrote its sums itself
         dt_load8(sum, sums[thread]);
-        dt_store8(partial + (size_t)blockIdx.y * cp + group * DT_GROUP, sum);
+        dt_store8(partial + (size_t)blockIdx.y * cp + pack * DT_CHANNEL_PACK, sum);
     }
 }
 
-enum { BIAS_ADDERS = DT_BLOCK_THREADS / DT_GROUP }; // threads that share a channel
+enum { BIAS_ADDERS = DT_BLOCK_THREADS / DT_CHANNEL_PACK }; // threads that share a channel
 
 // Adds the partial sums of 8 channels per block, in an order that depends only on their number.
 static __global__ void bias_finalize_kernel(float *diff_bias, const float *partial, int n_partials,
                                             int cp)
 {
-    __shared__ float sums[BIAS_ADDERS][DT_GROUP];
-    const int x = threadIdx.x, y = threadIdx.y, channel = blockIdx.x * DT_GROUP + x;
+    __shared__ float sums[BIAS_ADDERS][DT_CHANNEL_PACK];
+    const int x = threadIdx.x, y = threadIdx.y, channel = blockIdx.x * DT_CHANNEL_PACK + x;
     float sum = 0;
     for (int i = y; i < n_partials; i += BIAS_ADDERS)
         sum += partial[(size_t)i * cp + channel];
@@ -217,7 +218,8 @@ cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, float *d
                                float *partial, const void *diff_dst, size_t rows, int cp)
 {
     const struct dt_geometry sums = dt_channel_geometry(rows, cp);
-    const struct dt_geometry finalize = {(unsigned)cp / DT_GROUP, 1, DT_GROUP, BIAS_ADDERS};
+    const struct dt_geometry finalize = {(unsigned)cp / DT_CHANNEL_PACK, 1, DT_CHANNEL_PACK,
+                                         BIAS_ADDERS};
     cudaError_t error = DT_BY_TYPE(
         type, (dt_launch(bias_sums_kernel<T>, sums, stream, partial, diff_dst, rows, cp)));
     if (error != cudaSuccess)
@@ -228,7 +230,7 @@ cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, float *d
 // --- Dropout ---
 
 struct dropout_args {
-    unsigned channels, plane, groups; // plane: height * width; groups of 8 channels in a row
+    unsigned channels, plane, packs; // plane: height * width; packs of 8 channels in a row
     uint32_t stream, threshold;
     uint64_t seed;
     float scale;
@@ -246,23 +248,23 @@ static __device__ inline philox4x32_ctr_t random_block(const struct dropout_args
 // Reads and writes each element once. Adjacent elements in memory are a plane apart in the stream,
 // which costs one block of random numbers per element, or two per 8 elements if the plane is 1 x 1.
 template <typename T>
-static __global__ void dropout_kernel(T *dst, const T *src, size_t n_groups, struct dropout_args a,
+static __global__ void dropout_kernel(T *dst, const T *src, size_t n_packs, struct dropout_args a,
                                       const struct dt_step_values *step)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    const unsigned row = (unsigned)i / a.groups, image = row / a.plane;
-    const unsigned first = ((unsigned)i - row * a.groups) * DT_GROUP;
+    const unsigned row = (unsigned)i / a.packs, image = row / a.plane;
+    const unsigned first = ((unsigned)i - row * a.packs) * DT_CHANNEL_PACK;
     const uint32_t step_number = step->step;
     uint64_t word = (((uint64_t)step->first_row + image) * a.channels + first) * a.plane +
                     (row - image * a.plane);
     uint32_t block = (uint32_t)(word / 4);
     philox4x32_ctr_t random = random_block(a, step_number, block);
-    float v[DT_GROUP];
+    float v[DT_CHANNEL_PACK];
 
-    dt_load8(v, src + i * DT_GROUP);
-    for (unsigned k = 0; k < DT_GROUP; k++, word += a.plane) {
+    dt_load8(v, src + i * DT_CHANNEL_PACK);
+    for (unsigned k = 0; k < DT_CHANNEL_PACK; k++, word += a.plane) {
         if (first + k >= a.channels) {
             v[k] = 0;
             continue;
@@ -276,7 +278,7 @@ static __global__ void dropout_kernel(T *dst, const T *src, size_t n_groups, str
         const uint32_t high = lane & 1 ? random.v[3] : random.v[2];
         v[k] = (lane & 2 ? high : low) >= a.threshold ? v[k] * a.scale : 0;
     }
-    dt_store8(dst + i * DT_GROUP, v);
+    dt_store8(dst + i * DT_CHANNEL_PACK, v);
 }
 
 cudaError_t dt_kernel_dropout(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
@@ -288,17 +290,17 @@ cudaError_t dt_kernel_dropout(cudaStream_t stream, enum dt_dtype type, void *dst
     const size_t plane = (size_t)height * (size_t)width;
     const size_t count = (size_t)n * plane * (size_t)cp;
     struct dropout_args a;
-    if (count / DT_GROUP > UINT32_MAX)
+    if (count / DT_CHANNEL_PACK > UINT32_MAX)
         return cudaErrorInvalidValue;
     a.channels = (unsigned)channels;
     a.plane = (unsigned)plane;
-    a.groups = (unsigned)cp / DT_GROUP;
+    a.packs = (unsigned)cp / DT_CHANNEL_PACK;
     a.stream = dropout_stream;
     a.threshold = limit < 4294967296.0 ? (uint32_t)limit : UINT32_MAX;
     a.seed = seed;
     a.scale = p < 1 ? (float)(1 / (1 - (double)p)) : 0;
     return DT_BY_TYPE(type, (dt_launch(dropout_kernel<T>, dt_flat_geometry(count), stream, dst, src,
-                                       count / DT_GROUP, a, step)));
+                                       count / DT_CHANNEL_PACK, a, step)));
 }
 
 // --- Ingest ---
@@ -344,7 +346,7 @@ static __device__ inline void read_pixels(float v[INGEST_PIXELS * 4], const uint
 template <typename T, int CHANNELS>
 static __global__ void ingest_kernel(T *dst, const uint8_t *src, size_t rows, struct dt_ingest a)
 {
-    const size_t first = dt_flat_group() * INGEST_PIXELS;
+    const size_t first = dt_flat_pack() * INGEST_PIXELS;
     if (first >= rows)
         return;
     float v[INGEST_PIXELS * 4];
@@ -352,7 +354,7 @@ static __global__ void ingest_kernel(T *dst, const uint8_t *src, size_t rows, st
     read_pixels<CHANNELS>(v, src, first, rows, a);
     if (a.cp == 4 && first + INGEST_PIXELS <= rows) {
         dt_store8(to, v);
-        dt_store8(to + DT_GROUP, v + DT_GROUP);
+        dt_store8(to + DT_CHANNEL_PACK, v + DT_CHANNEL_PACK);
         return;
     }
     for (int i = 0; i < INGEST_PIXELS && first + i < rows; i++, to += a.cp)
@@ -366,7 +368,7 @@ static cudaError_t ingest(cudaStream_t stream, void *dst, const uint8_t *src,
 {
     const size_t rows = (size_t)a.n * a.height * a.width;
     const size_t threads = (rows + INGEST_PIXELS - 1) / INGEST_PIXELS;
-    const struct dt_geometry geometry = dt_flat_geometry(threads * DT_GROUP);
+    const struct dt_geometry geometry = dt_flat_geometry(threads * DT_CHANNEL_PACK);
     if (rows > UINT32_MAX)
         return cudaErrorInvalidValue;
     return a.channels == 3   ? dt_launch(ingest_kernel<T, 3>, geometry, stream, dst, src, rows, a)

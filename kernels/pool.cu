@@ -9,30 +9,30 @@
 // s.kernel.
 template <typename T, int KERNEL>
 static __global__ void max_pool_kernel(T *dst, uint8_t *where, const T *src, struct dt_pool_shape s,
-                                       size_t n_groups)
+                                       size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
+    const struct place at = place_of((unsigned)i, s.cp / DT_CHANNEL_PACK, s.out_h, s.out_w);
     const struct window window = window_at(at, KERNEL > 0 ? KERNEL : s.kernel, s);
     struct maxima m;
 
-    for (int k = 0; k < DT_GROUP; k++) {
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         m.best[k] = -INFINITY;
         m.index[k] = pixel_of(window, 0, 0, at, s).index;
     }
     for (int y = 0; y < window.size; y++) {
         for (int x = 0; x < window.size; x++) {
             const struct window_pixel pixel = pixel_of(window, y, x, at, s);
-            float v[DT_GROUP];
+            float v[DT_CHANNEL_PACK];
             dt_load8(v, src + pixel.offset);
             maxima_take(&m, v, pixel.index);
         }
     }
-    dt_store8(dst + i * DT_GROUP, m.best);
+    dt_store8(dst + i * DT_CHANNEL_PACK, m.best);
     if (where)
-        store_bytes8(where + i * DT_GROUP, m.index);
+        store_bytes8(where + i * DT_CHANNEL_PACK, m.index);
 }
 
 template <typename T>
@@ -54,30 +54,30 @@ cudaError_t dt_kernel_max_pool(cudaStream_t stream, enum dt_dtype type, void *ds
 // Reads diff_dst and the bytes once, writes diff_src.
 template <typename T>
 static __global__ void max_pool_bwd_kernel(T *diff_src, const T *diff_dst, const uint8_t *where,
-                                           struct dt_pool_shape s, size_t n_groups)
+                                           struct dt_pool_shape s, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.in_h, s.in_w);
+    const struct place at = place_of((unsigned)i, s.cp / DT_CHANNEL_PACK, s.in_h, s.in_w);
     const struct window_range rows = windows_over((int)at.h, s.out_h, s);
     const struct window_range columns = windows_over((int)at.w, s.out_w, s);
-    float sum[DT_GROUP] = {0};
+    float sum[DT_CHANNEL_PACK] = {0};
 
     for (int oh = rows.first; oh < rows.end; oh++) {
         for (int ow = columns.first; ow < columns.end; ow++) {
             const size_t from = offset_of(at, oh, ow, s.out_h, s.out_w, s.cp);
             const int mine =
                 ((int)at.h + s.pad - oh * s.stride) * s.kernel + (int)at.w + s.pad - ow * s.stride;
-            float diff[DT_GROUP];
-            int index[DT_GROUP];
+            float diff[DT_CHANNEL_PACK];
+            int index[DT_CHANNEL_PACK];
             dt_load8(diff, diff_dst + from);
             load_bytes8(index, where + from);
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 sum[k] += index[k] == mine ? diff[k] : 0;
         }
     }
-    dt_store8(diff_src + i * DT_GROUP, sum);
+    dt_store8(diff_src + i * DT_CHANNEL_PACK, sum);
 }
 
 cudaError_t dt_kernel_max_pool_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
@@ -104,28 +104,27 @@ static __device__ inline int length_of(struct window_range r)
 
 // Reads src once, writes dst.
 template <typename T>
-static __global__ void avg_pool_kernel(T *dst, const T *src, struct dt_pool_shape s,
-                                       size_t n_groups)
+static __global__ void avg_pool_kernel(T *dst, const T *src, struct dt_pool_shape s, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
+    const struct place at = place_of((unsigned)i, s.cp / DT_CHANNEL_PACK, s.out_h, s.out_w);
     const struct window_range rows = window_of(at.h, s.in_h, s.out_h);
     const struct window_range columns = window_of(at.w, s.in_w, s.out_w);
     const float area = (float)(length_of(rows) * length_of(columns));
-    float sum[DT_GROUP] = {0}, v[DT_GROUP];
+    float sum[DT_CHANNEL_PACK] = {0}, v[DT_CHANNEL_PACK];
 
     for (int h = rows.first; h < rows.end; h++) {
         for (int w = columns.first; w < columns.end; w++) {
             dt_load8(v, src + offset_of(at, h, w, s.in_h, s.in_w, s.cp));
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 sum[k] += v[k];
         }
     }
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         sum[k] /= area;
-    dt_store8(dst + i * DT_GROUP, sum);
+    dt_store8(dst + i * DT_CHANNEL_PACK, sum);
 }
 
 cudaError_t dt_kernel_avg_pool(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
@@ -138,26 +137,26 @@ cudaError_t dt_kernel_avg_pool(cudaStream_t stream, enum dt_dtype type, void *ds
 // Reads diff_dst once, writes diff_src.
 template <typename T>
 static __global__ void avg_pool_bwd_kernel(T *diff_src, const T *diff_dst, struct dt_pool_shape s,
-                                           size_t n_groups)
+                                           size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.in_h, s.in_w);
+    const struct place at = place_of((unsigned)i, s.cp / DT_CHANNEL_PACK, s.in_h, s.in_w);
     const struct window_range rows = window_of(at.h, s.out_h, s.in_h);
     const struct window_range columns = window_of(at.w, s.out_w, s.in_w);
-    float sum[DT_GROUP] = {0}, v[DT_GROUP];
+    float sum[DT_CHANNEL_PACK] = {0}, v[DT_CHANNEL_PACK];
 
     for (int oh = rows.first; oh < rows.end; oh++) {
         const int height = length_of(window_of(oh, s.in_h, s.out_h));
         for (int ow = columns.first; ow < columns.end; ow++) {
             const float area = (float)(height * length_of(window_of(ow, s.in_w, s.out_w)));
             dt_load8(v, diff_dst + offset_of(at, oh, ow, s.out_h, s.out_w, s.cp));
-            for (int k = 0; k < DT_GROUP; k++)
+            for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 sum[k] += v[k] / area;
         }
     }
-    dt_store8(diff_src + i * DT_GROUP, sum);
+    dt_store8(diff_src + i * DT_CHANNEL_PACK, sum);
 }
 
 cudaError_t dt_kernel_avg_pool_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
@@ -179,19 +178,19 @@ static __device__ inline size_t fine_offset(const struct place &at, int i,
 // Reads coarse and fine once, writes dst.
 template <typename T>
 static __global__ void upsample_add_kernel(T *dst, const T *coarse, const T *fine,
-                                           struct dt_pool_shape s, size_t n_groups)
+                                           struct dt_pool_shape s, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
-    float v[DT_GROUP], sum[4][DT_GROUP];
+    const struct place at = place_of((unsigned)i, s.cp / DT_CHANNEL_PACK, s.out_h, s.out_w);
+    float v[DT_CHANNEL_PACK], sum[4][DT_CHANNEL_PACK];
 
-    dt_load8(v, coarse + i * DT_GROUP);
+    dt_load8(v, coarse + i * DT_CHANNEL_PACK);
     for (int j = 0; j < 4; j++)
         dt_load8(sum[j], fine + fine_offset(at, j, s));
     for (int j = 0; j < 4; j++) {
-        for (int k = 0; k < DT_GROUP; k++)
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
             sum[j][k] += v[k];
         dt_store8(dst + fine_offset(at, j, s), sum[j]);
     }
@@ -208,19 +207,19 @@ cudaError_t dt_kernel_upsample_add(cudaStream_t stream, enum dt_dtype type, void
 // Reads diff_dst once, writes diff_coarse.
 template <typename T>
 static __global__ void upsample_add_bwd_kernel(T *diff_coarse, const T *diff_dst,
-                                               struct dt_pool_shape s, size_t n_groups)
+                                               struct dt_pool_shape s, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    const struct place at = place_of((unsigned)i, s.cp / DT_GROUP, s.out_h, s.out_w);
-    float v[4][DT_GROUP];
+    const struct place at = place_of((unsigned)i, s.cp / DT_CHANNEL_PACK, s.out_h, s.out_w);
+    float v[4][DT_CHANNEL_PACK];
 
     for (int j = 0; j < 4; j++)
         dt_load8(v[j], diff_dst + fine_offset(at, j, s));
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         v[0][k] = (v[0][k] + v[1][k]) + (v[2][k] + v[3][k]);
-    dt_store8(diff_coarse + i * DT_GROUP, v[0]);
+    dt_store8(diff_coarse + i * DT_CHANNEL_PACK, v[0]);
 }
 
 cudaError_t dt_kernel_upsample_add_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_coarse,

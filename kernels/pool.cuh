@@ -5,53 +5,54 @@
 #include "kernels/device.cuh"
 
 struct place {
-    unsigned group, w, h, n;
+    unsigned pack, w, h, n;
 };
 
-static __device__ inline struct place place_of_pixel(unsigned pixel, unsigned group,
-                                                     unsigned height, unsigned width)
+static __device__ inline struct place place_of_pixel(unsigned pixel, unsigned pack, unsigned height,
+                                                     unsigned width)
 {
     const unsigned line = pixel / width;
-    return {group, pixel - line * width, line % height, line / height};
+    return {pack, pixel - line * width, line % height, line / height};
 }
 
-// Position of group `i` in the matrix (n, height, width) x groups.
-static __device__ inline struct place place_of(unsigned i, unsigned groups, unsigned height,
+// Position of pack `i` in the matrix (n, height, width) x packs.
+static __device__ inline struct place place_of(unsigned i, unsigned packs, unsigned height,
                                                unsigned width)
 {
-    const unsigned pixel = i / groups;
-    return place_of_pixel(pixel, i - pixel * groups, height, width);
+    const unsigned pixel = i / packs;
+    return place_of_pixel(pixel, i - pixel * packs, height, width);
 }
 
-// Element of channel 8 * group at pixel (n, h, w).
+// Element of channel 8 * pack at pixel (n, h, w).
 static __device__ inline size_t offset_of(const struct place &at, int h, int w, int height,
                                           int width, int cp)
 {
-    return (((size_t)at.n * height + h) * width + w) * cp + at.group * DT_GROUP;
+    return (((size_t)at.n * height + h) * width + w) * cp + at.pack * DT_CHANNEL_PACK;
 }
 
-// One thread per group of the matrix (n, height, width) x groups: `kernel` gets `args`, then the
-// shape and the number of groups.
+// One thread per pack of the matrix (n, height, width) x packs: `kernel` gets `args`, then the
+// shape and the number of packs.
 template <typename... P, typename... A>
 static cudaError_t launch(void (*kernel)(P...), const struct dt_pool_shape *s, int height,
                           int width, cudaStream_t stream, A... args)
 {
-    const size_t n_groups =
-        (size_t)s->n * (size_t)height * (size_t)width * ((size_t)s->cp / DT_GROUP);
-    if (n_groups > UINT32_MAX)
+    const size_t n_packs =
+        (size_t)s->n * (size_t)height * (size_t)width * ((size_t)s->cp / DT_CHANNEL_PACK);
+    if (n_packs > UINT32_MAX)
         return cudaErrorInvalidValue;
-    return dt_launch(kernel, dt_flat_geometry(n_groups * DT_GROUP), stream, args..., *s, n_groups);
+    return dt_launch(kernel, dt_flat_geometry(n_packs * DT_CHANNEL_PACK), stream, args..., *s,
+                     n_packs);
 }
 
 // One byte each, the first in the lowest bits.
-static __device__ inline void store_bytes8(uint8_t *p, const int v[DT_GROUP])
+static __device__ inline void store_bytes8(uint8_t *p, const int v[DT_CHANNEL_PACK])
 {
     *reinterpret_cast<uint2 *>(p) =
         make_uint2((unsigned)(v[0] | v[1] << 8 | v[2] << 16) | (unsigned)v[3] << 24,
                    (unsigned)(v[4] | v[5] << 8 | v[6] << 16) | (unsigned)v[7] << 24);
 }
 
-static __device__ inline void load_bytes8(int v[DT_GROUP], const uint8_t *p)
+static __device__ inline void load_bytes8(int v[DT_CHANNEL_PACK], const uint8_t *p)
 {
     const uint2 raw = *reinterpret_cast<const uint2 *>(p);
     for (int k = 0; k < 4; k++) {
@@ -61,13 +62,14 @@ static __device__ inline void load_bytes8(int v[DT_GROUP], const uint8_t *p)
 }
 
 struct maxima {
-    float best[DT_GROUP];
-    int index[DT_GROUP]; // in the window
+    float best[DT_CHANNEL_PACK];
+    int index[DT_CHANNEL_PACK]; // in the window
 };
 
-static __device__ inline void maxima_take(struct maxima *m, const float v[DT_GROUP], int index)
+static __device__ inline void maxima_take(struct maxima *m, const float v[DT_CHANNEL_PACK],
+                                          int index)
 {
-    for (int k = 0; k < DT_GROUP; k++) {
+    for (int k = 0; k < DT_CHANNEL_PACK; k++) {
         // Larger or NaN, unless the maximum is already NaN.
         if (!(v[k] <= m->best[k]) && m->best[k] == m->best[k]) {
             m->best[k] = v[k];

@@ -9,65 +9,66 @@
 
 enum { DT_MAX_RANGES = 128 };
 
-/* Groups have DT_GROUP elements: one thread's work. */
+/* Groups have DT_CHANNEL_PACK elements: one thread's work. */
 struct dt_range_row {
-    uint32_t first; /* first group of the range, in the arenas */
-    uint32_t begin; /* groups in the ranges before it */
+    uint32_t first; /* first pack of the range, in the arenas */
+    uint32_t begin; /* packs in the ranges before it */
     float decay, rate;
     uint32_t first_tile, has_trust; /* of dt_range */
 };
 
 struct dt_range_table {
-    uint32_t n_ranges, n_groups; /* groups of all ranges together */
+    uint32_t n_ranges, n_packs; /* packs of all ranges together */
     struct dt_range_row row[DT_MAX_RANGES];
 };
 
-/* Returns 0 if there are more than DT_MAX_RANGES, if a range is not a whole number of groups, or if
- * group numbers need more than 32 bits. Empty ranges are skipped. */
+/* Returns 0 if there are more than DT_MAX_RANGES, if a range is not a whole number of packs, or if
+ * pack numbers need more than 32 bits. Empty ranges are skipped. */
 static inline int dt_range_table_fill(struct dt_range_table *table, const struct dt_range *ranges,
                                       int n_ranges)
 {
-    uint64_t n_groups = 0;
+    uint64_t n_packs = 0;
     table->n_ranges = 0;
     if (n_ranges > DT_MAX_RANGES)
         return 0;
     for (int i = 0; i < n_ranges; i++) {
         const struct dt_range *range = &ranges[i];
-        uint64_t first = range->first / DT_GROUP, end = first + range->count / DT_GROUP;
-        if (range->first % DT_GROUP || range->count % DT_GROUP || end > UINT32_MAX)
+        uint64_t first = range->first / DT_CHANNEL_PACK,
+                 end = first + range->count / DT_CHANNEL_PACK;
+        if (range->first % DT_CHANNEL_PACK || range->count % DT_CHANNEL_PACK || end > UINT32_MAX)
             return 0;
         if (first == end)
             continue;
         struct dt_range_row *row = &table->row[table->n_ranges++];
         row->first = (uint32_t)first;
-        row->begin = (uint32_t)n_groups;
+        row->begin = (uint32_t)n_packs;
         row->decay = range->decay;
         row->rate = range->rate;
         row->first_tile = range->first_tile;
         row->has_trust = range->has_trust;
-        n_groups += end - first;
-        if (n_groups > UINT32_MAX)
+        n_packs += end - first;
+        if (n_packs > UINT32_MAX)
             return 0;
     }
-    table->n_groups = (uint32_t)n_groups;
+    table->n_packs = (uint32_t)n_packs;
     return 1;
 }
 
-static inline DT_HOST_DEVICE uint32_t dt_range_row_groups(const struct dt_range_table *table,
-                                                          uint32_t row)
+static inline DT_HOST_DEVICE uint32_t dt_range_row_packs(const struct dt_range_table *table,
+                                                         uint32_t row)
 {
-    return (row + 1 < table->n_ranges ? table->row[row + 1].begin : table->n_groups) -
+    return (row + 1 < table->n_ranges ? table->row[row + 1].begin : table->n_packs) -
            table->row[row].begin;
 }
 
 static inline DT_HOST_DEVICE uint32_t dt_range_row_tiles(const struct dt_range_table *table,
                                                          uint32_t row)
 {
-    const uint32_t tile = DT_TILE / DT_GROUP;
-    return (dt_range_row_groups(table, row) + tile - 1) / tile;
+    const uint32_t tile = DT_TILE / DT_CHANNEL_PACK;
+    return (dt_range_row_packs(table, row) + tile - 1) / tile;
 }
 
-/* The last row that begins at or before `at`: a group, or a tile. */
+/* The last row that begins at or before `at`: a pack, or a tile. */
 static inline DT_HOST_DEVICE uint32_t dt_range_table_last(const struct dt_range_table *table,
                                                           uint32_t at, bool is_tile)
 {
@@ -83,11 +84,11 @@ static inline DT_HOST_DEVICE uint32_t dt_range_table_last(const struct dt_range_
     return low;
 }
 
-/* The row that group `group` of all ranges belongs to; group < n_groups. */
+/* The row that pack `pack` of all ranges belongs to; pack < n_packs. */
 static inline DT_HOST_DEVICE uint32_t dt_range_table_find(const struct dt_range_table *table,
-                                                          uint32_t group)
+                                                          uint32_t pack)
 {
-    return dt_range_table_last(table, group, false);
+    return dt_range_table_last(table, pack, false);
 }
 
 /* The row that tile `tile` belongs to, which is one of the table's. */

@@ -77,18 +77,18 @@ static struct keys keys_of(const struct dt_top_level *level)
 template <typename T, typename F>
 static __device__ inline void each_key(const T *logits, const struct keys &k, F use)
 {
-    const unsigned n_groups = k.scores / k.channels * (k.cp / DT_GROUP);
-    logits += (size_t)blockIdx.y * n_groups * DT_GROUP;
-    for (unsigned g = blockIdx.x * blockDim.x + threadIdx.x; g < n_groups;
+    const unsigned n_packs = k.scores / k.channels * (k.cp / DT_CHANNEL_PACK);
+    logits += (size_t)blockIdx.y * n_packs * DT_CHANNEL_PACK;
+    for (unsigned g = blockIdx.x * blockDim.x + threadIdx.x; g < n_packs;
          g += gridDim.x * blockDim.x) {
-        float v[DT_GROUP];
-        dt_load8(v, logits + (size_t)g * DT_GROUP);
-        for (int i = 0; i < DT_GROUP; i++) {
-            const unsigned channel = g % (k.cp / DT_GROUP) * DT_GROUP + i;
+        float v[DT_CHANNEL_PACK];
+        dt_load8(v, logits + (size_t)g * DT_CHANNEL_PACK);
+        for (int i = 0; i < DT_CHANNEL_PACK; i++) {
+            const unsigned channel = g % (k.cp / DT_CHANNEL_PACK) * DT_CHANNEL_PACK + i;
             if (!(v[i] >= k.low) || channel >= k.channels)
                 continue;
             const float score = dt_box_score(v[i]);
-            const unsigned number = g / (k.cp / DT_GROUP) * k.channels + channel;
+            const unsigned number = g / (k.cp / DT_CHANNEL_PACK) * k.channels + channel;
             if (score > k.min_score)
                 use((key_type)(__float_as_uint(score) - k.base) << k.place_bits |
                     (k.scores - 1 - number));

@@ -25,15 +25,15 @@ static __global__ void settle_kernel(struct dt_scale_state *state,
 
 // Reads each element once, writes nothing as long as all are finite.
 template <typename T>
-static __global__ void check_kernel(struct dt_scale_state *state, const T *src, size_t n_groups)
+static __global__ void check_kernel(struct dt_scale_state *state, const T *src, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    float v[DT_GROUP];
+    float v[DT_CHANNEL_PACK];
     bool finite = true;
-    dt_load8(v, src + i * DT_GROUP);
-    for (int k = 0; k < DT_GROUP; k++)
+    dt_load8(v, src + i * DT_CHANNEL_PACK);
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         finite = finite && isfinite(v[k]);
     if (!finite)
         atomicOr(&state->found, 1);
@@ -56,21 +56,21 @@ cudaError_t dt_kernel_check(cudaStream_t stream, struct dt_scale_state *state, e
                             const void *src, size_t count)
 {
     return DT_BY_TYPE(type, (dt_launch(check_kernel<T>, dt_flat_geometry(count), stream, state, src,
-                                       count / DT_GROUP)));
+                                       count / DT_CHANNEL_PACK)));
 }
 
 // One block per tile. Reads each element once.
 template <typename T>
 static __global__ void check_norms_kernel(struct dt_scale_state *state, const T *src,
-                                          size_t n_groups, double *norms)
+                                          size_t n_packs, double *norms)
 {
-    const size_t tile = DT_TILE / DT_GROUP, first = blockIdx.x * tile;
-    const size_t end = n_groups - first < tile ? n_groups : first + tile;
+    const size_t tile = DT_TILE / DT_CHANNEL_PACK, first = blockIdx.x * tile;
+    const size_t end = n_packs - first < tile ? n_packs : first + tile;
     double sum = 0;
     for (size_t i = first + threadIdx.x; i < end; i += DT_BLOCK_THREADS) {
-        float v[DT_GROUP];
-        dt_load8(v, src + i * DT_GROUP);
-        for (int k = 0; k < DT_GROUP; k++)
+        float v[DT_CHANNEL_PACK];
+        dt_load8(v, src + i * DT_CHANNEL_PACK);
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
             sum += (double)v[k] * (double)v[k];
     }
     sum = dt_fold_sum(sum);
@@ -117,7 +117,7 @@ cudaError_t dt_kernel_check_norms(cudaStream_t stream, struct dt_scale_state *st
 {
     const struct dt_geometry tiles = {(unsigned)dt_tiles(count), 1, DT_BLOCK_THREADS, 1};
     return DT_BY_TYPE(type, (dt_launch(check_norms_kernel<T>, tiles, stream, state, src,
-                                       count / DT_GROUP, norms)));
+                                       count / DT_CHANNEL_PACK, norms)));
 }
 
 cudaError_t dt_kernel_clip(cudaStream_t stream, struct dt_scale_state *state,

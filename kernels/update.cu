@@ -4,7 +4,7 @@
 #include "kernels/ranges.h"
 
 struct values {
-    float w[DT_GROUP], m[DT_GROUP], v[DT_GROUP], g[DT_GROUP];
+    float w[DT_CHANNEL_PACK], m[DT_CHANNEL_PACK], v[DT_CHANNEL_PACK], g[DT_CHANNEL_PACK];
 };
 
 static __device__ inline struct dt_optim_step step_of(enum dt_optim optim,
@@ -22,7 +22,7 @@ static __device__ inline void load_gradient(struct values &a, const struct dt_up
 {
     const float factor = scale->clip / scale->scale;
     dt_load8(a.g, static_cast<const G *>(memory.grads) + at);
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         a.g[k] = dt_optim_gradient(a.g[k], factor, step->optim.clip_value);
 }
 
@@ -39,7 +39,7 @@ static __device__ inline void advance(enum dt_optim optim, struct values &a,
                                       const struct dt_update_memory &memory, size_t at,
                                       const struct dt_optim_step &s)
 {
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         dt_optim_advance(optim, a.w[k], a.g[k], &a.m[k], &a.v[k], &s);
     dt_store8(memory.momentum + at, a.m);
     if (memory.square)
@@ -54,11 +54,11 @@ static __global__ void update_kernel(enum dt_optim optim, struct dt_update_memor
                                      struct dt_range_table table, const struct dt_step_values *step,
                                      const struct dt_scale_state *scale)
 {
-    const size_t i = dt_flat_group();
-    if (i >= table.n_groups || scale->found)
+    const size_t i = dt_flat_pack();
+    if (i >= table.n_packs || scale->found)
         return;
     const struct dt_range_row &row = table.row[dt_range_table_find(&table, (uint32_t)i)];
-    const size_t at = (row.first + (i - row.begin)) * DT_GROUP;
+    const size_t at = (row.first + (i - row.begin)) * DT_CHANNEL_PACK;
     const enum dt_trust trust = dt_optim_trust(optim);
     struct dt_optim_step s = step_of(optim, step, row);
     struct values a = {};
@@ -71,7 +71,7 @@ static __global__ void update_kernel(enum dt_optim optim, struct dt_update_memor
         load_gradient<G>(a, memory, at, step, scale);
         advance(optim, a, memory, at, s);
     }
-    for (int k = 0; k < DT_GROUP; k++)
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         a.w[k] -= s.outer * dt_optim_direction(optim, a.w[k], a.g[k], a.m[k], a.v[k], &s);
     dt_store8(memory.params + at, a.w);
     if (memory.shadow)
@@ -94,12 +94,12 @@ static __global__ void measure_kernel(enum dt_optim optim, struct dt_update_memo
     if (scale->found || (!moves && !row.has_trust))
         return;
     const struct dt_optim_step s = step_of(optim, step, row);
-    const uint32_t first = (tile - row.first_tile) * (DT_TILE / DT_GROUP);
-    const uint32_t left = dt_range_row_groups(&table, number) - first;
-    const uint32_t n = left < DT_TILE / DT_GROUP ? left : DT_TILE / DT_GROUP;
+    const uint32_t first = (tile - row.first_tile) * (DT_TILE / DT_CHANNEL_PACK);
+    const uint32_t left = dt_range_row_packs(&table, number) - first;
+    const uint32_t n = left < DT_TILE / DT_CHANNEL_PACK ? left : DT_TILE / DT_CHANNEL_PACK;
     double w2 = 0, x2 = 0;
     for (uint32_t i = threadIdx.x; i < n; i += DT_BLOCK_THREADS) {
-        const size_t at = ((size_t)row.first + first + i) * DT_GROUP;
+        const size_t at = ((size_t)row.first + first + i) * DT_CHANNEL_PACK;
         struct values a = {};
         load_gradient<G>(a, memory, at, step, scale);
         if (moves) {
@@ -108,7 +108,7 @@ static __global__ void measure_kernel(enum dt_optim optim, struct dt_update_memo
         } else {
             dt_load8(a.w, memory.params + at);
         }
-        for (int k = 0; k < DT_GROUP; k++) {
+        for (int k = 0; k < DT_CHANNEL_PACK; k++) {
             const float x =
                 moves ? dt_optim_direction(optim, a.w[k], a.g[k], a.m[k], a.v[k], &s) : a.g[k];
             w2 += (double)a.w[k] * (double)a.w[k];
@@ -167,7 +167,7 @@ static cudaError_t update(cudaStream_t stream, enum dt_optim optim,
                           const struct dt_range_table &table, const struct dt_step_values *step,
                           const struct dt_scale_state *scale)
 {
-    const struct dt_geometry geometry = dt_flat_geometry((size_t)table.n_groups * DT_GROUP);
+    const struct dt_geometry geometry = dt_flat_geometry((size_t)table.n_packs * DT_CHANNEL_PACK);
     return DT_BY_TYPE(shadow_type, (dt_launch(update_kernel<G, T>, geometry, stream, optim, memory,
                                               table, step, scale)));
 }
@@ -194,67 +194,67 @@ cudaError_t dt_kernel_update(cudaStream_t stream, enum dt_optim optim,
 }
 
 // Per element: reads 8 bytes, writes 4.
-static __global__ void lerp_kernel(float *dst, const float *src, size_t n_groups,
+static __global__ void lerp_kernel(float *dst, const float *src, size_t n_packs,
                                    const struct dt_step_values *step,
                                    const struct dt_scale_state *scale)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups || scale->found)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs || scale->found)
         return;
-    float average[DT_GROUP], v[DT_GROUP];
-    dt_load8(average, dst + i * DT_GROUP);
-    dt_load8(v, src + i * DT_GROUP);
-    for (int k = 0; k < DT_GROUP; k++)
+    float average[DT_CHANNEL_PACK], v[DT_CHANNEL_PACK];
+    dt_load8(average, dst + i * DT_CHANNEL_PACK);
+    dt_load8(v, src + i * DT_CHANNEL_PACK);
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
         average[k] = dt_optim_lerp(average[k], v[k], step->ema_weight);
-    dt_store8(dst + i * DT_GROUP, average);
+    dt_store8(dst + i * DT_CHANNEL_PACK, average);
 }
 
 cudaError_t dt_kernel_lerp(cudaStream_t stream, float *dst, const float *src, size_t count,
                            const struct dt_step_values *step, const struct dt_scale_state *scale)
 {
-    return dt_launch(lerp_kernel, dt_flat_geometry(count), stream, dst, src, count / DT_GROUP, step,
-                     scale);
+    return dt_launch(lerp_kernel, dt_flat_geometry(count), stream, dst, src,
+                     count / DT_CHANNEL_PACK, step, scale);
 }
 
 // Per element: reads the source, writes 4 bytes; reads 4 more if it adds.
 template <typename T>
-static __global__ void accumulate_kernel(float *dst, const T *src, size_t n_groups, bool first)
+static __global__ void accumulate_kernel(float *dst, const T *src, size_t n_packs, bool first)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    float sum[DT_GROUP], v[DT_GROUP];
-    dt_load8(sum, src + i * DT_GROUP);
+    float sum[DT_CHANNEL_PACK], v[DT_CHANNEL_PACK];
+    dt_load8(sum, src + i * DT_CHANNEL_PACK);
     if (!first) {
-        dt_load8(v, dst + i * DT_GROUP);
-        for (int k = 0; k < DT_GROUP; k++)
+        dt_load8(v, dst + i * DT_CHANNEL_PACK);
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
             sum[k] += v[k];
     }
-    dt_store8(dst + i * DT_GROUP, sum);
+    dt_store8(dst + i * DT_CHANNEL_PACK, sum);
 }
 
 cudaError_t dt_kernel_accumulate(cudaStream_t stream, float *dst, enum dt_dtype type,
                                  const void *src, size_t count, bool first)
 {
     return DT_BY_TYPE(type, (dt_launch(accumulate_kernel<T>, dt_flat_geometry(count), stream, dst,
-                                       src, count / DT_GROUP, first)));
+                                       src, count / DT_CHANNEL_PACK, first)));
 }
 
 // Per element: reads 4 bytes, writes one element of the type.
 template <typename T>
-static __global__ void convert_kernel(T *dst, const float *src, size_t n_groups)
+static __global__ void convert_kernel(T *dst, const float *src, size_t n_packs)
 {
-    const size_t i = dt_flat_group();
-    if (i >= n_groups)
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
         return;
-    float v[DT_GROUP];
-    dt_load8(v, src + i * DT_GROUP);
-    dt_store8(dst + i * DT_GROUP, v);
+    float v[DT_CHANNEL_PACK];
+    dt_load8(v, src + i * DT_CHANNEL_PACK);
+    dt_store8(dst + i * DT_CHANNEL_PACK, v);
 }
 
 cudaError_t dt_kernel_convert(cudaStream_t stream, enum dt_dtype type, void *dst, const float *src,
                               size_t count)
 {
     return DT_BY_TYPE(type, (dt_launch(convert_kernel<T>, dt_flat_geometry(count), stream, dst, src,
-                                       count / DT_GROUP)));
+                                       count / DT_CHANNEL_PACK)));
 }

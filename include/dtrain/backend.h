@@ -1,6 +1,6 @@
 /* The interface to a device. A backend exports one constant struct of functions.
  *
- * Life of a node: prepare, then `choose` once for all nodes (algorithms; scratch sizes are known
+ * Life of a node: prepare, then `autotune` once for all nodes (algorithms; scratch sizes are known
  * afterwards), then the plan lays out memory, then bind (fixes addresses), run (many times),
  * release. Nodes are prepared in graph order. One thread (the main thread) calls these functions;
  * the backend may use more threads internally.
@@ -20,7 +20,7 @@ struct dt_device;    /* one opened device */
 struct dt_exec;      /* one prepared node */
 struct dt_recording; /* recorded work, to be replayed as one */
 
-enum { DT_IDENTITY_MAX = 64, DT_MAX_TOUCHED = 8 };
+enum { DT_IDENTITY_MAX = 64, DT_MAX_EXTRA_TENSORS = 8 };
 
 struct dt_device_options {
     int threads; /* compute threads of the CPU, >= 1 */
@@ -38,7 +38,7 @@ struct dt_device_options {
     double timeout_s;      /* limit on waiting for the device, 0 = no limit */
     const char *cache_dir; /* folder that keeps algorithm choices; NULL = none */
     int conv_candidate;    /* number, from 1, of every convolution's algorithm; 0 = the fastest */
-    enum dt_fusion fusion; /* whether nodes of a group run together */
+    enum dt_fusion_mode fusion; /* whether nodes of a fusion run together */
     /* Collective over the ranks, NULL with one rank: all return the same status, that of the lowest
      * rank whose `mine` is not DT_OK; on success all have rank 0's data[0 .. bytes). */
     dt_status (*share)(void *context, dt_status mine, void *data, size_t bytes);
@@ -114,10 +114,10 @@ struct dt_sensors {
     double throttle;   /* why clocks are lower: the bits of NVML's nvmlClocksEventReason... */
 };
 
-/* What `choose` took for a node, in the words of the library that computes it, or for a group whose
- * first node it is. */
+/* What `autotune` took for a node, in the words of the library that computes it, or for a fusion
+ * whose first node it is. */
 struct dt_choice {
-    const char *group;           /* name of its kind; NULL = the node itself */
+    const char *fusion;          /* name of its kind; NULL = the node itself */
     const char *way, *runner_up; /* runner_up: the second fastest, "" = none; valid until release */
     double seconds, runner_up_s; /* of a run when it was chosen; NAN = not measured */
 };
@@ -146,26 +146,26 @@ struct dt_backend {
     /* Chooses algorithms once all nodes of a plan are prepared; otherwise `prepared` is the error.
      * May take seconds. Collective if options.share is set: a rank that failed to prepare takes
      * part too, and all return its status. */
-    dt_status (*choose)(struct dt_device *dev, dt_status prepared);
-    /* After prepare of all nodes and before choose: offers a group of dt_graph_groups; exec[] is by
-     * node id. Whether the nodes run together is then a choice: they are still run one by one, and
-     * each does what is left of its work. NULL for the CPU. */
-    dt_status (*offer)(struct dt_device *dev, const struct dt_group *group,
-                       struct dt_exec *const *exec);
-    /* After choose: the tensors besides those of its node that a node reads or writes for others of
-     * its groups, and their number. NULL if there is no offer. */
-    int (*touches)(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED]);
-    /* Choice number i, from 0, that concerns the node; false if there are not so many. NULL for the
+    dt_status (*autotune)(struct dt_device *dev, dt_status prepared);
+    /* After prepare of all nodes and before autotune: proposes a fusion of dt_graph_fusions; exec[]
+     * is by node id. Whether the nodes run together is then a choice: they are still run one by
+     * one, and each does what is left of its work. NULL for the CPU. */
+    dt_status (*propose_fusion)(struct dt_device *dev, const struct dt_fusion *fusion,
+                                struct dt_exec *const *exec);
+    /* After autotune: the tensors besides those of its node that a node reads or writes for others
+     * of its fusions, and their number. NULL if there is no propose_fusion. */
+    int (*extra_tensors)(const struct dt_exec *exec, int tensor[DT_MAX_EXTRA_TENSORS]);
+    /* Choice number i, from 0, that concerns the node; false if there are fewer. NULL for the
      * CPU. */
-    bool (*chosen)(const struct dt_device *dev, const struct dt_exec *exec, int i,
-                   struct dt_choice *out);
-    size_t (*scratch_bytes)(struct dt_device *dev, const struct dt_exec *exec); /* after choose */
+    bool (*choice_of)(const struct dt_device *dev, const struct dt_exec *exec, int i,
+                      struct dt_choice *out);
+    size_t (*scratch_bytes)(struct dt_device *dev, const struct dt_exec *exec); /* after autotune */
     /* The type in which a tensor is stored. For a PARAM, the type in which nodes read it: 16-bit
      * parameters are read from the shadow arena, and their master is fp32. All DIFF_PARAM have the
      * same type, except that some may be fp32 where the others are 16-bit. */
     enum dt_dtype (*dtype)(struct dt_device *dev, const struct dt_graph *g, int tensor);
     /* Bytes of a tensor in the format chosen for it; valid once all nodes are prepared. For a
-     * PARAM, the bytes of its fp32 master. 0 for a tensor that no node uses because its group runs
+     * PARAM, the bytes of its fp32 master. 0 for a tensor that no node uses because its fusion runs
      * together. A PARAM and its DIFF_PARAM have the same format and
      * number of elements, padding included; padding stays zero. */
     size_t (*tensor_bytes)(struct dt_device *dev, const struct dt_graph *g, int tensor);
@@ -177,11 +177,11 @@ struct dt_backend {
     dt_status (*set_scalars)(struct dt_device *dev, const struct dt_scalars *scalars);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     /* A synced node (dt_node_is_synced): run does its first half, which puts *bytes for the other
-     * ranks into this rank's slot of the memory that `exchanged` returns, one slot for each of all
-     * ranks. Once those of its group are filled, `finish` does the rest. No other node may run in
-     * between. */
-    void *(*exchanged)(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
-    dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec);
+     * ranks into this rank's slot of the memory that `exchange_slots` returns, one slot for each of
+     * all ranks. Once those of the ranks that it is synced with are filled, `run_second_half` does
+     * the rest. No other node may run in between. */
+    void *(*exchange_slots)(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
+    dt_status (*run_second_half)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */
     /* Bytes that a node moves beyond reading or writing once each tensor of its own and each that
      * it touches, because its kernels pass over some again; negative if they leave some out. NULL
@@ -213,7 +213,7 @@ struct dt_backend {
     dt_status (*clip)(struct dt_device *dev, const double *norms, int n);
     /* Called after the updates of a step: counts the step if it was skipped and resets the finding
      * of `check`; fp16: adapts the loss scale. */
-    dt_status (*settle)(struct dt_device *dev);
+    dt_status (*end_step)(struct dt_device *dev);
     /* NULL if there is no fp16; in other precisions the scale is always 1. */
     dt_status (*get_loss_scale)(struct dt_device *dev, struct dt_loss_scale *out); /* waits */
     dt_status (*set_loss_scale)(struct dt_device *dev, const struct dt_loss_scale *in);

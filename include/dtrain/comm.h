@@ -27,7 +27,7 @@ struct dt_comm_options {
     int n_fp32;          /* NCCL: the last n_fp32 reductions are of DT_F32 nevertheless */
     enum dt_dtype wire;  /* MPI, ring: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
     size_t total_count;  /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
-    int group;           /* ranks that exchange with each other, dt_comm_exchange; 0 = none */
+    int exchange_ranks;  /* that exchange with each other, dt_comm_exchange; 0 = none */
     /* NCCL: */
     void *stream; /* the cudaStream_t that reductions are put into; the GPU is the current one */
     double timeout_s; /* for connecting the ranks, 0 = no limit */
@@ -107,9 +107,9 @@ dt_status dt_comm_take_note(struct dt_comm *comm, int64_t *note, int *from);
  * shortest of several round trips. */
 dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s);
 /* Looks for another rank with the same identity, a text in a field of `bytes` (the same on all
- * ranks): *twin is the lowest such rank; -1 if there is none or this rank's identity is "".
+ * ranks): *peer is the lowest such rank; -1 if there is none or this rank's identity is "".
  * Collective, but the answer is local: ranks must agree before acting on it. */
-dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin);
+dt_status dt_comm_find_same(struct dt_comm *comm, const char *identity, size_t bytes, int *peer);
 dt_status dt_comm_barrier(struct dt_comm *comm);
 /* A barrier whose waiters sleep, so that they do not disturb what others measure meanwhile. */
 dt_status dt_comm_rest(struct dt_comm *comm);
@@ -147,8 +147,8 @@ dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
  * and of reductions with NCCL or where MPI chooses the algorithm, are not known and not counted.
  * Local. */
 double dt_comm_sent_bytes(const struct dt_comm *comm);
-/* Shares small vectors of floats in a group of options.group consecutive ranks. `all` has a slot of
- * `bytes` for every rank of the job, of which this rank's is filled; fills those of its group
+/* Shares small vectors of floats among options.exchange_ranks consecutive ranks. `all` has a slot
+ * of `bytes` for every rank of the job, of which this rank's is filled; fills those of its group
  * (NCCL: all). MPI: waits, while reductions continue. NCCL: is enqueued in the stream. All ranks
  * call it in the same order, also with respect to dt_comm_reduce. */
 dt_status dt_comm_exchange(struct dt_comm *comm, void *all, size_t bytes);

@@ -227,7 +227,7 @@ struct dt_config {
         double timeout_s;      /* limit of waiting for the device, 0 = no limit */
         char cache_dir[DT_PATH_MAX]; /* for chosen algorithms; "" = the user's cache */
         int conv_candidate;          /* CUDA, for tests: from 1; 0 = the fastest */
-        enum dt_fusion fusion;       /* CUDA */
+        enum dt_fusion_mode fusion;  /* CUDA */
     } device;
     struct dt_config_comm {
         enum dt_comm_kind backend;

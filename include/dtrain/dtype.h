@@ -19,8 +19,8 @@ static inline const char *dt_precision_name(enum dt_precision precision)
     return names[precision];
 }
 
-/* Whether the nodes of a group (graph.h) run together: if that is faster, always or never. */
-enum dt_fusion { DT_FUSION_AUTO, DT_FUSION_ON, DT_FUSION_OFF };
+/* Whether the nodes of a fusion (graph.h) run together: if that is faster, always or never. */
+enum dt_fusion_mode { DT_FUSION_AUTO, DT_FUSION_ON, DT_FUSION_OFF };
 
 static inline size_t dt_dtype_bytes(enum dt_dtype dtype)
 {

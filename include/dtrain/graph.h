@@ -183,7 +183,7 @@ struct dt_node {
         } conv; /* all conv ops; kernel size from the weights */
         struct {
             float eps, momentum; /* new = (1-momentum) * old + momentum * batch */
-            int group;           /* dt_graph.bn_group */
+            int n_ranks;         /* dt_graph.bn_ranks */
         } bn;
         struct {
             int groups;
@@ -229,7 +229,7 @@ struct dt_graph {
     /* program[DT_TRAIN] and program[DT_EVAL] are the first of each phase. */
     struct dt_program program[DT_MAX_PROGRAMS];
     int current;      /* new nodes belong to program[current] */
-    int bn_group;     /* ranks over which bn takes its statistics in training; 0 or 1 = one */
+    int bn_ranks;     /* ranks over which bn takes its statistics in training; 0 or 1 = one */
     dt_status status; /* the first error of building, kept for dt_graph_check */
 };
 
@@ -322,10 +322,10 @@ bool dt_node_is_foldable(const struct dt_node *node);
  * only reader is relu_bwd or bn_bwd is folded into it. Frees nothing; call it only once. */
 dt_status dt_graph_differentiate(struct dt_graph *g);
 
-/* --- Groups: training nodes that a backend may run together, in fewer passes over memory than one
+/* --- Fusions: training nodes that a backend may run together, in fewer passes over memory than one
  * after the other. They stay nodes of the graph; the results differ by rounding only.
  *
- * X(NAME, name, members of struct rule in src/graph/groups.c); the nodes, in order of execution:
+ * X(NAME, name, members of struct rule in src/graph/fusions.c); the nodes, in order of execution:
  *   bn_pair       bn bn        the second adds the first as its residual, which nothing else reads
  *   bn_pair_bwd   bn_bwd bn_bwd                         the gradients of such a pair
  *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
@@ -335,7 +335,7 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  * dst conv_add_bn_bwd   the same                          for bn with a residual and two gradients
  *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read
  *   conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a pair */
-#define DT_GROUP_LIST(X)                                                    \
+#define DT_FUSION_LIST(X)                                                   \
     X(BN_PAIR, bn_pair, .n_nodes = 2, .last = DT_OP_BN)                     \
     X(BN_PAIR_BWD, bn_pair_bwd, .n_nodes = 2, .last = DT_OP_BN_BWD)         \
     X(BN_POOL, bn_pool, .n_nodes = 4, .last = DT_OP_BN_BWD)                 \
@@ -345,21 +345,21 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
     X(BN_CONV, bn_conv, .n_nodes = 4, .last = DT_OP_CONV_BWD_WEIGHTS)       \
     X(CONV_PAIR_BWD, conv_pair_bwd, .n_nodes = 5, .last = DT_OP_BN_BWD)
 
-enum dt_group_kind {
-#define DT_GROUP_ENUM(NAME, ...) DT_GROUP_##NAME,
-    DT_GROUP_LIST(DT_GROUP_ENUM)
-#undef DT_GROUP_ENUM
-        DT_N_GROUP_KINDS
+enum dt_fusion_kind {
+#define DT_FUSION_ENUM(NAME, ...) DT_FUSION_##NAME,
+    DT_FUSION_LIST(DT_FUSION_ENUM)
+#undef DT_FUSION_ENUM
+        DT_N_FUSION_KINDS
 };
-enum { DT_MAX_GROUP = 5 };
-struct dt_group {
-    enum dt_group_kind kind;
-    int n_nodes, node[DT_MAX_GROUP]; /* ids */
+enum { DT_MAX_FUSED = 5 };
+struct dt_fusion {
+    enum dt_fusion_kind kind;
+    int n_nodes, node[DT_MAX_FUSED]; /* ids */
 };
-/* All groups of a graph, after dt_graph_differentiate; a node may be in several.
- * The caller frees *groups. DT_ERR_MEMORY. */
-dt_status dt_graph_groups(const struct dt_graph *g, struct dt_group **groups, int *n_groups);
-const char *dt_group_name(enum dt_group_kind kind); /* "bn_pair" */
+/* All fusions of a graph, after dt_graph_differentiate; a node may be in several.
+ * The caller frees *fusions. DT_ERR_MEMORY. */
+dt_status dt_graph_fusions(const struct dt_graph *g, struct dt_fusion **fusions, int *n_fusions);
+const char *dt_fusion_name(enum dt_fusion_kind kind); /* "bn_pair" */
 
 /* --- Queries --- */
 const char *dt_op_name(enum dt_op op);
@@ -375,7 +375,7 @@ static inline bool dt_node_has_statistics(const struct dt_node *node)
 static inline bool dt_node_is_synced(const struct dt_node *node)
 {
     bool is_bn = (node->op == DT_OP_BN && dt_node_has_statistics(node)) || node->op == DT_OP_BN_BWD;
-    return is_bn && node->attr.bn.group > 1;
+    return is_bn && node->attr.bn.n_ranks > 1;
 }
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
 size_t dt_tensor_elements(const struct dt_tensor *tensor);

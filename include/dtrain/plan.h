@@ -52,9 +52,9 @@ enum dt_action_kind {
 
 struct dt_action {
     enum dt_action_kind kind;
-    int node;    /* OP, SYNC, COUNT: node id, else -1 */
-    int bucket;  /* ACCUMULATE, REDUCE, WAIT, CHECK, UPDATE: bucket, else -1 */
-    bool finish; /* OP: the second half of a synced node */
+    int node;         /* OP, SYNC, COUNT: node id, else -1 */
+    int bucket;       /* ACCUMULATE, REDUCE, WAIT, CHECK, UPDATE: bucket, else -1 */
+    bool second_half; /* OP: the second half of a synced node */
 };
 
 struct dt_bucket {
@@ -212,9 +212,9 @@ dt_status dt_plan_swap_ema(struct dt_plan *plan);
  * Collective. */
 dt_status dt_plan_broadcast(struct dt_plan *plan);
 /* Sums known values over the ranks in the first and the last bucket, which are zero afterwards.
- * *verdict is DT_ERR_DEVICE if a sum is wrong. Collective, but both statuses are local: ranks must
- * agree on *verdict. Call before training. */
-dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict);
+ * *result is DT_ERR_DEVICE if a sum is wrong. Collective, but both statuses are local: ranks must
+ * agree on *result. Call before training. */
+dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *result);
 /* Copies rank 0's running statistics, which come from its own images, and their averages to all
  * ranks. Those of rank 0 never depend on when this is called, so an interrupted run continues
  * bit-identically. Collective. */

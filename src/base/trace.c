@@ -15,7 +15,7 @@ static struct {
 atomic_bool dt_trace_flag;
 
 static _Thread_local struct {
-    enum dt_trace_lane lane;
+    enum dt_trace_row row;
     int index;
 } own;
 
@@ -40,9 +40,9 @@ double dt_trace_begin_s(void)
     return trace.begin_s;
 }
 
-void dt_trace_set_lane(enum dt_trace_lane lane, int index)
+void dt_trace_set_row(enum dt_trace_row row, int index)
 {
-    own.lane = lane;
+    own.row = row;
     own.index = index;
 }
 
@@ -54,10 +54,10 @@ double dt_trace_now(void)
 void dt_trace_span(const char *name, const char *key, const char *value, double begin_s,
                    double end_s)
 {
-    dt_trace_add(own.lane, own.index, name, key, value, begin_s, end_s);
+    dt_trace_add(own.row, own.index, name, key, value, begin_s, end_s);
 }
 
-void dt_trace_add(enum dt_trace_lane lane, int index, const char *name, const char *key,
+void dt_trace_add(enum dt_trace_row row, int index, const char *name, const char *key,
                   const char *value, double begin_s, double end_s)
 {
     if (!atomic_load_explicit(&dt_trace_flag, memory_order_acquire) || begin_s <= 0 ||
@@ -70,7 +70,7 @@ void dt_trace_add(enum dt_trace_lane lane, int index, const char *name, const ch
     span->name = name;
     span->key = key;
     snprintf(span->value, sizeof span->value, "%s", value ? value : "");
-    span->lane = lane;
+    span->row = row;
     span->index = index;
     span->begin_s = begin_s > trace.begin_s ? begin_s : trace.begin_s;
     span->end_s = end_s;

@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 /* A row of the timeline. Spans of one row nest; those of different rows may overlap. */
-#define DT_TRACE_LANE_LIST(ONE, SEVERAL)     \
+#define DT_TRACE_ROW_LIST(ONE, SEVERAL)      \
     ONE(MAIN, "main thread")                 \
     ONE(COMPUTE, "compute")                  \
     SEVERAL(REDUCTION, "reduction")          \
@@ -23,7 +23,7 @@
     SEVERAL(VAL_LOADER, "validation loader") \
     ONE(WRITER, "checkpoint writer")
 #define DT_TRACE_ID(id, name) DT_TRACE_##id,
-enum dt_trace_lane { DT_TRACE_LANE_LIST(DT_TRACE_ID, DT_TRACE_ID) DT_N_TRACE_LANES };
+enum dt_trace_row { DT_TRACE_ROW_LIST(DT_TRACE_ID, DT_TRACE_ID) DT_N_TRACE_ROWS };
 #undef DT_TRACE_ID
 
 enum { DT_TRACE_VALUE = 40 };
@@ -31,8 +31,8 @@ enum { DT_TRACE_VALUE = 40 };
 struct dt_trace_span {
     const char *name, *key;     /* literals; key: NULL or what `value` is, "layer" */
     char value[DT_TRACE_VALUE]; /* truncated if longer */
-    enum dt_trace_lane lane;
-    int index;             /* of several such lanes: "loader 3" */
+    enum dt_trace_row row;
+    int index;             /* of several such rows: "loader 3" */
     double begin_s, end_s; /* dt_clock_s */
     atomic_bool is_done;
 };
@@ -52,16 +52,16 @@ static inline bool dt_trace_is_on(void)
     return atomic_load_explicit(&dt_trace_flag, memory_order_relaxed);
 }
 
-/* Any thread. The lane of the calling thread's spans; at first it is MAIN. */
-void dt_trace_set_lane(enum dt_trace_lane lane, int index);
+/* Any thread. The row of the calling thread's spans; at first it is MAIN. */
+void dt_trace_set_row(enum dt_trace_row row, int index);
 /* dt_clock_s, or 0 when tracing is off. */
 double dt_trace_now(void);
-/* Records a span in the calling thread's lane, unless begin_s is 0. `key` and `value` may be NULL.
+/* Records a span in the calling thread's row, unless begin_s is 0. `key` and `value` may be NULL.
  * One that began before tracing is recorded from there on, one that ended before not at all. */
 void dt_trace_span(const char *name, const char *key, const char *value, double begin_s,
                    double end_s);
-/* The same in any lane. */
-void dt_trace_add(enum dt_trace_lane lane, int index, const char *name, const char *key,
+/* The same in any row. */
+void dt_trace_add(enum dt_trace_row row, int index, const char *name, const char *key,
                   const char *value, double begin_s, double end_s);
 
 #endif

@@ -44,10 +44,10 @@ struct dt_input_result {
     double stage_images, stage_bytes;  /* measured warm, sum over the ranks */
     struct dt_input_point points[DT_INPUT_POINTS_MOST];
     int n_points;
-    int workers; /* number that the verdict is about; it has been measured */
+    int workers; /* number that the diagnosis is about; it has been measured */
 };
 
-/* Prints tables and verdict on stdout and, if json_path is not NULL, writes them as JSON. */
+/* Prints tables and diagnosis on stdout and, if json_path is not NULL, writes them as JSON. */
 dt_status dt_input_result_report(const struct dt_input_result *result, const char *json_path);
 
 #endif

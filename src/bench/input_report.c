@@ -1,4 +1,4 @@
-/* `dtrain bench --input`: the results as tables, a verdict and JSON. */
+/* `dtrain bench --input`: the results as tables, a diagnosis and JSON. */
 #include "bench/input.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "base/memory.h"
 #include "train/input_advice.h"
 
-struct verdict {
+struct diagnosis {
     const char *limit;
     double per_rank_per_s; /* images; from the disk if reading is the limit */
     char text[512];
@@ -22,7 +22,7 @@ static double mean_bytes(const struct dt_input_result *r)
 
 /* --- Verdict --- */
 
-static void say_decoding(struct verdict *v, const struct dt_input_result *r,
+static void say_decoding(struct diagnosis *v, const struct dt_input_result *r,
                          const struct dt_input_point *cold, const struct dt_input_point *warm)
 {
     double n_ranks = r->n_ranks;
@@ -42,7 +42,7 @@ static void say_decoding(struct verdict *v, const struct dt_input_result *r,
              cold->images_per_s / n_ranks, 1e3 * warm->workers / v->per_rank_per_s, advice);
 }
 
-static void say_reading(struct verdict *v, const struct dt_input_result *r,
+static void say_reading(struct diagnosis *v, const struct dt_input_result *r,
                         const struct dt_input_point *cold, const struct dt_input_point *warm)
 {
     double n_ranks = r->n_ranks;
@@ -57,7 +57,7 @@ static void say_reading(struct verdict *v, const struct dt_input_result *r,
              warm->images_per_s / n_ranks, ceil(set_mb));
 }
 
-static void say_raw(struct verdict *v, const struct dt_input_result *r,
+static void say_raw(struct diagnosis *v, const struct dt_input_result *r,
                     const struct dt_input_point *warm)
 {
     v->limit = "generating";
@@ -76,7 +76,7 @@ static const struct dt_input_point *find_point(const struct dt_input_result *r, 
     return NULL;
 }
 
-static void find_verdict(struct verdict *v, const struct dt_input_result *r)
+static void find_diagnosis(struct diagnosis *v, const struct dt_input_result *r)
 {
     const struct dt_input_point *cold = find_point(r, true), *warm = find_point(r, false);
     if (!cold)
@@ -217,7 +217,7 @@ static void write_stages(const struct dt_input_result *r, struct dt_jsonw *w)
     dt_jsonw_close(w, '}');
 }
 
-static dt_status save_json(const struct dt_input_result *r, const struct verdict *v,
+static dt_status save_json(const struct dt_input_result *r, const struct diagnosis *v,
                            const char *path)
 {
     struct dt_jsonw w;
@@ -245,9 +245,9 @@ static dt_status save_json(const struct dt_input_result *r, const struct verdict
 
 dt_status dt_input_result_report(const struct dt_input_result *result, const char *json_path)
 {
-    struct verdict verdict;
+    struct diagnosis diagnosis;
     const double spread = widest_spread(result);
-    find_verdict(&verdict, result);
+    find_diagnosis(&diagnosis, result);
     print_head(result);
     print_stages(result);
     print_points(result);
@@ -256,8 +256,8 @@ dt_status dt_input_result_report(const struct dt_input_result *result, const cha
             "#\n# The rounds differ by up to a factor of %.1f: the machine is busy with something "
             "else,\n# so the figures are too low.\n",
             spread);
-    printf("#\n# %s\n", verdict.text);
+    printf("#\n# %s\n", diagnosis.text);
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");
-    return json_path ? save_json(result, &verdict, json_path) : DT_OK;
+    return json_path ? save_json(result, &diagnosis, json_path) : DT_OK;
 }

@@ -106,13 +106,13 @@ static void print_rest(const struct dt_bench *b, double ops_s)
 static bool find_choice(const struct dt_bench *b, int i, int k, struct dt_choice *out)
 {
     const struct dt_plan *plan = b->engine.plan;
-    return plan->backend->chosen && plan->node_s[i] > 0 &&
-           plan->backend->chosen(plan->device, plan->exec[i], k, out);
+    return plan->backend->choice_of && plan->node_s[i] > 0 &&
+           plan->backend->choice_of(plan->device, plan->exec[i], k, out);
 }
 
 static const char *subject(const struct dt_bench *b, int i, const struct dt_choice *choice)
 {
-    return choice->group ? choice->group : dt_op_name(b->engine.plan->graph->node[i].op);
+    return choice->fusion ? choice->fusion : dt_op_name(b->engine.plan->graph->node[i].op);
 }
 
 /* "-" if unknown. */
@@ -132,7 +132,7 @@ static void print_choices(const struct dt_bench *b)
     for (int i = 0; i < g->n_nodes; i++)
         for (int k = 0; find_choice(b, i, k, &choice); k++) {
             if (!has_head)
-                printf("\n%-34s %-20s %10s %10s  %s\n", "layer", "op or group", "ms", "next ms",
+                printf("\n%-34s %-20s %10s %10s  %s\n", "layer", "op or fusion", "ms", "next ms",
                        "algorithm or way, next best");
             has_head = true;
             printf("%-34s %-20s %10s %10s  %s%s%s\n", g->node[i].name, subject(b, i, &choice),

@@ -27,7 +27,7 @@ struct ranked {
 };
 
 /* What became of a detection. A bit for each threshold; neither bit: a false one. */
-struct judged {
+struct matched {
     double score;
     size_t place;  /* in the order of images */
     uint32_t rank; /* in its image, 0 is the best */
@@ -35,7 +35,7 @@ struct judged {
     uint16_t ignored[N_AREAS]; /* it counts neither way */
 };
 
-/* A ground truth of the image being matched. */
+/* A ground truth of the image being evaluated. */
 struct target {
     const struct dt_truth *truth;
     double iou; /* with the detection in question */
@@ -50,7 +50,7 @@ struct total {
     int n[N_AREAS];
 };
 
-/* Of the category being judged. */
+/* Of the category being evaluated. */
 struct category {
     const struct ranked *found, *truth;
     size_t n_found, n_truths;
@@ -61,7 +61,7 @@ struct work {
     const struct dt_average_precision_input *input;
     struct ranked *found, *truth;
     size_t n_truths;
-    struct judged *judged;
+    struct matched *matched;
     struct target *target;
     double *precision;
     struct total total;
@@ -85,7 +85,7 @@ static int by_rank(const void *a, const void *b)
 
 static int by_score(const void *a, const void *b)
 {
-    const struct judged *x = a, *y = b;
+    const struct matched *x = a, *y = b;
     const int by_value = (x->score < y->score) - (x->score > y->score);
     return by_value ? by_value : (x->place > y->place) - (x->place < y->place);
 }
@@ -144,7 +144,7 @@ static int best_of(const struct target *target, size_t n, int area, unsigned bit
     return best;
 }
 
-static void match_at(struct judged *j, struct target *target, size_t n, int area, int threshold)
+static void match_at(struct matched *j, struct target *target, size_t n, int area, int threshold)
 {
     const unsigned bit = 1u << threshold;
     const double iou = iou_at(threshold);
@@ -160,7 +160,7 @@ static void match_at(struct judged *j, struct target *target, size_t n, int area
     target[best].taken[area] = (uint16_t)(target[best].taken[area] | bit);
 }
 
-static void match(struct judged *j, const struct dt_found *found, struct target *target, size_t n)
+static void match(struct matched *j, const struct dt_found *found, struct target *target, size_t n)
 {
     bool any = false;
     for (size_t i = 0; i < n; i++) {
@@ -197,7 +197,7 @@ static size_t end_of_image(const struct ranked *ranked, size_t first, size_t n, 
 }
 
 /* Judges what was found in image after image; returns how many count. */
-static size_t judge_images(struct work *w, struct category *c)
+static size_t match_images(struct work *w, struct category *c)
 {
     size_t n = 0, found = 0, truth = 0;
     while (found < c->n_found || truth < c->n_truths) {
@@ -208,30 +208,30 @@ static size_t judge_images(struct work *w, struct category *c)
         const size_t end_found = end_of_image(c->found, found, c->n_found, image);
         fill_targets(w, c, truth, end_truth);
         for (size_t i = found; i < end_found && i - found < (size_t)w->input->max_detections; i++) {
-            w->judged[n] = (struct judged){
+            w->matched[n] = (struct matched){
                 .score = c->found[i].score, .place = n, .rank = (uint32_t)(i - found)};
-            match(&w->judged[n++], &w->input->found[c->found[i].place], w->target,
+            match(&w->matched[n++], &w->input->found[c->found[i].place], w->target,
                   end_truth - truth);
         }
         truth = end_truth;
         found = end_found;
     }
-    qsort(w->judged, n, sizeof *w->judged, by_score);
+    qsort(w->matched, n, sizeof *w->matched, by_score);
     return n;
 }
 
 /* The precision at every hit, of which there are at most as many as truths that count. */
-static size_t precisions(double *precision, const struct judged *judged, size_t n, int area,
+static size_t precisions(double *precision, const struct matched *matched, size_t n, int area,
                          unsigned bit)
 {
     size_t hits = 0, all = 0;
     for (size_t i = 0; i < n; i++) {
-        if (judged[i].hit[area] & bit) {
+        if (matched[i].hit[area] & bit) {
             all++;
             hits++;
             precision[hits - 1] = (double)hits / ((double)all + DBL_EPSILON);
         } else {
-            all += !(judged[i].ignored[area] & bit);
+            all += !(matched[i].ignored[area] & bit);
         }
     }
     return hits;
@@ -253,12 +253,12 @@ static double mean_precision(double *precision, size_t hits, size_t n_counted)
 }
 
 /* Mean over the thresholds of the IoU, of the `max` best of each image. */
-static double mean_recall(const struct judged *judged, size_t n, uint32_t max, size_t n_counted)
+static double mean_recall(const struct matched *matched, size_t n, uint32_t max, size_t n_counted)
 {
     double hits = 0;
     for (size_t i = 0; i < n; i++) {
-        if (judged[i].rank < max)
-            hits += __builtin_popcount(judged[i].hit[0]);
+        if (matched[i].rank < max)
+            hits += __builtin_popcount(matched[i].hit[0]);
     }
     return hits / (double)n_counted / N_IOUS;
 }
@@ -269,7 +269,7 @@ static void add_area(struct work *w, const struct category *c, size_t n, int are
     struct total *total = &w->total;
     double ap = 0, ap50 = 0, recall = 0;
     for (int t = 0; t < N_IOUS; t++) {
-        const size_t hits = precisions(w->precision, w->judged, n, area, 1u << t);
+        const size_t hits = precisions(w->precision, w->matched, n, area, 1u << t);
         const double mean = mean_precision(w->precision, hits, c->n_counted[area]);
         recall += (double)hits / (double)c->n_counted[area] / N_IOUS;
         total->ap[area][t] += mean;
@@ -279,8 +279,8 @@ static void add_area(struct work *w, const struct category *c, size_t n, int are
     total->recall[area] += recall;
     total->n[area]++;
     if (area == 0) {
-        total->recall1 += mean_recall(w->judged, n, 1, c->n_counted[0]);
-        total->recall10 += mean_recall(w->judged, n, FEW, c->n_counted[0]);
+        total->recall1 += mean_recall(w->matched, n, 1, c->n_counted[0]);
+        total->recall10 += mean_recall(w->matched, n, FEW, c->n_counted[0]);
         *out = (struct dt_category_precision){ap, ap50};
     }
 }
@@ -288,7 +288,7 @@ static void add_area(struct work *w, const struct category *c, size_t n, int are
 static struct dt_category_precision add_category(struct work *w, struct category *c)
 {
     struct dt_category_precision out = {-1, -1};
-    const size_t n = judge_images(w, c);
+    const size_t n = match_images(w, c);
     for (int area = 0; area < N_AREAS; area++) {
         if (c->n_counted[area])
             add_area(w, c, n, area, &out);
@@ -353,7 +353,7 @@ static void summarize(double value[DT_N_COCO], const struct total *total)
 static dt_status allocate(struct work *w)
 {
     DT_TRY(DT_NEW(w->found, w->input->n_found));
-    DT_TRY(DT_NEW(w->judged, w->input->n_found));
+    DT_TRY(DT_NEW(w->matched, w->input->n_found));
     DT_TRY(DT_NEW(w->truth, w->n_truths));
     DT_TRY(DT_NEW(w->target, w->n_truths));
     DT_TRY(DT_NEW(w->precision, w->n_truths));
@@ -374,7 +374,7 @@ out:
     free(w.precision);
     free(w.target);
     free(w.truth);
-    free(w.judged);
+    free(w.matched);
     free(w.found);
     return status;
 }

@@ -1,5 +1,5 @@
 /* COCO's evaluation of detections, equal to pycocotools 2.0.11 (COCOeval, iouType "bbox"): twelve
- * numbers between 0 and 1, -1 where there is no ground truth to judge by. Pure computation.
+ * numbers between 0 and 1, -1 where there is no ground truth to compare with. Pure computation.
  *
  * One difference: pycocotools takes a match with an annotation whose id is 0 for none, a false
  * detection, and its numbers are then lower. */

@@ -65,7 +65,7 @@ static double merit_of(const struct dt_layout *layout, const struct dt_canvas *c
     return (double)size[0] * size[1];
 }
 
-int dt_placement_canvas(const struct dt_layout *layout, int width, int height)
+int dt_canvas_choose(const struct dt_layout *layout, int width, int height)
 {
     int best = 0;
     double best_merit = -1, best_area = 0;
@@ -82,7 +82,7 @@ int dt_placement_canvas(const struct dt_layout *layout, int width, int height)
     return best;
 }
 
-bool dt_placement_fits(const struct dt_layout *layout, int width, int height)
+bool dt_canvas_fits(const struct dt_layout *layout, int width, int height)
 {
     const struct dt_config_data *data = layout->data;
     int64_t wanted[2];
@@ -96,13 +96,13 @@ bool dt_placement_fits(const struct dt_layout *layout, int width, int height)
     return false;
 }
 
-static void place(struct dt_placement *placement, const struct dt_layout *layout, int min_side,
+static void place(struct dt_on_canvas *placement, const struct dt_layout *layout, int min_side,
                   int width, int height)
 {
-    const int canvas = dt_placement_canvas(layout, width, height);
+    const int canvas = dt_canvas_choose(layout, width, height);
     int size[2];
     size_on(size, layout, &layout->canvases.size[canvas], min_side, width, height);
-    *placement = (struct dt_placement){
+    *placement = (struct dt_on_canvas){
         .canvas = canvas,
         .image_width = width,
         .image_height = height,
@@ -111,8 +111,8 @@ static void place(struct dt_placement *placement, const struct dt_layout *layout
     };
 }
 
-void dt_placement_plain(struct dt_placement *placement, const struct dt_layout *layout, int width,
-                        int height)
+void dt_canvas_plain(struct dt_on_canvas *placement, const struct dt_layout *layout, int width,
+                     int height)
 {
     place(placement, layout, layout->data->min_side, width, height);
 }
@@ -134,7 +134,7 @@ static double draw_between(struct dt_rng *rng, double most)
 }
 
 /* Rotation times move times shear times scaling; the move is in fractions of the sides. */
-static void draw_warp(struct dt_placement *placement, const struct dt_config_data *data,
+static void draw_warp(struct dt_on_canvas *placement, const struct dt_config_data *data,
                       struct dt_rng *rng)
 {
     const double width = placement->width, height = placement->height;
@@ -154,8 +154,8 @@ static void draw_warp(struct dt_placement *placement, const struct dt_config_dat
     dt_warp_set(&placement->warp, to);
 }
 
-void dt_placement_draw(struct dt_placement *placement, const struct dt_layout *layout,
-                       uint64_t seed, uint32_t epoch, uint32_t id, int width, int height)
+void dt_canvas_draw(struct dt_on_canvas *placement, const struct dt_layout *layout, uint64_t seed,
+                    uint32_t epoch, uint32_t id, int width, int height)
 {
     const struct dt_config_data *data = layout->data;
     struct dt_rng rng;
@@ -191,7 +191,7 @@ static float clip(double value, int most)
     return (float)fmax(0, fmin(value, most));
 }
 
-bool dt_placement_box(float box[4], const struct dt_placement *p, const struct dt_truth *truth)
+bool dt_on_canvas_box(float box[4], const struct dt_on_canvas *p, const struct dt_truth *truth)
 {
     const double across = (double)p->width / p->image_width;
     const double down = (double)p->height / p->image_height;

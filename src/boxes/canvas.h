@@ -20,7 +20,7 @@ struct dt_layout {
     struct dt_canvases canvases;
 };
 
-struct dt_placement {
+struct dt_on_canvas {
     int canvas;                    /* its index */
     int image_width, image_height; /* before */
     int width, height;             /* on the canvas */
@@ -31,18 +31,18 @@ struct dt_placement {
 
 /* The canvas on which an image is largest at its full size, of equal ones the smallest; with
  * data.stretch that which changes its proportions least. */
-int dt_placement_canvas(const struct dt_layout *layout, int width, int height);
+int dt_canvas_choose(const struct dt_layout *layout, int width, int height);
 /* Whether a canvas holds the image at the size that min_side and max_side ask for. */
-bool dt_placement_fits(const struct dt_layout *layout, int width, int height);
+bool dt_canvas_fits(const struct dt_layout *layout, int width, int height);
 /* As in evaluation: full size, neither flipped nor warped. */
-void dt_placement_plain(struct dt_placement *placement, const struct dt_layout *layout, int width,
-                        int height);
+void dt_canvas_plain(struct dt_on_canvas *placement, const struct dt_layout *layout, int width,
+                     int height);
 /* As in training. What is off does not change the draws of the rest. */
-void dt_placement_draw(struct dt_placement *placement, const struct dt_layout *layout,
-                       uint64_t seed, uint32_t epoch, uint32_t id, int width, int height);
+void dt_canvas_draw(struct dt_on_canvas *placement, const struct dt_layout *layout, uint64_t seed,
+                    uint32_t epoch, uint32_t id, int width, int height);
 /* x1 y1 x2 y2 of a box on the canvas, clipped to the image there: of a warped one the bounds of its
  * corners. False if nothing is left of it. */
-bool dt_placement_box(float box[4], const struct dt_placement *placement,
+bool dt_on_canvas_box(float box[4], const struct dt_on_canvas *placement,
                       const struct dt_truth *truth);
 
 #endif

@@ -235,7 +235,7 @@ static bool is_own(const struct save *s, const char *path)
 
 /* DT_OK for one that is good as far as known. Those after the one that the run resumed from were
  * rejected at the start, so they are verified again. */
-static dt_status judge_old(const struct save *s, int64_t step)
+static dt_status check_own(const struct save *s, int64_t step)
 {
     char path[DT_PATH_MAX];
     if (step <= s->target->resumed_step)
@@ -272,7 +272,7 @@ static dt_status move_old(const struct save *s, const int64_t *steps, int n_step
     for (int i = 0; i < n_steps; i++) {
         if (steps[i] >= s->state->step)
             continue;
-        dt_status status = judge_old(s, steps[i]);
+        dt_status status = check_own(s, steps[i]);
         if (status == DT_OK ? is_kept(s, steps[i], n_newer++, best_step)
                             : !dt_checkpoint_is_damaged(status))
             continue;

@@ -171,12 +171,12 @@ static dt_status choose_file(char *out, const char *folder)
     const bool has_ema = dt_file_exists(ema) && !is_model_folder(folder);
     if (has_ema)
         DT_TRY(dt_checkpoint_config(&config, folder));
-    const bool is_judged = has_ema && config.eval.weights != DT_WEIGHTS_RAW;
-    dt_log(DT_LOG_INFO, "weights: %s%s", is_judged ? ema : out,
-           is_judged ? " (moving averages, which the run evaluated)"
-           : has_ema ? " (not the moving averages: eval.weights was raw)"
-                     : "");
-    return is_judged ? dt_file_path(out, "%s", ema) : DT_OK;
+    const bool is_evaluated = has_ema && config.eval.weights != DT_WEIGHTS_RAW;
+    dt_log(DT_LOG_INFO, "weights: %s%s", is_evaluated ? ema : out,
+           is_evaluated ? " (moving averages, which the run evaluated)"
+           : has_ema    ? " (not the moving averages: eval.weights was raw)"
+                        : "");
+    return is_evaluated ? dt_file_path(out, "%s", ema) : DT_OK;
 }
 
 dt_status dt_weights_find(char *out, const char *path)

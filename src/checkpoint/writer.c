@@ -45,7 +45,7 @@ static void write_snapshot(struct dt_writer *s, struct dt_saved *saved)
 static void *write_saves(void *context)
 {
     struct dt_writer *s = context;
-    dt_trace_set_lane(DT_TRACE_WRITER, 0);
+    dt_trace_set_row(DT_TRACE_WRITER, 0);
     pthread_mutex_lock(&s->lock);
     for (;;) {
         while (s->state != BUSY && !s->stop)

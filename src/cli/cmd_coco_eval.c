@@ -1,5 +1,5 @@
-/* dtrain coco-eval: judges a file of detections by COCO's evaluation, in the words of pycocotools,
- * whose lines scripts parse. */
+/* dtrain coco-eval: evaluates a file of detections by COCO's evaluation, in the words of
+ * pycocotools, whose lines scripts parse. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct evaluation {
 static void show_progress(void *context, int done, int total)
 {
     const double *begin_s = context;
-    dt_log_progress_of("judging the detections", (size_t)done, (size_t)total, "categories",
+    dt_log_progress_of("evaluating the detections", (size_t)done, (size_t)total, "categories",
                        *begin_s);
 }
 

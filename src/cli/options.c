@@ -42,7 +42,7 @@ static const struct dt_option options[] = {
     {"per-class", DT_OPTION_FLAG, AT(per_class), 0, 0, NULL,
      "print precision, recall and F1 of every class; of a detector, and coco-eval: AP and AP50"},
     {"max-detections", DT_OPTION_INTEGER, AT(max_detections), 1, 1000000, "N",
-     "judge the N best detections of an image and category (default: 100)"},
+     "evaluate the N best detections of an image and category (default: 100)"},
     {"confusion", DT_OPTION_TEXT, AT(confusion), 0, 0, "FILE",
      "write the confusion matrix: a table as .csv, a picture as .svg"},
     {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",

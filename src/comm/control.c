@@ -186,16 +186,16 @@ dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s)
     return DT_OK;
 }
 
-dt_status dt_comm_find_twin(struct dt_comm *comm, const char *identity, size_t bytes, int *twin)
+dt_status dt_comm_find_same(struct dt_comm *comm, const char *identity, size_t bytes, int *peer)
 {
-    *twin = -1;
+    *peer = -1;
     char *identities;
     dt_status status = DT_OK;
     DT_TRY(DT_NEW(identities, (size_t)comm->size * bytes));
     DT_TRY_OUT(dt_comm_gather(comm, identities, identity, bytes));
-    for (int r = 0; r < comm->size && identity[0] && *twin < 0; r++)
+    for (int r = 0; r < comm->size && identity[0] && *peer < 0; r++)
         if (r != comm->rank && strncmp(identities + (size_t)r * bytes, identity, bytes) == 0)
-            *twin = r;
+            *peer = r;
 out:
     free(identities);
     return status;

@@ -360,7 +360,7 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
         re->n_kept = options->total_count;
         DT_TRY(DT_NEW(re->kept, re->n_kept));
     }
-    re->n_requests = (re->ring ? 2 * N_LANES : re->n_reductions) + (options->group > 1);
+    re->n_requests = (re->ring ? 2 * N_LANES : re->n_reductions) + (options->exchange_ranks > 1);
     DT_TRY(DT_NEW(re->requests, (size_t)re->n_requests));
     for (int i = 0; i < re->n_requests; i++)
         re->requests[i] = MPI_REQUEST_NULL;
@@ -383,10 +383,10 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
     comm->reduce = re;
     re->group = MPI_COMM_NULL;
     DT_TRY(allocate(comm, options));
-    if (options->group > 1) {
-        int color = comm->rank / options->group;
-        re->group_first = color * options->group;
-        re->group_size = options->group;
+    if (options->exchange_ranks > 1) {
+        int color = comm->rank / options->exchange_ranks;
+        re->group_first = color * options->exchange_ranks;
+        re->group_size = options->exchange_ranks;
         DT_MPI(MPI_Comm_split(comm->data, color, comm->rank, &re->group));
     }
     return DT_OK;

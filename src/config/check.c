@@ -14,7 +14,7 @@ struct checking {
     const struct dt_config *config;
     dt_config_report *report;
     void *context;
-    const char *blamed; /* key that was reported last */
+    const char *reported; /* key that was reported last */
 };
 
 static void wrong(struct checking *k, const char *path, const char *format, ...)
@@ -23,9 +23,9 @@ static void wrong(struct checking *k, const char *path, const char *format, ...)
 {
     char what[WHAT_BYTES];
     va_list args;
-    if (k->blamed && strcmp(k->blamed, path) == 0)
+    if (k->reported && strcmp(k->reported, path) == 0)
         return;
-    k->blamed = path;
+    k->reported = path;
     va_start(args, format);
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
@@ -141,7 +141,7 @@ static void check_metric(struct checking *k, const char *path, enum dt_metric me
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
         if (dt_config_fits(c, m))
             dt_text_add(&fitting, "%s%s", fitting.used ? ", " : "", dt_metric_name(m));
-    wrong(k, path, "\"%s\" is not for %s, which are judged by %s", dt_metric_name(metric),
+    wrong(k, path, "\"%s\" is not for %s, whose metrics are %s", dt_metric_name(metric),
           dt_config_detects(c) ? "detectors" : "classifiers", names);
 }
 
@@ -178,7 +178,7 @@ static void check_evaluation(struct checking *k)
               "no validation data to measure on; set data.val or data.val_fraction");
     if (c->train.restore_best && is_blind)
         wrong(k, "train.restore_best",
-              "no validation data to judge by; set data.val or data.val_fraction");
+              "no validation data to evaluate; set data.val or data.val_fraction");
     if (c->train.restore_best && !c->checkpoint.keep_best)
         wrong(k, "train.restore_best", "needs checkpoint.keep_best");
     if (c->train.loss_scale > 0 && c->train.precision != DT_PRECISION_FP16)

@@ -158,7 +158,7 @@ static dt_status cpu_bind(struct dt_device *dev, struct dt_exec *exec, void *con
 }
 
 /* Algorithms were chosen in prepare; the ranks still agree here. */
-static dt_status cpu_choose(struct dt_device *dev, dt_status prepared)
+static dt_status cpu_autotune(struct dt_device *dev, dt_status prepared)
 {
     if (!dev->options.share)
         return prepared;
@@ -201,9 +201,9 @@ static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-static dt_status cpu_finish(struct dt_device *dev, struct dt_exec *exec)
+static dt_status cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(loops(dev)->finish(dev, exec));
+    DT_TRY(loops(dev)->run_second_half(dev, exec));
     DT_TRY(dt_cpu_ports_write(dev, exec));
     return DT_OK;
 }
@@ -260,7 +260,7 @@ static dt_status cpu_divide(struct dt_device *dev, const float *counts, int n)
     return DT_OK;
 }
 
-static dt_status cpu_settle(struct dt_device *dev)
+static dt_status cpu_end_step(struct dt_device *dev)
 {
     struct dt_counters *counters = &dev->counters;
     dev->n_in_a_row = dev->found ? dev->n_in_a_row + 1 : 0;
@@ -355,15 +355,15 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .zero = cpu_zero,
                                           .supports = cpu_supports,
                                           .prepare = cpu_prepare,
-                                          .choose = cpu_choose,
+                                          .autotune = cpu_autotune,
                                           .scratch_bytes = cpu_scratch_bytes,
                                           .dtype = cpu_dtype,
                                           .tensor_bytes = dt_cpu_tensor_bytes,
                                           .bind = cpu_bind,
                                           .set_scalars = cpu_set_scalars,
                                           .run = cpu_run,
-                                          .exchanged = dt_cpu_exchanged,
-                                          .finish = cpu_finish,
+                                          .exchange_slots = dt_cpu_exchange_slots,
+                                          .run_second_half = cpu_run_second_half,
                                           .release = cpu_release,
                                           .update = cpu_update,
                                           .lerp = cpu_lerp,
@@ -372,7 +372,7 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .count = cpu_count,
                                           .divide = cpu_divide,
                                           .clip = cpu_clip,
-                                          .settle = cpu_settle,
+                                          .end_step = cpu_end_step,
                                           .get_updates = cpu_get_updates,
                                           .set_updates = cpu_set_updates,
                                           .upload = cpu_upload,

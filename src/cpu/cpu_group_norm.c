@@ -55,8 +55,8 @@ static int channel_of(const struct group_norm *gn, int block, int lane)
 static void sum_rows(const struct group_norm *gn, int image, int block)
 {
     struct pair *sums = &gn->sums[row_index(gn, image, block)];
-    dt_lanes.moments(sums->first, sums->second, gn->src + row_offset(gn, image, block),
-                     gn->rows->row_elements);
+    dt_norm_rows.moments(sums->first, sums->second, gn->src + row_offset(gn, image, block),
+                         gn->rows->row_elements);
 }
 
 /* Combines lanes by their means and numbers of values: first the mean, then the deviations. */
@@ -84,7 +84,7 @@ static void make_statistics(const struct group_norm *gn, int image, int group)
 
 static void apply(const struct group_norm *gn, int image, int block)
 {
-    struct dt_lanes_coefs k = {0};
+    struct dt_norm_coefs k = {0};
     size_t at = row_offset(gn, image, block);
     for (int lane = 0; lane < LANES; lane++) {
         int c = channel_of(gn, block, lane), i = image * gn->groups + c / gn->size;
@@ -94,8 +94,8 @@ static void apply(const struct group_norm *gn, int image, int block)
         k.a[lane] = (float)a;
         k.b[lane] = (float)((double)gn->shift[c] - (double)gn->mean[i] * a);
     }
-    dt_lanes.apply(gn->dst + at, NULL, gn->src + at, NULL, &k, false, gn->past_caches,
-                   gn->rows->row_elements);
+    dt_norm_rows.apply(gn->dst + at, NULL, gn->src + at, NULL, &k, false, gn->past_caches,
+                       gn->rows->row_elements);
 }
 
 /* --- Backward --- */
@@ -110,8 +110,8 @@ static void bwd_sum_rows(const struct group_norm *gn, int image, int block)
         if (c >= 0)
             mean[lane] = gn->mean[image * gn->groups + c / gn->size];
     }
-    dt_lanes.bwd_sums(sums->first, sums->second, NULL, gn->diff_dst + at, NULL, gn->src + at, NULL,
-                      mean, gn->rows->row_elements);
+    dt_norm_rows.bwd_sums(sums->first, sums->second, NULL, gn->diff_dst + at, NULL, gn->src + at,
+                          NULL, mean, gn->rows->row_elements);
 }
 
 /* With S1 = sum of scale * dy and S2 = sum of scale * dy * (x - mean) over the n values of a group:
@@ -136,7 +136,7 @@ static void make_bwd_coefs(const struct group_norm *gn, int image, int group)
 
 static void bwd_apply(const struct group_norm *gn, int image, int block)
 {
-    struct dt_lanes_coefs k = {0};
+    struct dt_norm_coefs k = {0};
     size_t at = row_offset(gn, image, block);
     for (int lane = 0; lane < LANES; lane++) {
         int c = channel_of(gn, block, lane), i = image * gn->groups + c / gn->size;
@@ -147,8 +147,8 @@ static void bwd_apply(const struct group_norm *gn, int image, int block)
         k.b[lane] = gn->offset[i];
         k.c[lane] = gn->slope[i];
     }
-    dt_lanes.group_bwd_apply(gn->diff_src + at, gn->diff_dst + at, gn->src + at, &k,
-                             gn->past_caches, gn->rows->row_elements);
+    dt_norm_rows.group_bwd_apply(gn->diff_src + at, gn->diff_dst + at, gn->src + at, &k,
+                                 gn->past_caches, gn->rows->row_elements);
 }
 
 static void store_gradients(const struct group_norm *gn, int c)

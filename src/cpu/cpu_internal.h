@@ -196,13 +196,13 @@ DT_OP_LIST(DT_CPU_DECLARE)
 #undef DT_CPU_DECLARE
 
 /* norm.c: the second half of a synced node, without its ports. */
-#define dt_cpu_finish DT_ISA_NAME(dt_cpu_finish)
-dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec);
+#define dt_cpu_run_second_half DT_ISA_NAME(dt_cpu_run_second_half)
+dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec);
 
 /* What the ranks of a synced batch norm exchange: two sums per channel, at the start of its
  * scratch. */
-static inline void *dt_cpu_exchanged(struct dt_device *dev, const struct dt_exec *exec,
-                                     size_t *bytes)
+static inline void *dt_cpu_exchange_slots(struct dt_device *dev, const struct dt_exec *exec,
+                                          size_t *bytes)
 {
     (void)dev;
     *bytes = 2 * (size_t)exec->rows.channels * sizeof(float);

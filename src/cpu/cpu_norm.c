@@ -41,19 +41,19 @@ static uint16_t *row_mask(const struct bn *bn, int image, int block)
 
 /* --- Forward --- */
 
-static void apply_coefs(const struct bn *bn, const struct dt_lanes_coefs *k, int image, int block)
+static void apply_coefs(const struct bn *bn, const struct dt_norm_coefs *k, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
-    dt_lanes.apply(bn->dst + offset, row_mask(bn, image, block), bn->src + offset,
-                   bn->residual ? bn->residual + offset : NULL, k, bn->relu, bn->past_caches,
-                   bn->rows->row_elements);
+    dt_norm_rows.apply(bn->dst + offset, row_mask(bn, image, block), bn->src + offset,
+                       bn->residual ? bn->residual + offset : NULL, k, bn->relu, bn->past_caches,
+                       bn->rows->row_elements);
 }
 
 static void forward_sums(const struct bn *bn, int image, int block)
 {
     struct pair *sums = &bn->sums[dt_bn_row_index(bn, image, block)];
-    dt_lanes.moments(sums->first, sums->second, bn->src + row_offset(bn, image, block),
-                     bn->rows->row_elements);
+    dt_norm_rows.moments(sums->first, sums->second, bn->src + row_offset(bn, image, block),
+                         bn->rows->row_elements);
 }
 
 static void forward_apply(const struct bn *bn, int image, int block)
@@ -69,7 +69,7 @@ static void forward_eval(const struct bn *bn)
     for (int i = span.begin; i < span.end; i++) {
         int image = i / bn->rows->n_blocks, block = i % bn->rows->n_blocks;
         struct statistics s;
-        struct dt_lanes_coefs k;
+        struct dt_norm_coefs k;
         dt_bn_load_channels(s.mean, bn->running_mean, bn, block);
         dt_bn_load_channels(s.variance, bn->running_var, bn, block);
         dt_bn_forward_coefs(&k, bn, block, &s);
@@ -95,9 +95,9 @@ static void bwd_sums(const struct bn *bn, int image, int block)
             padded[i] = (float)values[i];
         mean = padded;
     }
-    dt_lanes.bwd_sums(sums->first, sums->second, bn->diff_src + offset, bn->diff_dst + offset,
-                      bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
-                      row_mask(bn, image, block), mean, rows->row_elements);
+    dt_norm_rows.bwd_sums(sums->first, sums->second, bn->diff_src + offset, bn->diff_dst + offset,
+                          bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
+                          row_mask(bn, image, block), mean, rows->row_elements);
 }
 
 /* With two terms, diff_src now holds the masked sum. */
@@ -105,10 +105,11 @@ static void bwd_apply(const struct bn *bn, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
     bool summed = bn->diff_dst2 != NULL;
-    dt_lanes.bwd_apply(bn->diff_src + offset, bn->diff_residual ? bn->diff_residual + offset : NULL,
-                       (summed ? bn->diff_src : bn->diff_dst) + offset, bn->src + offset,
-                       summed ? NULL : row_mask(bn, image, block), &bn->coefs[block],
-                       bn->past_caches, bn->rows->row_elements);
+    dt_norm_rows.bwd_apply(bn->diff_src + offset,
+                           bn->diff_residual ? bn->diff_residual + offset : NULL,
+                           (summed ? bn->diff_src : bn->diff_dst) + offset, bn->src + offset,
+                           summed ? NULL : row_mask(bn, image, block), &bn->coefs[block],
+                           bn->past_caches, bn->rows->row_elements);
 }
 
 /* --- The three stages, a few blocks at a time; inside a parallel region --- */
@@ -159,7 +160,7 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
 static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     size_t bytes;
-    (void)dt_cpu_exchanged(dev, exec, &bytes);
+    (void)dt_cpu_exchange_slots(dev, exec, &bytes);
     return dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks * bytes : 0;
 }
 
@@ -180,7 +181,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
                                              kinds[node->op].dst, (mask_bytes + 3) / 4 * 4);
     exec->work_offset =
         dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_rows * sizeof(struct pair) +
-                                 (size_t)exec->rows.n_blocks * sizeof(struct dt_lanes_coefs));
+                                 (size_t)exec->rows.n_blocks * sizeof(struct dt_norm_coefs));
     dt_md_destroy(md);
     return status;
 }
@@ -194,7 +195,7 @@ static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
                        .coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks),
                        .src = dt_cpu_src(exec, DT_BN_SRC),
                        .rank = dev->options.rank,
-                       .group = exec->node->attr.bn.group,
+                       .n_ranks = exec->node->attr.bn.n_ranks,
                        .half = dt_node_is_synced(exec->node) ? FIRST : WHOLE,
                        .eps = exec->node->attr.bn.eps};
 }
@@ -260,7 +261,7 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-dt_status dt_cpu_finish(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec)
 {
     bool is_forward = exec->node->op == DT_OP_BN;
     struct bn bn = (is_forward ? forward_arguments : bwd_arguments)(dev, exec);

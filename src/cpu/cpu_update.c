@@ -271,8 +271,8 @@ const struct dt_cpu_isa DT_ISA_NAME(dt_cpu_isa) = {
 #define ROW(NAME, name, ...) [DT_OP_##NAME] = &DT_ISA_NAME(dt_cpu_##name),
     .op = {DT_OP_LIST(ROW)},
 #undef ROW
-    .lanes = &dt_lanes,
-    .finish = dt_cpu_finish,
+    .lanes = &dt_norm_rows,
+    .run_second_half = dt_cpu_run_second_half,
     .check = check,
     .update = update_bucket,
     .lerp = lerp,

@@ -179,7 +179,7 @@ static void begin_row(struct winners *won, const struct matching *m, int image)
     }
 }
 
-static int32_t verdict(const struct matching *m, const struct winners *won, int i)
+static int32_t decide(const struct matching *m, const struct winners *won, int i)
 {
     const union word iou = {.bits = won->iou[i]};
     if (won->kept[i] || won->slot[i] < 0)
@@ -202,7 +202,7 @@ static int match_places(const struct matching *m, int image, int32_t *match, con
             try_box(&won, row, m->boxes + 4 * k, slot, m->detect->low_quality ? m->best[k] : -1);
     }
     for (int i = 0; i < row->n; i++) {
-        match[i * DT_CELL_ANCHORS] = verdict(m, &won, i);
+        match[i * DT_CELL_ANCHORS] = decide(m, &won, i);
         found += match[i * DT_CELL_ANCHORS] >= 0;
     }
     return found;

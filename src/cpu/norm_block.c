@@ -19,7 +19,7 @@ void dt_bn_load_channels(double out[LANES], const float *values, const struct bn
 static double n_values(const struct bn *bn)
 {
     return (double)bn->rows->n * bn->rows->height * bn->rows->width *
-           (bn->group > 1 ? bn->group : 1);
+           (bn->n_ranks > 1 ? bn->n_ranks : 1);
 }
 
 static float *slot_of(const struct bn *bn, int rank)
@@ -111,20 +111,20 @@ static void combine_rows(struct statistics *s, double m2[LANES], const struct bn
 /* Combines the ranks of the group. */
 static void combine_ranks(struct statistics *s, double m2[LANES], const struct bn *bn, int block)
 {
-    const int first = bn->rank / bn->group * bn->group;
-    const double n = n_values(bn) / bn->group;
+    const int first = bn->rank / bn->n_ranks * bn->n_ranks;
+    const double n = n_values(bn) / bn->n_ranks;
     double count[LANES] = {0}, mean[LANES], more[LANES];
 
     *s = (struct statistics){0};
     memset(m2, 0, LANES * sizeof *m2);
-    for (int rank = first; rank < first + bn->group; rank++) {
+    for (int rank = first; rank < first + bn->n_ranks; rank++) {
         load_sums(mean, more, bn, block, rank);
         for (int i = 0; i < LANES; i++)
             add_moments(&count[i], &s->mean[i], &m2[i], n, mean[i], more[i]);
     }
 }
 
-void dt_bn_forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int block,
+void dt_bn_forward_coefs(struct dt_norm_coefs *k, const struct bn *bn, int block,
                          const struct statistics *s)
 {
     const struct dt_cpu_rows *rows = bn->rows;
@@ -201,10 +201,10 @@ static void bwd_add_rows(double s1[LANES], double s2[LANES], const struct bn *bn
 
 static void bwd_add_ranks(double s1[LANES], double s2[LANES], const struct bn *bn, int block)
 {
-    const int first = bn->rank / bn->group * bn->group;
+    const int first = bn->rank / bn->n_ranks * bn->n_ranks;
     double more1[LANES], more2[LANES];
 
-    for (int rank = first; rank < first + bn->group; rank++) {
+    for (int rank = first; rank < first + bn->n_ranks; rank++) {
         load_sums(more1, more2, bn, block, rank);
         for (int i = 0; i < LANES; i++) {
             s1[i] += more1[i];
@@ -218,7 +218,7 @@ static void bwd_add_ranks(double s1[LANES], double s2[LANES], const struct bn *b
 static void bwd_coefs(const struct bn *bn, int block, const double s1[LANES],
                       const double s2[LANES])
 {
-    struct dt_lanes_coefs *k = &bn->coefs[block];
+    struct dt_norm_coefs *k = &bn->coefs[block];
     double inverse_n = 1 / n_values(bn), scale[LANES], mean[LANES], variance[LANES];
 
     dt_bn_load_channels(scale, bn->scale, bn, block);

@@ -4,7 +4,7 @@
 #define DTRAIN_CPU_NORM_BLOCK_H
 
 #include "cpu/cpu_internal.h"
-#include "cpu/lanes.h"
+#include "cpu/norm_loops.h"
 
 /* Two sums per lane of a row: mean and squared deviation, or the sums of the backward pass. */
 struct pair {
@@ -25,14 +25,14 @@ static inline bool dt_goes_past_caches(const struct dt_cpu_rows *rows, const flo
 /* Arguments of one run. */
 struct bn {
     const struct dt_cpu_rows *rows;
-    struct pair *sums;            /* one per row, in memory order */
-    struct dt_lanes_coefs *coefs; /* one per block */
+    struct pair *sums;           /* one per row, in memory order */
+    struct dt_norm_coefs *coefs; /* one per block */
     const float *src, *residual, *diff_dst, *diff_dst2, *scale, *shift;
     float *dst, *diff_src, *diff_residual, *diff_scale, *diff_shift;
     float *mean, *variance, *running_mean, *running_var;
     uint16_t *mask; /* bits of dst > 0 or NaN, a word per group of 16 */
     float *slots;   /* of each rank, two sums per channel, if synced */
-    int rank, group;
+    int rank, n_ranks;
     enum half { WHOLE, FIRST, SECOND } half;
     float eps, momentum;
     bool relu, past_caches;
@@ -52,7 +52,7 @@ static inline size_t dt_bn_row_index(const struct bn *bn, int image, int block)
 void dt_bn_load_channels(double out[LANES], const float *values, const struct bn *bn, int block);
 
 /* The forward pass is y = a * x + b. */
-void dt_bn_forward_coefs(struct dt_lanes_coefs *k, const struct bn *bn, int block,
+void dt_bn_forward_coefs(struct dt_norm_coefs *k, const struct bn *bn, int block,
                          const struct statistics *s);
 
 /* From the sums of the rows of a block, or of the ranks, to its coefficients and its channels'

@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-enum { GROUP = 16 };
+enum { F32X16 = 16 };
 /* Floats in a register. */
 #if defined(__AVX512F__)
 enum { WIDTH = 16 };
@@ -23,31 +23,31 @@ typedef float vec __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t ivec __attribute__((vector_size(4 * WIDTH)));
 typedef float loose_vec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 
-struct group {
-    vec part[GROUP / WIDTH];
+struct f32x16 {
+    vec part[F32X16 / WIDTH];
 };
 
 #define UNROLLED       _Pragma("GCC unroll 4")
-#define FOR_PARTS(k)   UNROLLED for (int k = 0; k < GROUP / WIDTH; k++)
+#define FOR_PARTS(k)   UNROLLED for (int k = 0; k < F32X16 / WIDTH; k++)
 #define LOAD(from)     ((vec)(*(const loose_vec *)(from)))
 #define STORE(to, vec) (*(loose_vec *)(to) = (vec))
 
-static inline struct group load(const float *src)
+static inline struct f32x16 load(const float *src)
 {
-    struct group x;
+    struct f32x16 x;
     FOR_PARTS (k)
         x.part[k] = LOAD(src + k * WIDTH);
     return x;
 }
 
-static inline void store(float *dst, struct group x)
+static inline void store(float *dst, struct f32x16 x)
 {
     FOR_PARTS (k)
         STORE(dst + k * WIDTH, x.part[k]);
 }
 
 /* A store past the caches to an aligned dst; finish with stream_end. */
-static inline void stream(float *dst, struct group x)
+static inline void stream(float *dst, struct f32x16 x)
 {
     FOR_PARTS (k) {
 #if defined(__AVX512F__)
@@ -70,7 +70,7 @@ static inline void stream_end(void)
 }
 
 /* One bit per lane: 0 if the value is <= 0, so that NaN and its gradient pass through ReLU. */
-static inline uint16_t active(struct group x)
+static inline uint16_t active(struct f32x16 x)
 {
     unsigned bits = 0;
     FOR_PARTS (k) {
@@ -89,14 +89,14 @@ static inline uint16_t active(struct group x)
 }
 
 /* The values whose bit is 1, and zeros. */
-static inline struct group keep_active(struct group x, uint16_t bits)
+static inline struct f32x16 keep_active(struct f32x16 x, uint16_t bits)
 {
 #if defined(__AVX512F__)
     x.part[0] = (vec)_mm512_maskz_mov_ps(bits, (__m512)x.part[0]);
 #else
-    static const int32_t BIT[GROUP] = {1,       1 << 1,  1 << 2,  1 << 3, 1 << 4,  1 << 5,
-                                       1 << 6,  1 << 7,  1 << 8,  1 << 9, 1 << 10, 1 << 11,
-                                       1 << 12, 1 << 13, 1 << 14, 1 << 15};
+    static const int32_t BIT[F32X16] = {1,       1 << 1,  1 << 2,  1 << 3, 1 << 4,  1 << 5,
+                                        1 << 6,  1 << 7,  1 << 8,  1 << 9, 1 << 10, 1 << 11,
+                                        1 << 12, 1 << 13, 1 << 14, 1 << 15};
     FOR_PARTS (k) {
         const ivec bit = (ivec)LOAD(BIT + k * WIDTH);
         x.part[k] = (vec)((ivec)x.part[k] & ((((ivec){0} + bits) & bit) == bit));

@@ -23,7 +23,7 @@ void dt_cuda_problems_destroy(struct dt_device *dev)
 {
     while (dev->problems) {
         struct dt_conv_problem *next = dev->problems->next;
-        dt_dnn_plan_destroy(&dev->problems->plan);
+        dt_dnn_exec_destroy(&dev->problems->plan);
         free(dev->problems);
         dev->problems = next;
     }

@@ -18,7 +18,7 @@ struct dt_conv_choice {
 struct dt_conv_problem {
     struct dt_conv_problem *next;
     struct dt_conv_task task;
-    struct dt_dnn_plan plan; /* empty before choose, and if refused */
+    struct dt_dnn_exec plan; /* empty before choose, and if refused */
     struct dt_conv_choice choice;
     bool refused; /* a task with extras that has no plan */
 };

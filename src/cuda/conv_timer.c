@@ -112,7 +112,7 @@ static dt_status grow_workspace(struct dt_conv_timer *timer, size_t bytes)
     return DT_OK;
 }
 
-static dt_status time_runs(struct dt_conv_timer *timer, const struct dt_dnn_plan *plan,
+static dt_status time_runs(struct dt_conv_timer *timer, const struct dt_dnn_exec *plan,
                            cudnnBackendDescriptor_t pack, int n, double *seconds)
 {
     struct dt_device *dev = timer->dev;
@@ -129,7 +129,7 @@ static dt_status time_runs(struct dt_conv_timer *timer, const struct dt_dnn_plan
 }
 
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
-                            const struct dt_dnn_plan *plan, int n, double *seconds)
+                            const struct dt_dnn_exec *plan, int n, double *seconds)
 {
     cudnnBackendDescriptor_t pack = NULL;
     dt_status status = DT_OK;

@@ -36,7 +36,7 @@ static void cuda_close(struct dt_device *dev)
     if (!dev->hung) {
         dt_cuda_close_nvml(dev);
         dt_cuda_problems_destroy(dev);
-        dt_cuda_group_tasks_destroy(dev);
+        dt_cuda_fusion_tasks_destroy(dev);
         if (dev->blas)
             (void)cublasLtDestroy(dev->blas);
         if (dev->dnn)
@@ -250,7 +250,7 @@ static void cuda_release(struct dt_device *dev, struct dt_exec *exec)
 {
     if (!exec)
         return;
-    dt_cuda_leave_groups(dev, exec);
+    dt_cuda_leave_fusions(dev, exec);
     if (exec->op->release)
         exec->op->release(dev, exec);
     dt_cuda_formats_release(dev, exec->graph);
@@ -306,9 +306,9 @@ static dt_status cuda_run(struct dt_device *dev, struct dt_exec *exec)
     return exec->op->run(dev, exec);
 }
 
-static dt_status cuda_finish(struct dt_device *dev, struct dt_exec *exec)
+static dt_status cuda_run_second_half(struct dt_device *dev, struct dt_exec *exec)
 {
-    return exec->op->finish(dev, exec);
+    return exec->op->run_second_half(dev, exec);
 }
 
 const struct dt_backend dt_backend_cuda = {.name = "cuda",
@@ -323,18 +323,18 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .zero = cuda_zero,
                                            .supports = cuda_supports,
                                            .prepare = cuda_prepare,
-                                           .offer = dt_cuda_offer,
-                                           .choose = dt_cuda_choose,
-                                           .touches = dt_cuda_touches,
-                                           .chosen = dt_cuda_chosen,
+                                           .propose_fusion = dt_cuda_propose_fusion,
+                                           .autotune = dt_cuda_autotune,
+                                           .extra_tensors = dt_cuda_extra_tensors,
+                                           .choice_of = dt_cuda_choice,
                                            .scratch_bytes = dt_cuda_scratch_bytes,
                                            .dtype = dt_cuda_dtype,
                                            .tensor_bytes = dt_cuda_tensor_bytes,
                                            .bind = dt_cuda_bind,
                                            .set_scalars = dt_cuda_set_scalars,
                                            .run = cuda_run,
-                                           .exchanged = dt_cuda_exchanged,
-                                           .finish = cuda_finish,
+                                           .exchange_slots = dt_cuda_exchange_slots,
+                                           .run_second_half = cuda_run_second_half,
                                            .release = cuda_release,
                                            .again_bytes = dt_cuda_again_bytes,
                                            .update = dt_cuda_update,
@@ -345,7 +345,7 @@ const struct dt_backend dt_backend_cuda = {.name = "cuda",
                                            .count = dt_cuda_count,
                                            .divide = dt_cuda_divide,
                                            .clip = dt_cuda_clip,
-                                           .settle = dt_cuda_settle,
+                                           .end_step = dt_cuda_end_step,
                                            .get_loss_scale = dt_cuda_get_loss_scale,
                                            .set_loss_scale = dt_cuda_set_loss_scale,
                                            .get_updates = dt_cuda_get_updates,

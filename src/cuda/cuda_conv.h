@@ -15,7 +15,7 @@ void dt_conv_place_factors(struct dt_dnn_memory *memory, const struct dt_exec *b
 dt_status dt_conv_bind(struct dt_device *dev, struct dt_exec *exec,
                        const struct dt_dnn_memory *memory);
 void dt_conv_release(struct dt_device *dev, struct dt_exec *exec);
-/* Whether a bn of its group does the work of a convolution. */
+/* Whether a bn of its fusion does the work of a convolution. */
 bool dt_conv_runs_elsewhere(const struct dt_exec *exec);
 
 /* --- Candidates (choose.c) --- */
@@ -31,7 +31,7 @@ struct dt_conv_rules dt_conv_rules(const struct dt_device_options *options);
 bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsigned numerical);
 /* Creates a plan for a candidate if it is allowed, can be made and is not too large; otherwise
  * *plan stays empty and the error text says why. Errors are those of memory. */
-dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
+dt_status dt_conv_try(struct dt_dnn_exec *plan, const struct dt_dnn_target *target,
                       struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
                       enum dt_dtype type, int candidate);
 
@@ -50,7 +50,7 @@ dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_p
  * while the device is busy with it the others are queued. It also loads the kernels of a new plan.
  */
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
-                            const struct dt_dnn_plan *plan, int n, double *seconds);
+                            const struct dt_dnn_exec *plan, int n, double *seconds);
 /* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
  * multiplied determine a GPU's power and thus its clock. (An fp32 vector beside 16-bit tensors gets
  * pairs of such numbers, which are small, too.) */
@@ -60,18 +60,18 @@ void dt_conv_timer_close(struct dt_conv_timer *timer);
 
 /* --- Choices of earlier runs (plan_cache.c): a JSON file that jobs may share. --- */
 
-struct dt_plan_cache;
+struct dt_algo_cache;
 /* Reads the file in `folder` ("": a cache that keeps nothing). A missing file is an empty cache,
  * and so is a damaged one, with a warning. `scope` is what the choices depend on besides the key:
  * GPU and cuDNN version. */
-dt_status dt_plan_cache_open(struct dt_plan_cache **cache, const char *folder, const char *scope);
-bool dt_plan_cache_get(const struct dt_plan_cache *cache, const char *key,
+dt_status dt_algo_cache_open(struct dt_algo_cache **cache, const char *folder, const char *scope);
+bool dt_algo_cache_get(const struct dt_algo_cache *cache, const char *key,
                        struct dt_conv_choice *out);
-dt_status dt_plan_cache_put(struct dt_plan_cache *cache, const char *key,
+dt_status dt_algo_cache_put(struct dt_algo_cache *cache, const char *key,
                             const struct dt_conv_choice *choice);
 /* Writes new entries together with those that other jobs have written meanwhile; may be called
  * repeatedly. A failure gives one warning, after which nothing is kept. */
-void dt_plan_cache_save(struct dt_plan_cache *cache);
-void dt_plan_cache_close(struct dt_plan_cache *cache); /* accepts NULL */
+void dt_algo_cache_save(struct dt_algo_cache *cache);
+void dt_algo_cache_close(struct dt_algo_cache *cache); /* accepts NULL */
 
 #endif

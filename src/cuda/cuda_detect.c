@@ -40,7 +40,7 @@ static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_cuda_format *values = exec->src[0];
     const struct dt_cuda_format *diff = exec->dst[0];
     bool alike = !diff || (diff->type == values->type && diff->cp == values->cp);
-    if (values->cp % DT_GROUP != 0 || !alike)
+    if (values->cp % DT_CHANNEL_PACK != 0 || !alike)
         DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
     exec->scratch_bytes = dt_detect_scratch_bytes(values->n);
     return DT_OK;

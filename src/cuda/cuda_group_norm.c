@@ -10,7 +10,8 @@ static struct dt_group_norm args_of(const struct dt_exec *exec)
                                   .pixels = f->h * f->w,
                                   .cp = f->cp,
                                   .groups = groups,
-                                  .groups_padded = (groups + DT_GROUP - 1) / DT_GROUP * DT_GROUP,
+                                  .groups_padded = (groups + DT_CHANNEL_PACK - 1) /
+                                                   DT_CHANNEL_PACK * DT_CHANNEL_PACK,
                                   .size = f->c / groups,
                                   .eps = exec->node->attr.group_norm.eps};
 }

@@ -44,7 +44,7 @@ struct dt_cuda_format {
     int cp;             /* c padded */
     int np;             /* weights: n padded to 8; else n */
     size_t elements;    /* padding included; bits: rounded up to whole bytes by rows * cp / 8 */
-    bool unused;        /* its group runs together without it */
+    bool unused;        /* its fusion runs together without it */
     size_t instead;     /* if unused, the bytes that its place still has, for something else */
 };
 
@@ -100,8 +100,8 @@ struct dt_device {
     cublasLtHandle_t blas;
     struct dt_cuda_formats *formats;
     struct dt_conv_problem *problems;
-    struct dt_cuda_group *groups;
-    struct dt_group_task *group_tasks;
+    struct dt_cuda_fusion *fusions;
+    struct dt_fusion_task *fusion_tasks;
     uint64_t n_allocs;
     bool hung; /* a wait timed out: freeing might block forever and is skipped */
 
@@ -147,7 +147,7 @@ void dt_cuda_format_uuid(char *out, size_t bytes, const cudaUUID_t *uuid);
 /* --- Nodes --- */
 
 struct dt_cuda_op;
-struct dt_cuda_group; /* group.h */
+struct dt_cuda_fusion; /* fusion.h */
 
 struct dt_exec {
     const struct dt_cuda_op *op;
@@ -161,7 +161,7 @@ struct dt_exec {
     struct dt_conv_problem *problem; /* convolutions */
     void *own;                       /* private to the op */
     /* Those that run together, of each kind: whose first node it is, and another; NULL = none. */
-    struct dt_cuda_group *group[2 * DT_N_GROUP_KINDS];
+    struct dt_cuda_fusion *fusion[2 * DT_N_FUSION_KINDS];
 };
 
 struct dt_cuda_op {
@@ -170,10 +170,11 @@ struct dt_cuda_op {
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     /* May be NULL: */
     size_t (*scratch_bytes)(
-        const struct dt_exec *exec); /* called after choose; NULL: exec's field */
+        const struct dt_exec *exec); /* called after autotune; NULL: exec's field */
     dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec); /* addresses are set */
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* also after a failed prepare */
-    dt_status (*finish)(struct dt_device *dev, struct dt_exec *exec); /* synced: the second half */
+    dt_status (*run_second_half)(struct dt_device *dev,
+                                 struct dt_exec *exec); /* synced: the second half */
 };
 
 /* exec.c */
@@ -192,7 +193,7 @@ DT_OP_LIST(DT_CUDA_DECLARE)
 
 /* norm.c */
 struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec); /* of bn */
-void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
+void *dt_cuda_exchange_slots(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
 
 /* pool.c */
 struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec);
@@ -212,7 +213,7 @@ dt_status dt_cuda_check(struct dt_device *dev, const void *grads, enum dt_dtype 
 dt_status dt_cuda_count(struct dt_device *dev, float *count, const float *from, int n, bool first);
 dt_status dt_cuda_divide(struct dt_device *dev, const float *counts, int n);
 dt_status dt_cuda_clip(struct dt_device *dev, const double *norms, int n);
-dt_status dt_cuda_settle(struct dt_device *dev);
+dt_status dt_cuda_end_step(struct dt_device *dev);
 dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *out);
 dt_status dt_cuda_set_loss_scale(struct dt_device *dev, const struct dt_loss_scale *in);
 dt_status dt_cuda_get_updates(struct dt_device *dev, int64_t *n);
@@ -255,22 +256,22 @@ bool dt_cuda_read_sensors(struct dt_device *dev, struct dt_sensors *out);
 /* traffic.c */
 int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec);
 
-/* choose.c */
-dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared);
-bool dt_cuda_chosen(const struct dt_device *dev, const struct dt_exec *exec, int i,
+/* autotune.c */
+dt_status dt_cuda_autotune(struct dt_device *dev, dt_status prepared);
+bool dt_cuda_choice(const struct dt_device *dev, const struct dt_exec *exec, int i,
                     struct dt_choice *out);
 void dt_cuda_problems_destroy(struct dt_device *dev); /* conv_problem.c */
 
-/* group.c */
-dt_status dt_cuda_offer(struct dt_device *dev, const struct dt_group *group,
-                        struct dt_exec *const *exec);
-int dt_cuda_touches(const struct dt_exec *exec, int tensor[DT_MAX_TOUCHED]);
-/* Forgets the groups of a node that is released. */
-void dt_cuda_leave_groups(struct dt_device *dev, const struct dt_exec *exec);
-void dt_cuda_group_tasks_destroy(struct dt_device *dev);
-/* If the node is number `place` of a group that runs together, the one that is number `other`; else
- * NULL. */
-const struct dt_exec *dt_cuda_partner(const struct dt_exec *exec, enum dt_group_kind kind,
+/* fusion.c */
+dt_status dt_cuda_propose_fusion(struct dt_device *dev, const struct dt_fusion *fusion,
+                                 struct dt_exec *const *exec);
+int dt_cuda_extra_tensors(const struct dt_exec *exec, int tensor[DT_MAX_EXTRA_TENSORS]);
+/* Forgets the fusions of a node that is released. */
+void dt_cuda_leave_fusions(struct dt_device *dev, const struct dt_exec *exec);
+void dt_cuda_fusion_tasks_destroy(struct dt_device *dev);
+/* If the node is number `place` of a fusion that runs together, the one that is number `other`;
+ * else NULL. */
+const struct dt_exec *dt_cuda_partner(const struct dt_exec *exec, enum dt_fusion_kind kind,
                                       int place, int other);
 
 #endif

@@ -75,7 +75,7 @@ static float *slot_of(const struct dt_exec *exec, int rank)
     return dt_bn_coefs(exec, exec->scratch) + n_coefs(exec) + (size_t)rank * slot_floats(exec);
 }
 
-void *dt_cuda_exchanged(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes)
+void *dt_cuda_exchange_slots(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes)
 {
     (void)dev;
     *bytes = slot_floats(exec) * sizeof(float);
@@ -119,7 +119,7 @@ static uint8_t *mask_of(const struct dt_exec *exec)
  * second bn holds first the second's and then the first's. */
 static float *inverse_std_of(const struct dt_exec *exec)
 {
-    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 0, 1);
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 0, 1);
     if (second)
         return (float *)second->dst_data[DT_BN_MASK] + exec->src[0]->cp;
     const struct dt_cuda_format *mask = exec->dst[DT_BN_MASK];
@@ -144,7 +144,7 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_norm_args args = dt_bn_args(dev, exec);
-    const struct dt_exec *first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 1, 0);
+    const struct dt_exec *first = dt_cuda_partner(exec, DT_FUSION_BN_PAIR, 1, 0);
     const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
 
@@ -170,31 +170,31 @@ static size_t sums_bytes(const struct dt_exec *exec)
 
 static size_t bn_scratch_bytes(const struct dt_exec *exec)
 {
-    const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
+    const struct dt_exec *conv = dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0);
     if (!conv)
         return exec->scratch_bytes;
-    return sums_bytes(exec) + dt_group_problem(conv)->plan.workspace_bytes;
+    return sums_bytes(exec) + dt_fusion_problem(conv)->plan.workspace_bytes;
 }
 
 static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
+    const struct dt_exec *conv = dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0);
     if (!conv)
         return DT_OK;
     struct dt_dnn_memory memory = dt_conv_memory(conv);
     memory.at[DT_DNN_SUM] = sums_of(exec);
     memory.at[DT_DNN_SQUARE_SUM] = sums_of(exec) + exec->src[0]->cp;
     memory.workspace = exec->scratch + sums_bytes(exec);
-    dt_conv_place_factors(&memory, dt_cuda_partner(exec, DT_GROUP_BN_CONV, 2, 0));
+    dt_conv_place_factors(&memory, dt_cuda_partner(exec, DT_FUSION_BN_CONV, 2, 0));
     return dt_conv_bind(dev, exec, &memory);
 }
 
 /* The other bn of a pair, max_pool or conv does it. */
 static bool is_applied_later(const struct dt_exec *exec)
 {
-    return dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 0, 1) ||
-           dt_cuda_partner(exec, DT_GROUP_BN_POOL, 0, 1) ||
-           dt_cuda_partner(exec, DT_GROUP_BN_CONV, 0, 1);
+    return dt_cuda_partner(exec, DT_FUSION_BN_PAIR, 0, 1) ||
+           dt_cuda_partner(exec, DT_FUSION_BN_POOL, 0, 1) ||
+           dt_cuda_partner(exec, DT_FUSION_BN_CONV, 0, 1);
 }
 
 static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
@@ -218,13 +218,13 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_bn_statistics out = statistics_of(dev, exec);
     const float *sums = sums_of(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    const struct dt_exec *conv = dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0);
-    const bool is_second = dt_cuda_partner(exec, DT_GROUP_BN_PAIR, 1, 0);
+    const struct dt_exec *conv = dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0);
+    const bool is_second = dt_cuda_partner(exec, DT_FUSION_BN_PAIR, 1, 0);
 
-    DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(conv)->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(conv)->plan, exec->own));
     if (is_second || is_applied_later(exec)) {
         const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
-        const bool has_factors = dt_cuda_partner(exec, DT_GROUP_BN_CONV, 0, 1);
+        const bool has_factors = dt_cuda_partner(exec, DT_FUSION_BN_CONV, 0, 1);
         DT_TRY(DT_CUDA(node->name,
                        dt_kernel_bn_finalize_sums(dev->compute, exec->src[0]->type,
                                                   has_factors ? dt_bn_scale_factors(exec) : NULL,
@@ -253,21 +253,21 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     const struct dt_norm_args args = dt_bn_args(dev, exec);
 
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
+    if (dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0))
         return run_conv_bn(dev, exec);
     if (dt_node_has_statistics(node)) {
         const struct dt_bn_statistics out = statistics_of(dev, exec);
         DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, &out,
                                                       exec->src_data[0], &args)));
     }
-    if (dt_cuda_partner(exec, DT_GROUP_BN_CONV, 0, 1))
+    if (dt_cuda_partner(exec, DT_FUSION_BN_CONV, 0, 1))
         return make_factors(dev, exec);
     return dt_node_is_synced(node) || is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
 }
 
-const float *dt_bn_group_slots(const struct dt_device *dev, const struct dt_exec *exec)
+const float *dt_bn_rank_slots(const struct dt_device *dev, const struct dt_exec *exec)
 {
-    const int group = exec->node->attr.bn.group;
+    const int group = exec->node->attr.bn.n_ranks;
     return slot_of(exec, dev->options.rank / group * group);
 }
 
@@ -276,8 +276,8 @@ static dt_status finish_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_statistics out = statistics_of(dev, exec);
     DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_combine(dev->compute, &out, dt_bn_group_slots(dev, exec),
-                                        exec->node->attr.bn.group, &args)));
+                   dt_kernel_bn_combine(dev->compute, &out, dt_bn_rank_slots(dev, exec),
+                                        exec->node->attr.bn.n_ranks, &args)));
     return apply_bn(dev, exec);
 }
 

@@ -1,4 +1,4 @@
-/* The backward pass of batch norm: sums, then the gradient, or what nodes of its groups leave of
+/* The backward pass of batch norm: sums, then the gradient, or what nodes of its fusions leave of
  * that. */
 #include "cuda/cuda_norm.h"
 
@@ -87,29 +87,29 @@ static dt_status run_pool_bwd(struct dt_device *dev, const struct dt_exec *exec,
 /* The gradient of the convolution after it, if that is computed here, too; else NULL. */
 static const struct dt_exec *conv_of(const struct dt_exec *exec)
 {
-    const struct dt_exec *plain = dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 2, 1);
-    const struct dt_exec *add = dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 1);
-    return plain ? plain : add ? add : dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 2);
+    const struct dt_exec *plain = dt_cuda_partner(exec, DT_FUSION_CONV_BN_BWD, 2, 1);
+    const struct dt_exec *add = dt_cuda_partner(exec, DT_FUSION_CONV_ADD_BN_BWD, 2, 1);
+    return plain ? plain : add ? add : dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 2);
 }
 
 /* That of the second of a pair is behind that of the first, and the workspace of a convolution
  * behind both. */
 static size_t own_scratch_bytes(const struct dt_exec *exec)
 {
-    const bool is_first = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
+    const bool is_first = dt_cuda_partner(exec, DT_FUSION_BN_PAIR_BWD, 0, 1);
     return dt_cuda_align((is_first ? 2 : 1) * exec->scratch_bytes);
 }
 
 static size_t bwd_scratch_bytes(const struct dt_exec *exec)
 {
     const struct dt_exec *conv = conv_of(exec);
-    return own_scratch_bytes(exec) + (conv ? dt_group_problem(conv)->plan.workspace_bytes : 0);
+    return own_scratch_bytes(exec) + (conv ? dt_fusion_problem(conv)->plan.workspace_bytes : 0);
 }
 
 /* What the convolution leaves of diff_dst and diff_dst2: their sum where the ReLU was active. */
 static void *masked_sum(const struct dt_exec *exec)
 {
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
+    if (dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 4))
         return exec->src_data[DT_BN_BWD_DIFF_DST2];
     void *diff_residual = exec->dst_data[DT_BN_BWD_DIFF_RESIDUAL];
     return diff_residual ? diff_residual : exec->src_data[DT_BN_BWD_DIFF_DST];
@@ -135,8 +135,8 @@ static void place_bn(void **bn, const struct dt_exec *exec, char *scratch, float
 static dt_status bind_conv(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_exec *conv = conv_of(exec);
-    const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_CONV_ADD_BN_BWD, 2, 0);
-    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4);
+    const struct dt_exec *bn = dt_cuda_partner(exec, DT_FUSION_CONV_ADD_BN_BWD, 2, 0);
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 4);
     float *inverse_std = exec->src_data[DT_BN_BWD_MASK];
     struct dt_dnn_memory memory = dt_conv_memory(conv);
     memory.at[DT_DNN_X] = masked_sum(exec);
@@ -152,12 +152,12 @@ static dt_status bind_conv(struct dt_device *dev, struct dt_exec *exec)
     return dt_conv_bind(dev, exec, &memory);
 }
 
-/* With the last node of the group, as the addresses of all are known then. */
+/* With the last node of the fusion, as the addresses of all are known then. */
 static dt_status bind_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 4, 3))
-        return bind_conv(dev, exec->group[dt_group_slot(DT_GROUP_CONV_PAIR_BWD, 4)]->exec[3]);
-    if (!conv_of(exec) || dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
+    if (dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 4, 3))
+        return bind_conv(dev, exec->fusion[dt_fusion_slot(DT_FUSION_CONV_PAIR_BWD, 4)]->exec[3]);
+    if (!conv_of(exec) || dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 4))
         return DT_OK;
     return bind_conv(dev, exec);
 }
@@ -165,11 +165,11 @@ static dt_status bind_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_conv_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
-    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4);
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 4);
     const enum dt_dtype type = exec->src[0]->type;
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
 
-    DT_TRY(dt_dnn_run(dev->dnn, &dt_group_problem(conv_of(exec))->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(conv_of(exec))->plan, exec->own));
     if (second)
         DT_TRY(DT_CUDA(exec->node->name,
                        dt_kernel_bn_pair_bwd_apply(
@@ -188,12 +188,12 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_vectors bn = bwd_vectors(exec);
-    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
-    const struct dt_exec *pool = dt_cuda_partner(exec, DT_GROUP_BN_POOL, 3, 2);
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_FUSION_BN_PAIR_BWD, 0, 1);
+    const struct dt_exec *pool = dt_cuda_partner(exec, DT_FUSION_BN_POOL, 3, 2);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
     const struct dt_bn_sums out = bwd_sums_of(dev, exec, exec->scratch);
 
-    if (dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 1, 0))
+    if (dt_cuda_partner(exec, DT_FUSION_BN_PAIR_BWD, 1, 0))
         return DT_OK; /* the first one did it */
     if (conv_of(exec))
         return run_conv_bn_bwd(dev, exec);
@@ -214,8 +214,8 @@ static dt_status finish_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_vectors bn = bwd_vectors(exec);
     DT_TRY(DT_CUDA(exec->node->name, dt_kernel_bn_bwd_combine(
-                                         dev->compute, coefs_of(exec), dt_bn_group_slots(dev, exec),
-                                         exec->node->attr.bn.group, &bn, &args)));
+                                         dev->compute, coefs_of(exec), dt_bn_rank_slots(dev, exec),
+                                         exec->node->attr.bn.n_ranks, &bn, &args)));
     return apply_bn_bwd(dev, exec);
 }
 

@@ -8,7 +8,7 @@ static dt_status prepare_alike(struct dt_device *dev, struct dt_exec *exec)
     (void)dev;
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *like = exec->dst[0];
-    bool alike = like->elements % DT_GROUP == 0;
+    bool alike = like->elements % DT_CHANNEL_PACK == 0;
     for (int i = 0; i < node->n_src; i++) {
         const struct dt_cuda_format *src = exec->src[i];
         alike = alike && src->layout == like->layout && src->type == like->type &&

@@ -25,7 +25,8 @@ static dt_status prepare_pool(struct dt_device *dev, struct dt_exec *exec)
     (void)dev;
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *src = exec->src[0], *dst = exec->dst[0];
-    if (src->n != dst->n || src->cp != dst->cp || src->cp % DT_GROUP != 0 || src->type != dst->type)
+    if (src->n != dst->n || src->cp != dst->cp || src->cp % DT_CHANNEL_PACK != 0 ||
+        src->type != dst->type)
         DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
     return DT_OK;
 }
@@ -57,7 +58,7 @@ static dt_status run_bn_pool(struct dt_device *dev, const struct dt_exec *exec,
 static dt_status run_max_pool(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const struct dt_exec *bn = dt_cuda_partner(exec, DT_GROUP_BN_POOL, 1, 0);
+    const struct dt_exec *bn = dt_cuda_partner(exec, DT_FUSION_BN_POOL, 1, 0);
     const struct dt_pool_shape shape = shape_of(node, exec->src[0], exec->dst[0]);
     if (bn)
         return run_bn_pool(dev, exec, bn);
@@ -75,7 +76,7 @@ struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec)
 static dt_status run_max_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(exec);
-    if (dt_cuda_partner(exec, DT_GROUP_BN_POOL, 2, 3))
+    if (dt_cuda_partner(exec, DT_FUSION_BN_POOL, 2, 3))
         return DT_OK; /* bn_bwd does it */
     return DT_CUDA(exec->node->name,
                    dt_kernel_max_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],

@@ -5,7 +5,8 @@ static dt_status prepare_top_detections(struct dt_device *dev, struct dt_exec *e
 {
     (void)dev;
     const struct dt_cuda_format *logits = exec->src[0], *deltas = exec->src[1];
-    if (logits->cp % DT_GROUP != 0 || deltas->type != logits->type || exec->dst[0]->c > DT_TOP_MOST)
+    if (logits->cp % DT_CHANNEL_PACK != 0 || deltas->type != logits->type ||
+        exec->dst[0]->c > DT_TOP_MOST)
         DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' do not have the layout of heads",
                 exec->node->name);
     exec->scratch_bytes = dt_top_scratch_bytes(logits->n);

@@ -23,9 +23,9 @@ dt_status dt_cuda_cut_ranges(struct dt_range *ranges, int *n_ranges,
     *n_ranges = 0;
     for (; *next < n_segments && *n_ranges < DT_MAX_RANGES; ++*next) {
         const struct dt_segment *s = &segments[*next];
-        if (s->first % DT_GROUP || s->count % DT_GROUP)
+        if (s->first % DT_CHANNEL_PACK || s->count % DT_CHANNEL_PACK)
             DT_FAIL(DT_ERR_INTERNAL, "segment %d (%zu elements from %zu) is not padded to %d",
-                    *next, s->count, s->first, DT_GROUP);
+                    *next, s->count, s->first, DT_CHANNEL_PACK);
         ranges[(*n_ranges)++] = (struct dt_range){
             s->first, s->count, s->decay, s->rate, (uint32_t)s->first_tile, s->has_trust};
     }
@@ -98,7 +98,7 @@ dt_status dt_cuda_clip(struct dt_device *dev, const double *norms, int n)
                    dt_kernel_clip(dev->compute, dev->scale, dev->step, norms, n));
 }
 
-dt_status dt_cuda_settle(struct dt_device *dev)
+dt_status dt_cuda_end_step(struct dt_device *dev)
 {
     return DT_CUDA("settling a step", dt_kernel_settle(dev->compute, dev->scale, dev->counters));
 }

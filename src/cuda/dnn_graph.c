@@ -196,13 +196,13 @@ out:
     return status;
 }
 
-dt_status dt_dnn_plan_create(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
+dt_status dt_dnn_exec_create(struct dt_dnn_exec *plan, const struct dt_dnn_target *target,
                              struct dt_dnn_offer *offer, int candidate)
 {
     struct dt_dnn_engine engine;
     int64_t bytes = 0, n = 0;
     dt_status status = DT_OK;
-    *plan = (struct dt_dnn_plan){0};
+    *plan = (struct dt_dnn_exec){0};
     DT_TRY_OUT(dt_dnn_engine(&engine, offer, candidate));
     plan->config = offer->candidate[candidate];
     offer->candidate[candidate] = NULL;
@@ -224,15 +224,15 @@ dt_status dt_dnn_plan_create(struct dt_dnn_plan *plan, const struct dt_dnn_targe
     plan->workspace_bytes = bytes > 0 ? (size_t)bytes : 0;
 out:
     if (status != DT_OK)
-        dt_dnn_plan_destroy(plan);
+        dt_dnn_exec_destroy(plan);
     return status;
 }
 
-void dt_dnn_plan_destroy(struct dt_dnn_plan *plan)
+void dt_dnn_exec_destroy(struct dt_dnn_exec *plan)
 {
     dt_dnn_destroy(&plan->plan);
     dt_dnn_destroy(&plan->config);
-    *plan = (struct dt_dnn_plan){0};
+    *plan = (struct dt_dnn_exec){0};
 }
 
 /* --- Execution --- */
@@ -263,7 +263,7 @@ void dt_dnn_pack_destroy(cudnnBackendDescriptor_t pack)
     dt_dnn_destroy(&pack);
 }
 
-dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_plan *plan,
+dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_exec *plan,
                      cudnnBackendDescriptor_t pack)
 {
     return DT_CUDNN("running a convolution", cudnnBackendExecute(handle, plan->plan, pack));

@@ -40,7 +40,7 @@ struct dt_dnn_engine {
 dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *offer, int candidate);
 
 enum { DT_DNN_TAG_MAX = 128 };
-struct dt_dnn_plan {
+struct dt_dnn_exec {
     cudnnBackendDescriptor_t plan, config; /* NULL: none */
     /* Engine and knobs as cuDNN's own tools write them, "eng47_k2=2_k14=0". With the task, the GPU
      * and the version of cuDNN they make the plan what it is. */
@@ -48,9 +48,9 @@ struct dt_dnn_plan {
     size_t workspace_bytes;
 };
 /* Makes a plan from a candidate, which is removed from the offer; DT_ERR_DEVICE if cuDNN cannot. */
-dt_status dt_dnn_plan_create(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
+dt_status dt_dnn_exec_create(struct dt_dnn_exec *plan, const struct dt_dnn_target *target,
                              struct dt_dnn_offer *offer, int candidate);
-void dt_dnn_plan_destroy(struct dt_dnn_plan *plan); /* accepts an empty one */
+void dt_dnn_exec_destroy(struct dt_dnn_exec *plan); /* accepts an empty one */
 
 /* The addresses of a run; NULL for tensors that the task does not use, and for a workspace if none
  * is needed. */
@@ -60,7 +60,7 @@ struct dt_dnn_memory {
 dt_status dt_dnn_pack_create(cudnnBackendDescriptor_t *pack, const struct dt_dnn_memory *memory);
 void dt_dnn_pack_destroy(cudnnBackendDescriptor_t pack); /* accepts NULL */
 /* Enqueues the run in the handle's stream. */
-dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_plan *plan,
+dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_exec *plan,
                      cudnnBackendDescriptor_t pack);
 
 #endif

@@ -22,7 +22,7 @@ static int64_t own_bytes(const struct dt_exec *exec)
 /* Statistics first, then the normalisation, unless another node does that. */
 static int64_t again_bn(const struct dt_exec *exec)
 {
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN, 1, 0))
+    if (dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0))
         return exec->dst[0]->unused ? 0 : bytes_of(exec->src[0]);
     return dt_node_has_statistics(exec->node) && !exec->dst[0]->unused ? bytes_of(exec->src[0]) : 0;
 }
@@ -30,14 +30,14 @@ static int64_t again_bn(const struct dt_exec *exec)
 /* Sums first, then the gradient; diff_residual holds what the second pass needs of diff_dst. */
 static int64_t again_bn_bwd(const struct dt_exec *exec)
 {
-    const struct dt_exec *second = dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 0, 1);
-    const struct dt_exec *pool = dt_cuda_partner(exec, DT_GROUP_BN_POOL, 3, 2);
+    const struct dt_exec *second = dt_cuda_partner(exec, DT_FUSION_BN_PAIR_BWD, 0, 1);
+    const struct dt_exec *pool = dt_cuda_partner(exec, DT_FUSION_BN_POOL, 3, 2);
     int64_t bytes = bytes_of(exec->src[0]);
-    if (dt_cuda_partner(exec, DT_GROUP_BN_PAIR_BWD, 1, 0))
+    if (dt_cuda_partner(exec, DT_FUSION_BN_PAIR_BWD, 1, 0))
         return -own_bytes(exec);
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_BN_BWD, 2, 1))
+    if (dt_cuda_partner(exec, DT_FUSION_CONV_BN_BWD, 2, 1))
         return bytes + bytes_of(exec->src[DT_BN_BWD_DIFF_DST]);
-    if (dt_cuda_partner(exec, DT_GROUP_CONV_PAIR_BWD, 3, 4))
+    if (dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 4))
         return bytes + bytes_of(second->src[0]) + bytes_of(exec->src[DT_BN_BWD_DIFF_DST2]);
     if (exec->dst[DT_BN_BWD_DIFF_RESIDUAL] && !second)
         return bytes + bytes_of(exec->dst[DT_BN_BWD_DIFF_RESIDUAL]);
@@ -68,7 +68,7 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
     case DT_OP_BN:
         return again_bn(exec);
     case DT_OP_MAX_POOL_BWD:
-        return dt_cuda_partner(exec, DT_GROUP_BN_POOL, 2, 3) ? -own_bytes(exec) : 0;
+        return dt_cuda_partner(exec, DT_FUSION_BN_POOL, 2, 3) ? -own_bytes(exec) : 0;
     case DT_OP_BN_BWD:
         return again_bn_bwd(exec);
     case DT_OP_CONV_BWD_DATA:

@@ -1,5 +1,5 @@
 /* Finds the fastest of several ways to do the same work by measuring them. A way is whatever the
- * caller can run: one of cuDNN's candidates for a convolution, or one way to run a group of nodes.
+ * caller can run: one of cuDNN's candidates for a convolution, or one way to run a fusion of nodes.
  */
 #ifndef DTRAIN_CUDA_TUNE_H
 #define DTRAIN_CUDA_TUNE_H

@@ -125,7 +125,7 @@ static int canvas_of(const struct dt_dataset *dataset, const struct dt_layout *l
 {
     struct dt_image_info info;
     dt_dataset_image(dataset, id, &info);
-    return dt_placement_canvas(layout, info.width, info.height);
+    return dt_canvas_choose(layout, info.width, info.height);
 }
 
 void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *dataset,

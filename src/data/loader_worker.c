@@ -95,7 +95,7 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, b
 /* `id`: the image of the row; NULL = none. */
 static void fill_boxes(struct dt_worker *worker, struct dt_slot *slot, int row, const uint32_t *id)
 {
-    const struct dt_placement *placement = dt_row_placement(worker->reader);
+    const struct dt_on_canvas *placement = dt_row_on_canvas(worker->reader);
     const int most = worker->loader->max_boxes;
     float *boxes = slot->boxes + 4 * (size_t)row * (size_t)most;
     int32_t *labels = slot->box_labels + (size_t)row * (size_t)most;
@@ -103,7 +103,7 @@ static void fill_boxes(struct dt_worker *worker, struct dt_slot *slot, int row, 
     int n = 0;
     for (int i = 0; i < n_truths; i++) {
         const struct dt_truth *truth = &worker->truths[i];
-        if (truth->is_crowd || !dt_placement_box(boxes + 4 * n, placement, truth))
+        if (truth->is_crowd || !dt_on_canvas_box(boxes + 4 * n, placement, truth))
             continue;
         labels[n++] = truth->label;
     }
@@ -342,8 +342,8 @@ void *dt_loader_work(void *argument)
     struct dt_worker *worker = argument;
     struct dt_loader *loader = worker->loader;
     struct task task;
-    dt_trace_set_lane(loader->options.train ? DT_TRACE_LOADER : DT_TRACE_VAL_LOADER,
-                      (int)(worker - loader->workers));
+    dt_trace_set_row(loader->options.train ? DT_TRACE_LOADER : DT_TRACE_VAL_LOADER,
+                     (int)(worker - loader->workers));
     pthread_mutex_lock(&loader->mutex);
     while (!loader->is_stopping) {
         if (lacks_order(loader)) {

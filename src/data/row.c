@@ -27,7 +27,7 @@ struct dt_row_reader {
     uint8_t *resized; /* what is then warped */
     size_t resized_capacity;
     struct dt_layout layout; /* with canvases, and of the last image: */
-    struct dt_placement placement;
+    struct dt_on_canvas placement;
     int height, y, y_end; /* of the last image; its rows y .. y_end-1 were needed */
     double lap_s;
     struct dt_row_times times;
@@ -164,16 +164,16 @@ static void draw_placement(struct dt_row_reader *reader, uint32_t epoch, uint32_
     struct dt_image_info info;
     dt_dataset_image(reader->dataset, id, &info);
     if (reader->options->train)
-        dt_placement_draw(&reader->placement, &reader->layout, reader->options->seed, epoch, id,
-                          info.width, info.height);
+        dt_canvas_draw(&reader->placement, &reader->layout, reader->options->seed, epoch, id,
+                       info.width, info.height);
     else
-        dt_placement_plain(&reader->placement, &reader->layout, info.width, info.height);
+        dt_canvas_plain(&reader->placement, &reader->layout, info.width, info.height);
 }
 
 /* Opens the image and finds *scaled, the whole of it at the size at which it is decoded. */
 static dt_status open_whole(struct dt_row_reader *reader, struct dt_crop *scaled, int size[2])
 {
-    const struct dt_placement *p = &reader->placement;
+    const struct dt_on_canvas *p = &reader->placement;
     const struct dt_crop whole = {0, 0, (float)p->image_width, (float)p->image_height, p->flip};
     *scaled = whole;
     size[0] = p->image_width;
@@ -213,7 +213,7 @@ static dt_status decode_whole(struct dt_row_reader *reader, const struct dt_rect
 
 static dt_status put_image(struct dt_row_reader *reader, uint8_t *pixels, size_t pitch)
 {
-    const struct dt_placement *p = &reader->placement;
+    const struct dt_on_canvas *p = &reader->placement;
     if (!p->is_warped) {
         dt_resize_run_into(reader->resize, pixels, pitch, reader->decoded);
         return DT_OK;
@@ -226,7 +226,7 @@ static dt_status put_image(struct dt_row_reader *reader, uint8_t *pixels, size_t
 }
 
 static void clear_rest(uint8_t *pixels, const struct dt_canvas *canvas,
-                       const struct dt_placement *p)
+                       const struct dt_on_canvas *p)
 {
     const size_t pitch = 3 * (size_t)canvas->width, used = 3 * (size_t)p->width;
     for (int y = 0; y < p->height; y++)
@@ -238,7 +238,7 @@ static dt_status make_canvas(struct dt_row_reader *reader, uint8_t *pixels, stru
                              uint32_t epoch, uint32_t id)
 {
     const struct dt_loader_options *options = reader->options;
-    const struct dt_placement *p = &reader->placement;
+    const struct dt_on_canvas *p = &reader->placement;
     const struct dt_canvas *canvas = &options->canvases.size[p->canvas];
     const size_t pitch = 3 * (size_t)canvas->width;
     struct dt_crop scaled;
@@ -261,7 +261,7 @@ static dt_status make_canvas(struct dt_row_reader *reader, uint8_t *pixels, stru
     return DT_OK;
 }
 
-const struct dt_placement *dt_row_placement(const struct dt_row_reader *reader)
+const struct dt_on_canvas *dt_row_on_canvas(const struct dt_row_reader *reader)
 {
     return &reader->placement;
 }

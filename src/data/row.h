@@ -12,13 +12,13 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
                                const struct dt_loader_options *options);
 void dt_row_reader_destroy(struct dt_row_reader *reader); /* accepts NULL */
 /* pixels[image_size][image_size][3] and the crop used, of sample `id` in epoch `epoch`. With
- * canvases it is pixels[height][width][3] of the image's own: the whole image as dt_row_placement
+ * canvases it is pixels[height][width][3] of the image's own: the whole image as dt_row_on_canvas
  * says, the rest 0. DT_ERR_DATA with the reason if this sample is bad, also if its size is not that
  * of the annotations; the row may then be partly written. */
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id);
 /* Where the image that dt_row_read was last called for lies, even if it is bad. With canvases. */
-const struct dt_placement *dt_row_placement(const struct dt_row_reader *reader);
+const struct dt_on_canvas *dt_row_on_canvas(const struct dt_row_reader *reader);
 /* Bytes of the largest row. */
 size_t dt_row_bytes(const struct dt_loader_options *options);
 /* For the caller to time: reads the header of the sample last passed to dt_row_read and decodes its

@@ -35,7 +35,7 @@ static double caution(const struct dt_doctor *d)
 }
 
 /* Of what is slow: a rank that hardly runs makes all that it takes part in slow. */
-static dt_status verdict(const struct dt_doctor *d)
+static dt_status severity(const struct dt_doctor *d)
 {
     return least_share(d) < hardly_runs ? DT_OK : DT_ERR_DEVICE;
 }
@@ -127,7 +127,7 @@ static void compare_ranks(struct dt_doctor *d)
                     "see whether it is throttled (turbostat, cpupower frequency-info)");
     for (int r = 0; r < d->n_ranks; r++)
         rates[r] = d->all[r].gpu_flops_per_s;
-    find_slow_ranks(d, rates, slow_rank * caution(d), verdict(d), "GPU",
+    find_slow_ranks(d, rates, slow_rank * caution(d), severity(d), "GPU",
                     "see whether it is throttled or shared (nvidia-smi -q -d PERFORMANCE, PIDS)");
     free(rates);
 }
@@ -142,7 +142,7 @@ static void compare_disks(struct dt_doctor *d)
     const double median = median_of(rates, d->n_hosts);
     for (int h = 0; h < d->n_hosts; h++)
         if (rates[h] < slow_disk * caution(d) * median)
-            dt_doctor_find(d, DT_STAGE_FOLDER, verdict(d),
+            dt_doctor_find(d, DT_STAGE_FOLDER, severity(d),
                            "%s writes %.3g MB/s to %s, the median host %.3g: look for errors and "
                            "other writers there (dmesg, iostat -x, nfsiostat)",
                            dt_doctor_host(d, h), rates[h] / 1e6, d->folder, median / 1e6);
@@ -151,7 +151,7 @@ static void compare_disks(struct dt_doctor *d)
 
 /* --- Links --- */
 
-/* What a pair is judged by: the more the better. */
+/* What a pair is compared by: the more the better. */
 struct measure {
     double (*value)(const struct dt_pair *pair);
     double limit; /* to the median */
@@ -181,7 +181,7 @@ static const char *print_latency(char out[32], double value)
     return out;
 }
 
-/* Late messages also pass at a low rate, so latency is judged first. */
+/* Late messages also pass at a low rate, so latency is compared first. */
 enum { LATENCY, RATE, N_MEASURES };
 static const struct measure measures[N_MEASURES] = {{quickness_of, slow_latency, print_latency},
                                                     {rate_of, slow_link, print_rate}};
@@ -200,7 +200,7 @@ static void find_best(double *best, const struct dt_doctor *d, const struct meas
     }
 }
 
-static void judge_links(struct dt_doctor *d, const struct measure *m, double *best, bool *is_bad)
+static void check_links(struct dt_doctor *d, const struct measure *m, double *best, bool *is_bad)
 {
     static const char advice[] = "check cable, port and switch (ethtool, ip -s link), or take "
                                  "another network with --mca btl_tcp_if_include NAME";
@@ -211,7 +211,7 @@ static void judge_links(struct dt_doctor *d, const struct measure *m, double *be
     for (int h = 0; h < d->n_hosts; h++) {
         const bool is_slow = best[h] < least;
         if (is_slow && !is_bad[h])
-            dt_doctor_find(d, DT_STAGE_NETWORK, verdict(d),
+            dt_doctor_find(d, DT_STAGE_NETWORK, severity(d),
                            "messages of %s pass %s at best, those of the median host %s: %s",
                            dt_doctor_host(d, h), m->print(own, best[h]), normal, advice);
         is_bad[h] |= is_slow;
@@ -220,7 +220,7 @@ static void judge_links(struct dt_doctor *d, const struct measure *m, double *be
         const struct dt_pair *pair = &d->pairs[i];
         const bool is_known = is_bad[d->host_of[pair->from]] || is_bad[d->host_of[pair->to]];
         if (pair->is_remote && !is_known && m->value(pair) < least)
-            dt_doctor_find(d, DT_STAGE_NETWORK, verdict(d),
+            dt_doctor_find(d, DT_STAGE_NETWORK, severity(d),
                            "%s - %s: messages pass %s, those of the median host %s: %s",
                            dt_comm_host(d->comm, pair->from), dt_comm_host(d->comm, pair->to),
                            m->print(own, m->value(pair)), normal, advice);
@@ -228,10 +228,10 @@ static void judge_links(struct dt_doctor *d, const struct measure *m, double *be
 }
 
 /* Whether messages take a slower interface than the host has. */
-static void judge_interfaces(struct dt_doctor *d, const double *best, const bool *is_bad)
+static void check_interfaces(struct dt_doctor *d, const double *best, const bool *is_bad)
 {
     for (int h = 0; h < d->n_hosts; h++) {
-        const struct dt_patient *host = &d->all[d->first_of[h]];
+        const struct dt_host_info *host = &d->all[d->first_of[h]];
         const struct dt_interface *fastest = &host->interfaces[0];
         for (int i = 1; i < host->n_interfaces; i++)
             if (host->interfaces[i].mbit_per_s > fastest->mbit_per_s)
@@ -254,16 +254,16 @@ static void compare_links(struct dt_doctor *d)
     if (status == DT_OK)
         status = DT_NEW(is_bad, (size_t)d->n_hosts);
     for (size_t i = 0; status == DT_OK && d->n_hosts >= LEAST_HOSTS && i < N_MEASURES; i++)
-        judge_links(d, &measures[i], best, is_bad);
+        check_links(d, &measures[i], best, is_bad);
     if (status == DT_OK && d->n_hosts > 1) {
         find_best(best, d, &measures[RATE]);
-        judge_interfaces(d, best, is_bad);
+        check_interfaces(d, best, is_bad);
     }
     free(best);
     free(is_bad);
 }
 
-int dt_doctor_twin_address(const struct dt_doctor *d, int host, const char *address)
+int dt_doctor_peer_address(const struct dt_doctor *d, int host, const char *address)
 {
     for (int h = 0; h < d->n_hosts; h++)
         for (int i = 0; h != host && i < d->all[d->first_of[h]].n_interfaces; i++)
@@ -277,12 +277,12 @@ static void compare_addresses(struct dt_doctor *d)
 {
     for (int i = 0; i < d->all[0].n_interfaces; i++) {
         const struct dt_interface *own = &d->all[0].interfaces[i];
-        const int twin = dt_doctor_twin_address(d, 0, own->address);
-        if (twin > 0)
+        const int peer = dt_doctor_peer_address(d, 0, own->address);
+        if (peer > 0)
             dt_doctor_find(d, DT_STAGE_NETWORK, DT_OK,
                            "%s and %s have the same address %s, on %s: exclude it with --mca "
                            "btl_tcp_if_exclude lo,%s (NCCL_SOCKET_IFNAME=^lo,%s)",
-                           dt_doctor_host(d, 0), dt_doctor_host(d, twin), own->address, own->name,
+                           dt_doctor_host(d, 0), dt_doctor_host(d, peer), own->address, own->name,
                            own->name, own->name);
     }
 }

@@ -44,7 +44,7 @@ struct dt_interface {
 };
 
 /* What is known about a rank. NAN = unknown; what belongs to a host is of its first rank. */
-struct dt_patient {
+struct dt_host_info {
     char build[48], gpu[96], libraries[192];
     int n_cpus, n_sharing; /* CPUs it may use, ranks of its host that use some of them */
     int n_interfaces;      /* of a host */
@@ -75,12 +75,12 @@ struct dt_doctor {
     struct dt_comm *comm;
     const struct dt_config *config;
     int rank, n_ranks, n_hosts;
-    int *host_of;                /* by rank: which host, in order of their first ranks */
-    int *first_of;               /* by host: its first rank */
-    struct dt_bench bench;       /* its sets and engine have the data and the device */
-    bool has_device;             /* on all ranks */
-    char folder[DT_PATH_MAX];    /* where the run folder is or would be made */
-    struct dt_patient own, *all; /* all: after the stages */
+    int *host_of;                  /* by rank: which host, in order of their first ranks */
+    int *first_of;                 /* by host: its first rank */
+    struct dt_bench bench;         /* its sets and engine have the data and the device */
+    bool has_device;               /* on all ranks */
+    char folder[DT_PATH_MAX];      /* where the run folder is or would be made */
+    struct dt_host_info own, *all; /* all: after the stages */
     struct dt_pair *pairs;
     int n_pairs;
     struct dt_sum_test sums[DT_SUM_SIZES];
@@ -116,11 +116,11 @@ dt_status dt_doctor_clocks(struct dt_doctor *d); /* network.c */
 dt_status dt_doctor_network(struct dt_doctor *d);
 dt_status dt_doctor_sums(struct dt_doctor *d); /* sums.c */
 /* interfaces.c, local: the addresses of this host that other hosts may reach. */
-void dt_doctor_interfaces(struct dt_patient *own);
+void dt_doctor_interfaces(struct dt_host_info *own);
 /* compare.c, local: finds what is much slower than its like, and what differs. */
 void dt_doctor_compare(struct dt_doctor *d);
 /* A host other than `host` that has the address, too; -1 = none. */
-int dt_doctor_twin_address(const struct dt_doctor *d, int host, const char *address);
+int dt_doctor_peer_address(const struct dt_doctor *d, int host, const char *address);
 /* report.c, rank 0. */
 void dt_doctor_print(const struct dt_doctor *d);
 dt_status dt_doctor_save(const struct dt_doctor *d, const char *path);

@@ -95,13 +95,13 @@ static void print_findings(const struct dt_doctor *d)
 /* --- Hosts --- */
 
 /* Without its first word, the index. */
-static const char *gpu_name(const struct dt_patient *rank)
+static const char *gpu_name(const struct dt_host_info *rank)
 {
     const char *space = strchr(rank->gpu, ' ');
     return space ? space + 1 : rank->gpu;
 }
 
-static bool is_alike(const struct dt_patient *a, const struct dt_patient *b)
+static bool is_alike(const struct dt_host_info *a, const struct dt_host_info *b)
 {
     return a->n_cpus == b->n_cpus && a->n_sharing == b->n_sharing &&
            strcmp(gpu_name(a), gpu_name(b)) == 0;
@@ -109,11 +109,11 @@ static bool is_alike(const struct dt_patient *a, const struct dt_patient *b)
 
 static void add_interfaces(struct dt_text *text, const struct dt_doctor *d, int host)
 {
-    const struct dt_patient *own = &d->all[d->first_of[host]];
+    const struct dt_host_info *own = &d->all[d->first_of[host]];
     const char *comma = "";
     for (int i = 0; i < own->n_interfaces; i++) {
         const struct dt_interface *at = &own->interfaces[i];
-        if (dt_doctor_twin_address(d, host, at->address) >= 0)
+        if (dt_doctor_peer_address(d, host, at->address) >= 0)
             continue;
         dt_text_add(text, "%s%s %s", comma, at->name, at->address);
         if (at->mbit_per_s > 0)
@@ -126,7 +126,7 @@ static void add_interfaces(struct dt_text *text, const struct dt_doctor *d, int 
 /* A line for `first` and the ranks of its host that are like it; marks them as done. */
 static void print_alike(const struct dt_doctor *d, int first, bool *is_done, bool *alike)
 {
-    const struct dt_patient *own = &d->all[first];
+    const struct dt_host_info *own = &d->all[first];
     char ranks[64], memory[48], total[32], gpu[128], network[256];
     struct dt_text text = dt_text_in(ranks, sizeof ranks);
     int n = 0;
@@ -160,7 +160,7 @@ static void print_ranks(const struct dt_doctor *d)
     free(is_done);
 }
 
-#define AT(field) offsetof(struct dt_patient, field)
+#define AT(field) offsetof(struct dt_host_info, field)
 static const struct {
     const char *title;
     size_t at;
@@ -286,7 +286,7 @@ static void write_ranks(const struct dt_doctor *d, struct dt_jsonw *w)
 {
     dt_jsonw_begin(w, "ranks", '[');
     for (int r = 0; r < d->n_ranks; r++) {
-        const struct dt_patient *own = &d->all[r];
+        const struct dt_host_info *own = &d->all[r];
         dt_jsonw_begin(w, NULL, '{');
         dt_jsonw_integer(w, "rank", r);
         dt_jsonw_string(w, "host", dt_comm_host(d->comm, r));
@@ -302,7 +302,7 @@ static void write_ranks(const struct dt_doctor *d, struct dt_jsonw *w)
     dt_jsonw_close(w, ']');
 }
 
-static void write_interfaces(const struct dt_patient *own, struct dt_jsonw *w)
+static void write_interfaces(const struct dt_host_info *own, struct dt_jsonw *w)
 {
     dt_jsonw_begin(w, "interfaces", '[');
     for (int i = 0; i < own->n_interfaces; i++) {
@@ -322,7 +322,7 @@ static void write_hosts(const struct dt_doctor *d, struct dt_jsonw *w)
 {
     dt_jsonw_begin(w, "hosts", '[');
     for (int h = 0; h < d->n_hosts; h++) {
-        const struct dt_patient *own = &d->all[d->first_of[h]];
+        const struct dt_host_info *own = &d->all[d->first_of[h]];
         dt_jsonw_begin(w, NULL, '{');
         dt_jsonw_string(w, "host", dt_doctor_host(d, h));
         dt_jsonw_number(w, "memory_bytes", own->memory_bytes);

@@ -15,7 +15,7 @@ const char *dt_doctor_host(const struct dt_doctor *d, int host)
 static void add(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status, const char *text,
                 const char *remedy)
 {
-    struct dt_patient *own = &d->own;
+    struct dt_host_info *own = &d->own;
     if (own->n_findings == DT_FINDINGS_OF_RANK)
         return;
     struct dt_finding *finding = &own->findings[own->n_findings++];

@@ -46,7 +46,7 @@ static void describe(struct dt_interface *out, const struct ifaddrs *at, int fd)
     out->mbit_per_s = ask_speed(fd, &request);
 }
 
-void dt_doctor_interfaces(struct dt_patient *own)
+void dt_doctor_interfaces(struct dt_host_info *own)
 {
     struct ifaddrs *first;
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

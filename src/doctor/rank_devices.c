@@ -98,7 +98,7 @@ static double thread_s(void)
 
 /* One thread of each rank at the same time. The shortest of many short pieces is what the CPU can
  * do, undisturbed; the share is how much of it this rank gets, at worst. */
-static void measure_cpu(struct dt_patient *own)
+static void measure_cpu(struct dt_host_info *own)
 {
     enum { N = 4096, OPERATIONS = 2 * 64 * N };
     static float values[N];
@@ -148,7 +148,7 @@ static dt_status try_device(struct dt_doctor *d, bool *all)
     if (!*all)
         return DT_OK;
     status = dt_comm_agree(
-        d->comm, dt_devices_check_twins(d->comm, engine->backend, engine->device, d->config));
+        d->comm, dt_devices_check_shared(d->comm, engine->backend, engine->device, d->config));
     *all = status == DT_OK;
     dt_doctor_note_alike(d, DT_STAGE_DEVICES, status);
     return DT_OK;

@@ -68,10 +68,10 @@ static dt_status test_size(struct dt_doctor *d, struct dt_plan *plan, size_t byt
 {
     const size_t width = dt_dtype_bytes(plan->grads_type), all_count = plan->buckets[0].count;
     const size_t count = bytes / width < all_count ? bytes / width : all_count;
-    dt_status verdict;
+    dt_status result;
     bool all;
-    DT_TRY(dt_plan_test_reduce(plan, &verdict));
-    DT_TRY(dt_doctor_note_all(d, DT_STAGE_SUMS, verdict, "", &all));
+    DT_TRY(dt_plan_test_reduce(plan, &result));
+    DT_TRY(dt_doctor_note_all(d, DT_STAGE_SUMS, result, "", &all));
     test->bytes = count * width;
     return time_sums(d, plan, count, &test->seconds);
 }

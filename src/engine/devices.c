@@ -192,19 +192,19 @@ const char *dt_devices_bus_id(const struct dt_backend *backend, struct dt_device
     return i < 0 ? "" : dt_devices_gpus()->device[i].bus_id;
 }
 
-dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
-                                 struct dt_device *device, const struct dt_config *config)
+dt_status dt_devices_check_shared(struct dt_comm *comm, const struct dt_backend *backend,
+                                  struct dt_device *device, const struct dt_config *config)
 {
     char identity[DT_IDENTITY_MAX] = "";
-    int twin, rank = dt_comm_rank(comm);
+    int peer, rank = dt_comm_rank(comm);
     backend->identity(device, identity);
-    DT_TRY(dt_comm_find_twin(comm, identity, sizeof identity, &twin));
-    if (twin < 0 || config->device.allow_shared_gpu)
+    DT_TRY(dt_comm_find_same(comm, identity, sizeof identity, &peer));
+    if (peer < 0 || config->device.allow_shared_gpu)
         return DT_OK;
     DT_FAIL(DT_ERR_CONFIG,
             "ranks %d and %d on host %s both use GPU %s: start at most one rank per GPU (mpirun "
             "-npernode N, or give each its own CUDA_VISIBLE_DEVICES)",
-            rank < twin ? rank : twin, rank < twin ? twin : rank, dt_comm_host(comm, twin),
+            rank < peer ? rank : peer, rank < peer ? peer : rank, dt_comm_host(comm, peer),
             gpu_name(identity));
 }
 

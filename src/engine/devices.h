@@ -35,8 +35,8 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
                                     const struct dt_config *config, int n_ranks);
 /* DT_ERR_CONFIG if another rank has opened the same GPU and config.device.allow_shared_gpu is
  * false. Collective; the status is local. */
-dt_status dt_devices_check_twins(struct dt_comm *comm, const struct dt_backend *backend,
-                                 struct dt_device *device, const struct dt_config *config);
+dt_status dt_devices_check_shared(struct dt_comm *comm, const struct dt_backend *backend,
+                                  struct dt_device *device, const struct dt_config *config);
 /* PCI address of the opened GPU, "0000:3b:00.0"; "" if it is not among the GPUs of
  * dt_devices_gpus. */
 const char *dt_devices_bus_id(const struct dt_backend *backend, struct dt_device *device);

@@ -74,14 +74,14 @@ static void warn_small(const struct dt_engine *engine)
                engine->stage.micro_batch_size, dt_config_batch_key(engine->config), least);
 }
 
-static dt_status check_group(const struct dt_engine *engine)
+static dt_status check_bn_ranks(const struct dt_engine *engine)
 {
-    const int group = engine->config->model.sync_bn;
-    if (group > 1 && engine->ranks.n_ranks % group != 0)
+    const int n = engine->config->model.sync_bn;
+    if (n > 1 && engine->ranks.n_ranks % n != 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "model.sync_bn: %d rank(s) cannot form groups of %d; start a multiple of %d ranks, "
                 "or set it to true for one group of all ranks",
-                engine->ranks.n_ranks, group, group);
+                engine->ranks.n_ranks, n, n);
     return DT_OK;
 }
 
@@ -100,7 +100,7 @@ static dt_status check_model(struct dt_engine *engine)
         DT_TRY(dt_devices_check_training(engine->backend, config, engine->ranks.n_ranks));
     if (!engine->options.forward_only && engine->parallel->check)
         DT_TRY(engine->parallel->check(config, engine->ranks.n_ranks));
-    DT_TRY(check_group(engine));
+    DT_TRY(check_bn_ranks(engine));
     DT_TRY(dt_engine_split_batch(engine));
     warn_small(engine);
     if (engine->task->warn && engine->ranks.rank == 0)
@@ -159,8 +159,7 @@ static dt_status bind_near_gpu(struct dt_engine *engine)
     char what[256];
     if (engine->backend == &dt_backend_cpu || !engine->config->device.numa_bind)
         return DT_OK;
-    if (dt_placement_near_gpu(dt_devices_bus_id(engine->backend, engine->device), what,
-                              sizeof what))
+    if (dt_numa_near_gpu(dt_devices_bus_id(engine->backend, engine->device), what, sizeof what))
         dt_log(DT_LOG_DEBUG, "%s", what);
     return dt_comm_find_binding(engine->ranks.comm);
 }
@@ -185,7 +184,7 @@ static dt_status open_plan(struct dt_engine *engine, struct dt_sets *sets)
         DT_TRY(dt_comm_agree(comm, dt_engine_count_steps(engine, sets)));
     DT_TRY(dt_comm_agree(comm, open_device(engine)));
     DT_TRY(dt_comm_agree(
-        comm, dt_devices_check_twins(comm, engine->backend, engine->device, engine->config)));
+        comm, dt_devices_check_shared(comm, engine->backend, engine->device, engine->config)));
     DT_TRY(dt_comm_agree(comm, bind_near_gpu(engine)));
     if (engine->options.train)
         DT_TRY(dt_engine_check_stages(engine, sets));

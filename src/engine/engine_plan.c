@@ -43,7 +43,7 @@ static bool supports(void *context, const struct dt_graph *g, const struct dt_no
 }
 
 /* Ranks over which batch norm takes its statistics. */
-static int bn_group(const struct dt_engine *engine)
+static int bn_ranks(const struct dt_engine *engine)
 {
     const int group = engine->config->model.sync_bn;
     return engine->options.no_comm ? 0 : group == 1 ? engine->ranks.n_ranks : group;
@@ -54,7 +54,7 @@ static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *set
     const bool learns = engine->options.train && !engine->options.forward_only;
     DT_TRY(dt_graph_create(&engine->graph));
     struct dt_graph *g = engine->graph;
-    g->bn_group = bn_group(engine);
+    g->bn_ranks = bn_ranks(engine);
     if (engine->options.train)
         DT_TRY(build_phase(engine, sets, DT_TRAIN));
     if (engine->options.eval)
@@ -142,7 +142,7 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .ema = engine->options.train && config->train.ema_decay > 0,
         .max_bytes = max_bytes,
     };
-    options.comm.group = engine->graph->bn_group;
+    options.comm.exchange_ranks = engine->graph->bn_ranks;
     if (config->train.average_states)
         options.parallel.has_own_states = false;
     return options;

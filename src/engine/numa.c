@@ -16,8 +16,8 @@ static bool find_near(hwloc_topology_t topology, const char *bus_id, hwloc_bitma
     return hwloc_cpuset_from_nodeset(topology, near, place->nodeset) == 0;
 }
 
-bool dt_placement_choose(struct hwloc_topology *topology, const char *bus_id,
-                         struct hwloc_bitmap_s *cpus)
+bool dt_numa_choose(struct hwloc_topology *topology, const char *bus_id,
+                    struct hwloc_bitmap_s *cpus)
 {
     hwloc_bitmap_t near = hwloc_bitmap_alloc();
     bool is_cut = near && find_near(topology, bus_id, near) &&
@@ -32,7 +32,7 @@ static bool bind_thread(hwloc_topology_t topology, const char *bus_id, char *wha
     char list[128];
     hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
     bool is_bound = cpus && hwloc_get_cpubind(topology, cpus, HWLOC_CPUBIND_THREAD) == 0 &&
-                    dt_placement_choose(topology, bus_id, cpus) &&
+                    dt_numa_choose(topology, bus_id, cpus) &&
                     hwloc_set_cpubind(topology, cpus, HWLOC_CPUBIND_THREAD) == 0;
     if (is_bound) {
         hwloc_bitmap_list_snprintf(list, sizeof list, cpus);
@@ -42,7 +42,7 @@ static bool bind_thread(hwloc_topology_t topology, const char *bus_id, char *wha
     return is_bound;
 }
 
-bool dt_placement_near_gpu(const char *bus_id, char *what, size_t bytes)
+bool dt_numa_near_gpu(const char *bus_id, char *what, size_t bytes)
 {
     hwloc_topology_t topology;
     if (hwloc_topology_init(&topology) != 0)
@@ -56,7 +56,7 @@ bool dt_placement_near_gpu(const char *bus_id, char *what, size_t bytes)
     return is_bound;
 }
 #else
-bool dt_placement_near_gpu(const char *bus_id, char *what, size_t bytes)
+bool dt_numa_near_gpu(const char *bus_id, char *what, size_t bytes)
 {
     (void)bus_id;
     (void)what;

@@ -13,10 +13,10 @@ struct hwloc_topology; /* loaded, with PCI devices */
  * and returns false if the thread is already bound within one node or to other nodes, if the device
  * or its node is unknown, or if the machine has only one node. Discovers the topology: takes tens
  * of ms. */
-bool dt_placement_near_gpu(const char *bus_id, char *what, size_t bytes);
+bool dt_numa_near_gpu(const char *bus_id, char *what, size_t bytes);
 /* The choice alone: reduces `cpus`, the allowed ones, to those near the device. Returns false and
  * leaves `cpus` unchanged if that would remove none or all. Only with DTRAIN_HAVE_HWLOC. */
-bool dt_placement_choose(struct hwloc_topology *topology, const char *bus_id,
-                         struct hwloc_bitmap_s *cpus);
+bool dt_numa_choose(struct hwloc_topology *topology, const char *bus_id,
+                    struct hwloc_bitmap_s *cpus);
 
 #endif

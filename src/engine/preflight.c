@@ -298,9 +298,9 @@ static dt_status try_sets(const struct dt_sets *sets)
 
 dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets)
 {
-    dt_status verdict;
-    DT_TRY(dt_plan_test_reduce(engine->plan, &verdict));
-    DT_TRY(dt_comm_agree(engine->ranks.comm, verdict));
+    dt_status result;
+    DT_TRY(dt_plan_test_reduce(engine->plan, &result));
+    DT_TRY(dt_comm_agree(engine->ranks.comm, result));
     return dt_comm_agree(engine->ranks.comm, try_sets(sets));
 }
 

@@ -79,7 +79,7 @@ out:
     return status;
 }
 
-/* --- The verdict --- */
+/* --- The result --- */
 
 /* The first rank whose hash more than half of the ranks share; -1 if there is no such hash. */
 static int find_majority(const struct digest *digests, int n)
@@ -117,7 +117,7 @@ static const char *good_or_none(const char *last_good)
     return last_good[0] ? last_good : "none";
 }
 
-static dt_status judge_finite(const struct digest *digests, int n, int64_t step,
+static dt_status check_finite(const struct digest *digests, int n, int64_t step,
                               const char *last_good)
 {
     for (int i = 0; i < n; i++)
@@ -130,7 +130,7 @@ static dt_status judge_finite(const struct digest *digests, int n, int64_t step,
     return DT_OK;
 }
 
-static dt_status judge_equal(const struct digest *digests, int n, int64_t step,
+static dt_status check_equal(const struct digest *digests, int n, int64_t step,
                              const char *last_good)
 {
     char odd[4096];
@@ -156,9 +156,9 @@ dt_status dt_replicas_compare(struct dt_engine *engine, int64_t step, const char
     DT_TRY(dt_comm_agree(engine->ranks.comm, DT_NEW(digests, (size_t)engine->ranks.n_ranks)));
     DT_TRY_OUT(dt_comm_gather(engine->ranks.comm, digests, &own, sizeof own));
     if (engine->ranks.rank == 0) /* only rank 0 knows `last_good` */
-        status = judge_finite(digests, engine->ranks.n_ranks, step, last_good);
+        status = check_finite(digests, engine->ranks.n_ranks, step, last_good);
     if (engine->ranks.rank == 0 && status == DT_OK)
-        status = judge_equal(digests, engine->ranks.n_ranks, step, last_good);
+        status = check_equal(digests, engine->ranks.n_ranks, step, last_good);
     DT_TRY_OUT(dt_comm_agree(engine->ranks.comm, status));
 out:
     free(digests);

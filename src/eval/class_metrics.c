@@ -63,11 +63,11 @@ void dt_average_logits(float *logits, const float *others, int n)
 
 /* --- Collecting --- */
 
-dt_status dt_class_counts_create(struct dt_class_counts **judge, int n_classes, size_t max_rows)
+dt_status dt_class_counts_create(struct dt_class_counts **counts, int n_classes, size_t max_rows)
 {
     dt_status status = DT_OK;
     struct dt_class_counts *made = NULL;
-    *judge = NULL;
+    *counts = NULL;
     if (n_classes > MOST_CLASSES)
         DT_FAIL(DT_ERR_CONFIG,
                 "%d classes are too many for a confusion matrix, at most %d are possible; "
@@ -79,29 +79,29 @@ dt_status dt_class_counts_create(struct dt_class_counts **judge, int n_classes, 
     DT_TRY_OUT(DT_NEW(made->confusion, (size_t)n_classes * (size_t)(n_classes + 1)));
     if (n_classes == 2)
         DT_TRY_OUT(DT_NEW(made->scores, max_rows));
-    *judge = made;
+    *counts = made;
     return DT_OK;
 out:
     dt_class_counts_destroy(made);
     return status;
 }
 
-void dt_class_counts_destroy(struct dt_class_counts *judge)
+void dt_class_counts_destroy(struct dt_class_counts *counts)
 {
-    if (!judge)
+    if (!counts)
         return;
-    free(judge->confusion);
-    free(judge->scores);
-    free(judge);
+    free(counts->confusion);
+    free(counts->scores);
+    free(counts);
 }
 
-void dt_class_counts_clear(struct dt_class_counts *judge)
+void dt_class_counts_clear(struct dt_class_counts *counts)
 {
-    size_t n = (size_t)judge->n_classes;
-    memset(judge->confusion, 0, n * (n + 1) * sizeof *judge->confusion);
-    judge->n_rows = 0;
-    judge->loss = 0;
-    judge->n = judge->n_finite = judge->top1 = judge->top5 = 0;
+    size_t n = (size_t)counts->n_classes;
+    memset(counts->confusion, 0, n * (n + 1) * sizeof *counts->confusion);
+    counts->n_rows = 0;
+    counts->loss = 0;
+    counts->n = counts->n_finite = counts->top1 = counts->top5 = 0;
 }
 
 /* Number of classes that beat the label's: with a larger logit, or an equal one and a smaller
@@ -114,30 +114,30 @@ static int place_of(const float *logits, int n, int label)
     return place;
 }
 
-static void count_image(struct dt_class_counts *judge, const float *logits, int label)
+static void count_image(struct dt_class_counts *counts, const float *logits, int label)
 {
-    const int n = judge->n_classes, predicted = dt_predict_class(logits, n);
+    const int n = counts->n_classes, predicted = dt_predict_class(logits, n);
     const double loss = log_sum(logits, n) - (double)logits[label];
     const int place = predicted < 0 ? INT_MAX : place_of(logits, n, label);
-    judge->confusion[(size_t)label * (size_t)(n + 1) + (size_t)(predicted < 0 ? n : predicted)]++;
-    judge->n++;
-    judge->n_finite += isfinite(loss);
-    judge->loss += isfinite(loss) ? loss : 0;
-    judge->top1 += place < 1;
-    judge->top5 += place < 5;
+    counts->confusion[(size_t)label * (size_t)(n + 1) + (size_t)(predicted < 0 ? n : predicted)]++;
+    counts->n++;
+    counts->n_finite += isfinite(loss);
+    counts->loss += isfinite(loss) ? loss : 0;
+    counts->top1 += place < 1;
+    counts->top5 += place < 5;
 }
 
-void dt_class_counts_add(struct dt_class_counts *judge, const float *logits, int label)
+void dt_class_counts_add(struct dt_class_counts *counts, const float *logits, int label)
 {
-    if (judge->scores) {
+    if (counts->scores) {
         double p[2] = {0};
         if (label >= 0)
             dt_softmax(p, logits, 2);
-        judge->scores[judge->n_rows] = (struct dt_score){p[1], label};
+        counts->scores[counts->n_rows] = (struct dt_score){p[1], label};
     }
-    judge->n_rows++;
+    counts->n_rows++;
     if (label >= 0)
-        count_image(judge, logits, label);
+        count_image(counts, logits, label);
 }
 
 /* --- Metrics --- */
@@ -147,37 +147,37 @@ static double ratio(int64_t part, int64_t whole)
     return whole > 0 ? (double)part / (double)whole : 0;
 }
 
-struct dt_class_metrics dt_class_counts_of(const struct dt_class_counts *judge, int class)
+struct dt_class_metrics dt_class_counts_of(const struct dt_class_counts *counts, int class)
 {
-    const size_t n = (size_t)judge->n_classes, c = (size_t) class;
-    const int64_t hits = judge->confusion[c * (n + 1) + c];
+    const size_t n = (size_t)counts->n_classes, c = (size_t) class;
+    const int64_t hits = counts->confusion[c * (n + 1) + c];
     struct dt_class_metrics m = {0};
     for (size_t i = 0; i < n; i++) {
-        m.support += judge->confusion[c * (n + 1) + i];
-        m.n_predicted += judge->confusion[i * (n + 1) + c];
+        m.support += counts->confusion[c * (n + 1) + i];
+        m.n_predicted += counts->confusion[i * (n + 1) + c];
     }
-    m.support += judge->confusion[c * (n + 1) + n];
+    m.support += counts->confusion[c * (n + 1) + n];
     m.precision = ratio(hits, m.n_predicted);
     m.recall = ratio(hits, m.support);
     m.f1 = ratio(2 * hits, m.support + m.n_predicted);
     return m;
 }
 
-static double recall_of(const struct dt_class_counts *judge, int class)
+static double recall_of(const struct dt_class_counts *counts, int class)
 {
-    const struct dt_class_metrics m = dt_class_counts_of(judge, class);
+    const struct dt_class_metrics m = dt_class_counts_of(counts, class);
     return m.support > 0 ? m.recall : NAN;
 }
 
 /* Recall is averaged over the classes that have images, F1 over those that have images or
  * predictions. */
-void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_counts *judge,
+void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_counts *counts,
                              const struct dt_ranking *ranking)
 {
     double recalls = 0, f1s = 0;
     int n_recalls = 0, n_f1s = 0;
-    for (int c = 0; c < judge->n_classes; c++) {
-        const struct dt_class_metrics m = dt_class_counts_of(judge, c);
+    for (int c = 0; c < counts->n_classes; c++) {
+        const struct dt_class_metrics m = dt_class_counts_of(counts, c);
         recalls += m.recall;
         f1s += m.f1;
         n_recalls += m.support > 0;
@@ -185,12 +185,12 @@ void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_c
     }
     value[DT_METRIC_BALANCED_ACCURACY] = 100 * recalls / n_recalls;
     value[DT_METRIC_MACRO_F1] = 100 * f1s / n_f1s;
-    if (judge->n_classes != 2)
+    if (counts->n_classes != 2)
         return;
     value[DT_METRIC_AUC] = ranking->auc;
     value[DT_METRIC_AVERAGE_PRECISION] = ranking->average_precision;
-    value[DT_METRIC_SENSITIVITY] = 100 * recall_of(judge, 1);
-    value[DT_METRIC_SPECIFICITY] = 100 * recall_of(judge, 0);
+    value[DT_METRIC_SENSITIVITY] = 100 * recall_of(counts, 1);
+    value[DT_METRIC_SPECIFICITY] = 100 * recall_of(counts, 0);
 }
 
 /* --- Metrics of all thresholds on a score --- */

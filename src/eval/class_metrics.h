@@ -43,11 +43,11 @@ struct dt_class_counts {
 
 /* For at most max_rows rows between two calls of dt_class_counts_clear. DT_ERR_CONFIG for too many
  * classes. */
-dt_status dt_class_counts_create(struct dt_class_counts **judge, int n_classes, size_t max_rows);
-void dt_class_counts_destroy(struct dt_class_counts *judge); /* accepts NULL */
-void dt_class_counts_clear(struct dt_class_counts *judge);
+dt_status dt_class_counts_create(struct dt_class_counts **counts, int n_classes, size_t max_rows);
+void dt_class_counts_destroy(struct dt_class_counts *counts); /* accepts NULL */
+void dt_class_counts_clear(struct dt_class_counts *counts);
 /* Adds a row of a batch; one with label -1 is no image and counts in n_rows only. */
-void dt_class_counts_add(struct dt_class_counts *judge, const float *logits, int label);
+void dt_class_counts_add(struct dt_class_counts *counts, const float *logits, int label);
 
 /* --- Metrics, as fractions --- */
 
@@ -55,7 +55,7 @@ struct dt_class_metrics {
     double precision, recall, f1; /* 0 where they are 0 / 0 */
     int64_t support, n_predicted; /* images with this label; with this prediction */
 };
-struct dt_class_metrics dt_class_counts_of(const struct dt_class_counts *judge, int class);
+struct dt_class_metrics dt_class_counts_of(const struct dt_class_counts *counts, int class);
 
 /* What thresholds on the score can achieve; NaN if a score is. */
 struct dt_ranking {
@@ -71,20 +71,20 @@ struct dt_ranking dt_rank_scores(struct dt_score *scores, size_t n);
 
 /* Sets the values of all metrics that are not made from the counters; per cent where
  * dt_metric_is_percent. `ranking` may be NULL unless there are two classes. */
-void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_counts *judge,
+void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_counts *counts,
                              const struct dt_ranking *ranking);
 
 /* --- Output; names: n_classes texts --- */
 
 /* A table with a line per class, then what sums it up. */
-void dt_class_counts_print(FILE *out, const struct dt_class_counts *judge,
+void dt_class_counts_print(FILE *out, const struct dt_class_counts *counts,
                            const struct dt_ranking *ranking, const char *const *names);
 /* The confusion matrix in CSV (RFC 4180) and as a picture, shaded by the share of the row: a row
  * per label, a column per prediction. In CSV a last column without a name counts images without a
  * prediction, if there are any. */
-void dt_class_counts_print_csv(FILE *out, const struct dt_class_counts *judge,
+void dt_class_counts_print_csv(FILE *out, const struct dt_class_counts *counts,
                                const char *const *names);
-void dt_class_counts_print_svg(FILE *out, const struct dt_class_counts *judge,
+void dt_class_counts_print_svg(FILE *out, const struct dt_class_counts *counts,
                                const char *const *names);
 
 /* A table of single images in CSV: its header, and a row, whose last n_classes + 1 fields are empty

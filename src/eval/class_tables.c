@@ -39,21 +39,21 @@ static void print_two(FILE *out, const struct dt_ranking *ranking, const double 
     put_value(out, "specificity", 100 * ranking->specificity, " %\n");
 }
 
-void dt_class_counts_print(FILE *out, const struct dt_class_counts *judge,
+void dt_class_counts_print(FILE *out, const struct dt_class_counts *counts,
                            const struct dt_ranking *ranking, const char *const *names)
 {
     double value[DT_N_METRICS];
     char name[NAME_BYTES];
-    dt_class_counts_metrics(value, judge, ranking);
+    dt_class_counts_metrics(value, counts, ranking);
     fprintf(out, "precision %%  recall %%      F1 %%   support  class\n");
-    for (int c = 0; c < judge->n_classes; c++) {
-        const struct dt_class_metrics m = dt_class_counts_of(judge, c);
+    for (int c = 0; c < counts->n_classes; c++) {
+        const struct dt_class_metrics m = dt_class_counts_of(counts, c);
         fprintf(out, "%11.2f%10.2f%10.2f%10" PRId64 "  %s\n", 100 * m.precision, 100 * m.recall,
                 100 * m.f1, m.support, printable(name, names[c]));
     }
     put_value(out, "balanced accuracy", value[DT_METRIC_BALANCED_ACCURACY], " %, ");
     put_value(out, "macro F1", value[DT_METRIC_MACRO_F1], " %\n");
-    if (judge->n_classes == 2)
+    if (counts->n_classes == 2)
         print_two(out, ranking, value, names[1]);
 }
 
@@ -79,11 +79,11 @@ static void put_header(FILE *out, const char *first, const char *prefix, int n_c
     }
 }
 
-void dt_class_counts_print_csv(FILE *out, const struct dt_class_counts *judge,
+void dt_class_counts_print_csv(FILE *out, const struct dt_class_counts *counts,
                                const char *const *names)
 {
-    const int n = judge->n_classes;
-    const int64_t *count = judge->confusion;
+    const int n = counts->n_classes;
+    const int64_t *count = counts->confusion;
     int n_columns = n;
     for (int label = 0; label < n; label++)
         if (count[(size_t)label * (size_t)(n + 1) + (size_t)n])
@@ -182,13 +182,13 @@ static void put_names(FILE *out, int n, int margin, const char *const *names)
 }
 
 /* Cells without images are left out, so that a matrix of many classes stays small. */
-static void put_cells(FILE *out, const struct dt_class_counts *judge, int label, int margin)
+static void put_cells(FILE *out, const struct dt_class_counts *counts, int label, int margin)
 {
-    const int64_t support = dt_class_counts_of(judge, label).support;
-    const int cell = cell_of(judge->n_classes), y = margin + label * cell;
-    for (int c = 0; c < judge->n_classes; c++) {
+    const int64_t support = dt_class_counts_of(counts, label).support;
+    const int cell = cell_of(counts->n_classes), y = margin + label * cell;
+    for (int c = 0; c < counts->n_classes; c++) {
         int64_t count =
-            judge->confusion[(size_t)label * (size_t)(judge->n_classes + 1) + (size_t)c];
+            counts->confusion[(size_t)label * (size_t)(counts->n_classes + 1) + (size_t)c];
         int x = margin + c * cell;
         if (count == 0)
             continue;
@@ -212,10 +212,10 @@ static void put_grid(FILE *out, int n, int margin)
     fputs("\"/>\n", out);
 }
 
-void dt_class_counts_print_svg(FILE *out, const struct dt_class_counts *judge,
+void dt_class_counts_print_svg(FILE *out, const struct dt_class_counts *counts,
                                const char *const *names)
 {
-    const int n = judge->n_classes;
+    const int n = counts->n_classes;
     size_t longest = strlen("label \\ prediction");
     for (int c = 0; c < n; c++)
         longest = strlen(names[c]) > longest ? strlen(names[c]) : longest;
@@ -230,6 +230,6 @@ void dt_class_counts_print_svg(FILE *out, const struct dt_class_counts *judge,
     put_names(out, n, margin, names);
     put_grid(out, n, margin);
     for (int label = 0; label < n; label++)
-        put_cells(out, judge, label, margin);
+        put_cells(out, counts, label, margin);
     fputs("</svg>\n", out);
 }

@@ -19,7 +19,7 @@
  * eval.tta and for tables of predictions. */
 struct dt_class_results {
     struct dt_class_counts
-        *judge;                /* of this rank; the confusion matrix of all after the evaluation */
+        *counts;               /* of this rank; the confusion matrix of all after the evaluation */
     struct dt_score *scores;   /* two classes: of all ranks */
     struct dt_ranking ranking; /* of these, after the evaluation */
     float *logits;             /* of the last batch; a bad image's first one is NaN */
@@ -92,11 +92,11 @@ static dt_status allocate(struct dt_class_results *j, const struct dt_sets *sets
     const size_t batch = (size_t)sets->config->eval.batch_size_per_rank,
                  n = (size_t)sets->num_classes;
     const size_t size = (size_t)sets->config->model.image_size;
-    DT_TRY(
-        dt_class_counts_create(&j->judge, sets->num_classes, dt_loader_batches(sets->val) * batch));
+    DT_TRY(dt_class_counts_create(&j->counts, sets->num_classes,
+                                  dt_loader_batches(sets->val) * batch));
     DT_TRY(DT_NEW(j->logits, batch * n));
     if (n == 2)
-        DT_TRY(DT_NEW(j->scores, (size_t)sets->ranks.n_ranks * j->judge->max_rows));
+        DT_TRY(DT_NEW(j->scores, (size_t)sets->ranks.n_ranks * j->counts->max_rows));
     if (sets->config->eval.tta == DT_TTA_NONE)
         return DT_OK;
     DT_TRY(DT_NEW(j->others, batch * n));
@@ -118,7 +118,7 @@ static void close_evaluation(struct dt_evaluator *evaluator)
     dt_predictions_destroy(evaluator->predictions);
     if (!results)
         return;
-    dt_class_counts_destroy(results->judge);
+    dt_class_counts_destroy(results->counts);
     dt_names_reset(&results->texts);
     free(results->names);
     free(results->scores);
@@ -131,7 +131,7 @@ static void close_evaluation(struct dt_evaluator *evaluator)
 static void clear_evaluation(struct dt_evaluator *evaluator)
 {
     if (evaluator->classes)
-        dt_class_counts_clear(evaluator->classes->judge);
+        dt_class_counts_clear(evaluator->classes->counts);
 }
 
 static dt_status get_logits(struct dt_engine *engine, float *out)
@@ -172,7 +172,7 @@ static dt_status add_batch(struct dt_evaluator *evaluator, const struct dt_batch
         DT_TRY(add_mirrored(evaluator, batch));
     for (int row = 0; row < evaluator->sets->config->eval.batch_size_per_rank; row++) {
         float *logits = j->logits + (size_t)row * (size_t)evaluator->sets->num_classes;
-        dt_class_counts_add(j->judge, logits, batch->labels[row]);
+        dt_class_counts_add(j->counts, logits, batch->labels[row]);
         if (batch->crops[row].w <= 0)
             logits[0] = NAN;
     }
@@ -180,28 +180,28 @@ static dt_status add_batch(struct dt_evaluator *evaluator, const struct dt_batch
 }
 
 /* With eval.tta the device has counted each image and its mirror. */
-static void replace_counters(struct dt_counters *counters, const struct dt_class_counts *judge)
+static void replace_counters(struct dt_counters *counters, const struct dt_class_counts *counts)
 {
-    counters->loss = judge->loss;
-    counters->n = judge->n;
-    counters->n_finite = judge->n_finite;
-    counters->top1 = judge->top1;
-    counters->top5 = judge->top5;
+    counters->loss = counts->loss;
+    counters->n = counts->n;
+    counters->n_finite = counts->n_finite;
+    counters->top1 = counts->top1;
+    counters->top5 = counts->top5;
 }
 
 static dt_status sum_results(struct dt_evaluator *evaluator, double value[DT_N_METRICS])
 {
     struct dt_class_results *j = evaluator->classes;
-    const struct dt_class_counts *judge = j->judge;
+    const struct dt_class_counts *counts = j->counts;
     const int n = evaluator->sets->num_classes;
-    DT_TRY(dt_comm_sum_i64(evaluator->sets->ranks.comm, judge->confusion, n * (n + 1)));
+    DT_TRY(dt_comm_sum_i64(evaluator->sets->ranks.comm, counts->confusion, n * (n + 1)));
     if (j->scores) {
-        DT_TRY(dt_comm_gather(evaluator->sets->ranks.comm, j->scores, judge->scores,
-                              judge->n_rows * sizeof *judge->scores));
+        DT_TRY(dt_comm_gather(evaluator->sets->ranks.comm, j->scores, counts->scores,
+                              counts->n_rows * sizeof *counts->scores));
         j->ranking =
-            dt_rank_scores(j->scores, (size_t)evaluator->sets->ranks.n_ranks * judge->n_rows);
+            dt_rank_scores(j->scores, (size_t)evaluator->sets->ranks.n_ranks * counts->n_rows);
     }
-    dt_class_counts_metrics(value, judge, &j->ranking);
+    dt_class_counts_metrics(value, counts, &j->ranking);
     return DT_OK;
 }
 
@@ -211,7 +211,7 @@ static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_r
     enum { LOSS, IMAGES, TOP1, TOP5, FINITE, N };
     const struct dt_sets *sets = evaluator->sets;
     if (sets->config->eval.tta != DT_TTA_NONE)
-        replace_counters(own, evaluator->classes->judge);
+        replace_counters(own, evaluator->classes->counts);
     double sums[N] = {[LOSS] = own->loss,
                       [IMAGES] = (double)own->n,
                       [TOP1] = (double)own->top1,
@@ -254,7 +254,7 @@ static dt_status write_files(const struct dt_evaluator *evaluator,
         return DT_OK;
     FILE *out = open_memstream(&text, &bytes);
     if (out)
-        (files->as_picture ? dt_class_counts_print_svg : dt_class_counts_print_csv)(out, j->judge,
+        (files->as_picture ? dt_class_counts_print_svg : dt_class_counts_print_csv)(out, j->counts,
                                                                                     j->names);
     return dt_file_write_stream(files->confusion.fd, out, &text, &bytes, files->confusion.path);
 }
@@ -262,7 +262,7 @@ static dt_status write_files(const struct dt_evaluator *evaluator,
 static void print_classes(FILE *out, const struct dt_evaluator *evaluator)
 {
     const struct dt_class_results *j = evaluator->classes;
-    dt_class_counts_print(out, j->judge, &j->ranking, j->names);
+    dt_class_counts_print(out, j->counts, &j->ranking, j->names);
 }
 
 /* Six digits: those after them depend on the order of summation over ranks. */

@@ -62,7 +62,7 @@ static void tell_reduced(const struct dt_sets *sets)
     for (uint32_t id = 0; id < n; id++) {
         struct dt_image_info image;
         dt_dataset_image(sets->train_set, id, &image);
-        n_reduced += !dt_placement_fits(&layout, image.width, image.height);
+        n_reduced += !dt_canvas_fits(&layout, image.width, image.height);
     }
     if (n_reduced > 0)
         dt_log(DT_LOG_NOTICE,
@@ -223,11 +223,11 @@ static void show_progress(void *context, int done, int total)
 {
     const struct dt_evaluator *evaluator = context;
     dt_pulse_beat(&dt_pulse_main);
-    dt_events_progress(evaluator->engine->report, "judging the detections, categories", done,
+    dt_events_progress(evaluator->engine->report, "evaluating the detections, categories", done,
                        total);
 }
 
-static dt_status judge(struct dt_evaluator *evaluator, double value[DT_N_COCO])
+static dt_status evaluate(struct dt_evaluator *evaluator, double value[DT_N_COCO])
 {
     struct dt_box_results *j = evaluator->boxes;
     const struct dt_average_precision_input input = {
@@ -270,7 +270,7 @@ static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_r
     DT_TRY_OUT(dt_comm_gather(evaluator->sets->ranks.comm, n, &own, sizeof own));
     status = collect(evaluator, n);
     if (status == DT_OK && evaluator->sets->ranks.rank == 0)
-        status = judge(evaluator, result->coco);
+        status = evaluate(evaluator, result->coco);
     DT_TRY_OUT(dt_comm_agree(evaluator->sets->ranks.comm, status));
     DT_TRY_OUT(dt_comm_bcast(evaluator->sets->ranks.comm, result->coco, sizeof result->coco, 0));
     DT_TRY_OUT(dt_comm_bcast(evaluator->sets->ranks.comm, j->category, category_bytes, 0));

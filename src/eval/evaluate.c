@@ -136,11 +136,11 @@ dt_status dt_evaluator_validate(struct dt_evaluator *evaluator, struct dt_eval_r
                                 const struct dt_stop *stop)
 {
     double raw[DT_N_METRICS];
-    const bool judges_ema = dt_engine_uses_ema(evaluator->engine);
-    const bool both = judges_ema && evaluator->sets->config->eval.weights == DT_WEIGHTS_BOTH;
-    if (!judges_ema || both)
+    const bool uses_ema = dt_engine_uses_ema(evaluator->engine);
+    const bool both = uses_ema && evaluator->sets->config->eval.weights == DT_WEIGHTS_BOTH;
+    if (!uses_ema || both)
         DT_TRY(dt_evaluator_run(evaluator, result, stop));
-    if (!judges_ema || (both && result->stop))
+    if (!uses_ema || (both && result->stop))
         return DT_OK;
     memcpy(raw, result->value, sizeof raw);
     DT_TRY(evaluate_ema(evaluator, result, stop));

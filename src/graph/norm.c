@@ -22,7 +22,7 @@ int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init
         return -1;
     draft.attr.bn.eps = 1e-5f;
     draft.attr.bn.momentum = 0.1f;
-    draft.attr.bn.group = dt_graph_program(g)->phase == DT_TRAIN ? g->bn_group : 0;
+    draft.attr.bn.n_ranks = dt_graph_program(g)->phase == DT_TRAIN ? g->bn_ranks : 0;
     const int channels[4] = {g->tensor[src].dim[1], 1, 1, 1};
     draft_vectors(g, &draft, DT_PARAM, scale_init);
     dt_draft_infer(g, &draft, NULL);

@@ -7,8 +7,8 @@ static dt_status run_op(const struct dt_walk *w, const struct dt_action *action)
 {
     const struct dt_plan *plan = w->plan;
     const struct dt_backend *backend = plan->backend;
-    return (action->finish ? backend->finish : backend->run)(plan->device,
-                                                             plan->exec[action->node]);
+    return (action->second_half ? backend->run_second_half
+                                : backend->run)(plan->device, plan->exec[action->node]);
 }
 
 /* One slot of `bytes` for every rank, of which this rank's is filled. */
@@ -31,7 +31,7 @@ static dt_status run_sync(const struct dt_walk *w, const struct dt_action *actio
 {
     const struct dt_plan *plan = w->plan;
     size_t bytes;
-    void *all = plan->backend->exchanged(plan->device, plan->exec[action->node], &bytes);
+    void *all = plan->backend->exchange_slots(plan->device, plan->exec[action->node], &bytes);
     return exchange(plan, all, bytes);
 }
 
@@ -151,7 +151,7 @@ static dt_status run_ema(const struct dt_walk *w, const struct dt_action *action
 static dt_status run_settle(const struct dt_walk *w, const struct dt_action *action)
 {
     (void)action;
-    return w->plan->backend->settle(w->plan->device);
+    return w->plan->backend->end_step(w->plan->device);
 }
 
 static dt_status run_share(const struct dt_walk *w, const struct dt_action *action)

@@ -284,7 +284,7 @@ static void add_node(struct dt_plan *plan, int n)
     add_action(plan, node->program, DT_ACTION_OP, n, -1);
     if (dt_node_is_synced(node)) {
         add_action(plan, node->program, DT_ACTION_SYNC, n, -1);
-        add_action(plan, node->program, DT_ACTION_OP, n, -1)->finish = true;
+        add_action(plan, node->program, DT_ACTION_OP, n, -1)->second_half = true;
     }
     for (int i = 0; i < node->n_dst; i++)
         if (node->dst[i] == divisor)

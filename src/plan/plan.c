@@ -1,4 +1,4 @@
-/* Building a plan: prepare, choose, lay out, allocate, bind. */
+/* Building a plan: prepare, autotune, lay out, allocate, bind. */
 #include "dtrain/plan.h"
 
 #include <stdlib.h>
@@ -14,18 +14,18 @@ static dt_status prepare_nodes(struct dt_plan *plan)
     return DT_OK;
 }
 
-static dt_status offer_groups(struct dt_plan *plan)
+static dt_status propose_fusions(struct dt_plan *plan)
 {
-    struct dt_group *groups = NULL;
+    struct dt_fusion *fusions = NULL;
     int n = 0;
     dt_status status = DT_OK;
-    if (!plan->backend->offer)
+    if (!plan->backend->propose_fusion)
         return DT_OK;
-    DT_TRY(dt_graph_groups(plan->graph, &groups, &n));
+    DT_TRY(dt_graph_fusions(plan->graph, &fusions, &n));
     for (int i = 0; i < n; i++)
-        DT_TRY_OUT(plan->backend->offer(plan->device, &groups[i], plan->exec));
+        DT_TRY_OUT(plan->backend->propose_fusion(plan->device, &fusions[i], plan->exec));
 out:
-    free(groups);
+    free(fusions);
     return status;
 }
 
@@ -35,8 +35,8 @@ static dt_status choose_formats(struct dt_plan *plan)
     const struct dt_backend *backend = plan->backend;
     dt_status prepared = prepare_nodes(plan);
     if (prepared == DT_OK)
-        prepared = offer_groups(plan);
-    DT_TRY(backend->choose(plan->device, prepared));
+        prepared = propose_fusions(plan);
+    DT_TRY(backend->autotune(plan->device, prepared));
     dt_plan_find_lifetimes(plan);
     for (int n = 0; n < g->n_nodes; n++)
         plan->scratch_bytes[n] = backend->scratch_bytes(plan->device, plan->exec[n]);
@@ -103,7 +103,7 @@ static dt_status open_reduce(struct dt_plan *plan)
     options.dtype = dt_plan_sum_type(plan);
     options.n_fp32 = plan->n_wide > 0;
     if (plan->arena_bytes[DT_ARENA_COUNTS] > 0)
-        options.group = plan->options.n_ranks;
+        options.exchange_ranks = plan->options.n_ranks;
     for (int b = 0; b < plan->n_buckets; b++) {
         const size_t count = plan->buckets[b].count;
         options.total_count += count;

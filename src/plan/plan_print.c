@@ -53,11 +53,11 @@ static size_t tensor_bytes(const struct dt_plan *plan, int t)
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node)
 {
     const int n = (int)(node - plan->graph->node);
-    int touched[DT_MAX_TOUCHED], tensor[DT_MAX_SRC + DT_MAX_DST];
+    int touched[DT_MAX_EXTRA_TENSORS], tensor[DT_MAX_SRC + DT_MAX_DST];
     size_t bytes = 0;
     for (int i = dt_node_tensors(node, tensor); i > 0; i--)
         bytes += tensor_bytes(plan, tensor[i - 1]);
-    for (int i = dt_plan_touches(plan, n, touched); i > 0; i--)
+    for (int i = dt_plan_extra_tensors(plan, n, touched); i > 0; i--)
         bytes += tensor_bytes(plan, touched[i - 1]);
     int64_t again = 0;
     if (plan->backend->again_bytes)
@@ -100,9 +100,9 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
     fprintf(out, "%-18s %-28s %-20s %10.3f %10.2f  %-18s %s%s\n", dt_op_name(node->op), node->name,
             dims, dt_node_flops(g, node) * 1e-9, mega((size_t)dt_plan_node_bytes(plan, node)),
             where, node->residual ? "+add" : "",
-            action->finish ? "+finish"
-            : node->relu   ? "+relu"
-                           : "");
+            action->second_half ? "+finish"
+            : node->relu        ? "+relu"
+                                : "");
 }
 
 static void print_sync(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
@@ -110,8 +110,8 @@ static void print_sync(const struct dt_plan *plan, const struct dt_action *actio
     const struct dt_node *node = &plan->graph->node[action->node];
     char ranks[32];
     size_t bytes;
-    (void)plan->backend->exchanged(plan->device, plan->exec[action->node], &bytes);
-    snprintf(ranks, sizeof ranks, "%d ranks", node->attr.bn.group);
+    (void)plan->backend->exchange_slots(plan->device, plan->exec[action->node], &bytes);
+    snprintf(ranks, sizeof ranks, "%d ranks", node->attr.bn.n_ranks);
     fprintf(out, "%-18s %-28s %-20s %10s %10.2f\n", kind_name[action->kind], node->name, ranks, "",
             mega(bytes));
 }
@@ -145,8 +145,8 @@ static void print_program(const struct dt_plan *plan, int program, FILE *out)
         } else if (action->kind == DT_ACTION_OP) {
             const struct dt_node *node = &plan->graph->node[action->node];
             print_op(plan, action, out);
-            flops += action->finish ? 0 : dt_node_flops(plan->graph, node);
-            bytes += action->finish ? 0 : dt_plan_node_bytes(plan, node);
+            flops += action->second_half ? 0 : dt_node_flops(plan->graph, node);
+            bytes += action->second_half ? 0 : dt_plan_node_bytes(plan, node);
         } else {
             print_bucket(plan, action, out);
         }

@@ -89,28 +89,28 @@ static dt_status clear(struct dt_plan *plan, const struct dt_bucket *bucket)
                                    dt_dtype_bytes(dt_plan_sum_grads(plan, bucket).type));
 }
 
-dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *verdict)
+dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *result)
 {
     const int tested[] = {0, plan->n_buckets - 1};
     int n = plan->n_buckets > 1 ? 2 : 1;
     float *host = NULL;
     dt_status status = DT_OK;
-    *verdict = DT_OK;
+    *result = DT_OK;
     if (!plan->comm || plan->n_buckets == 0)
         return DT_OK;
     /* A rank that cannot fill its buffer still takes part, because the others wait for it. */
-    *verdict = DT_NEW(host, dt_graph_largest(plan->graph, DT_PARAM));
-    for (int i = 0; i < n && *verdict == DT_OK; i++)
-        *verdict = fill_bucket(plan, &plan->buckets[tested[i]], host);
+    *result = DT_NEW(host, dt_graph_largest(plan->graph, DT_PARAM));
+    for (int i = 0; i < n && *result == DT_OK; i++)
+        *result = fill_bucket(plan, &plan->buckets[tested[i]], host);
     for (int i = 0; i < n; i++)
         DT_TRY_OUT(start_reduction(plan, tested[i]));
     for (int i = 0; i < n; i++)
         DT_TRY_OUT(finish_reduction(plan, tested[i]));
     const bool has_sum = !plan->options.parallel.is_central || dt_comm_rank(plan->comm) == 0;
-    for (int i = 0; i < n && *verdict == DT_OK && has_sum; i++)
-        *verdict = verify(plan, &plan->buckets[tested[i]], host);
-    for (int i = 0; i < n && *verdict == DT_OK; i++)
-        *verdict = clear(plan, &plan->buckets[tested[i]]);
+    for (int i = 0; i < n && *result == DT_OK && has_sum; i++)
+        *result = verify(plan, &plan->buckets[tested[i]], host);
+    for (int i = 0; i < n && *result == DT_OK; i++)
+        *result = clear(plan, &plan->buckets[tested[i]]);
 out:
     free(host);
     return status;

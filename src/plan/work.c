@@ -42,7 +42,7 @@ void dt_plan_find_lifetimes(struct dt_plan *plan)
         for (int p = 0; p < DT_MAX_PROGRAMS; p++)
             plan->place[t].first_use[p] = plan->place[t].last_use[p] = -1;
     int start[DT_MAX_PROGRAMS], end[DT_MAX_PROGRAMS];
-    int touched[DT_MAX_TOUCHED], tensor[DT_MAX_SRC + DT_MAX_DST];
+    int touched[DT_MAX_EXTRA_TENSORS], tensor[DT_MAX_SRC + DT_MAX_DST];
     for (int p = 0; p < DT_MAX_PROGRAMS; p++)
         start[p] = -1;
     for (int n = 0; n < g->n_nodes; n++) {
@@ -53,7 +53,7 @@ void dt_plan_find_lifetimes(struct dt_plan *plan)
         end[p] = n;
         for (int i = dt_node_tensors(node, tensor); i > 0; i--)
             use(plan, tensor[i - 1], p, n, start[p]);
-        for (int i = dt_plan_touches(plan, n, touched); i > 0; i--)
+        for (int i = dt_plan_extra_tensors(plan, n, touched); i > 0; i--)
             use(plan, touched[i - 1], p, n, start[p]);
     }
     keep_outputs(plan, end);
@@ -74,7 +74,7 @@ static int find_inplace_source(const struct dt_plan *plan, int n)
     if (node->dst[0] < 0)
         return -1;
     const struct dt_place *dst = &plan->place[node->dst[0]];
-    if (dst->first_use[node->program] != n) /* an earlier node of its group writes it */
+    if (dst->first_use[node->program] != n) /* an earlier node of its fusion writes it */
         return -1;
     for (int i = 0; i < node->n_src; i++) {
         int t = node->src[i];

@@ -1,4 +1,4 @@
-/* A sum is hidden while the rank's compute lane is in an action that is no communication. With R
+/* A sum is hidden while the rank's compute row is in an action that is no communication. With R
  * the times of sums and C those of computing, |R and C| = |R| + |C| - |R or C|. */
 #include "trace/overlap.h"
 
@@ -22,13 +22,13 @@ static bool is_computing(const struct dt_trace_span *span)
     for (size_t i = 0; i < DT_COUNT(communication); i++)
         if (strcmp(span->name, communication[i]) == 0)
             return false;
-    return span->lane == DT_TRACE_COMPUTE;
+    return span->row == DT_TRACE_COMPUTE;
 }
 
 static void add(void *context, const struct dt_trace_span *span)
 {
     struct times *times = context;
-    if (times->of_sums ? span->lane != DT_TRACE_REDUCTION : !is_computing(span))
+    if (times->of_sums ? span->row != DT_TRACE_REDUCTION : !is_computing(span))
         return;
     times->begin_s[times->n] = span->begin_s;
     times->end_s[times->n++] = span->end_s;

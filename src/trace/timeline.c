@@ -18,7 +18,7 @@
 
 enum {
     MAX_SPANS = 1 << 19, /* per rank: 48 MB, of which only what is used is touched */
-    LANE_IDS = 1000,     /* thread ids per kind of lane */
+    ROW_IDS = 1000,      /* thread ids per kind of row */
     GZIP = MAX_WBITS + 16,
     MEMORY_LEVEL = 8, /* zlib's default */
 };
@@ -36,7 +36,7 @@ struct part {
     size_t bytes;
     int rank;
     double offset_s; /* from dt_clock_s to the time of the file */
-    bool is_named[DT_N_TRACE_LANES][LANE_IDS];
+    bool is_named[DT_N_TRACE_ROWS][ROW_IDS];
 };
 
 /* --- Events --- */
@@ -44,10 +44,10 @@ struct part {
 static const struct {
     const char *name;
     bool is_numbered;
-} lanes[] = {
+} rows[] = {
 #define ONE(id, name)     {name, false},
 #define SEVERAL(id, name) {name, true},
-    DT_TRACE_LANE_LIST(ONE, SEVERAL)
+    DT_TRACE_ROW_LIST(ONE, SEVERAL)
 #undef ONE
 #undef SEVERAL
 };
@@ -63,31 +63,31 @@ static void put_name(struct part *part, const char *kind, int thread, const char
             kind, process, thread, name, kind, process, thread, thread ? thread : process);
 }
 
-static int thread_of(enum dt_trace_lane lane, int index)
+static int thread_of(enum dt_trace_row row, int index)
 {
-    return 1 + (int)lane * LANE_IDS + index;
+    return 1 + (int)row * ROW_IDS + index;
 }
 
-static void name_lane(struct part *part, enum dt_trace_lane lane, int index)
+static void name_row(struct part *part, enum dt_trace_row row, int index)
 {
     char number[16] = "", name[64];
-    if (lanes[lane].is_numbered)
+    if (rows[row].is_numbered)
         snprintf(number, sizeof number, " %d", index);
-    snprintf(name, sizeof name, "%s%s", lanes[lane].name, number);
+    snprintf(name, sizeof name, "%s%s", rows[row].name, number);
     fprintf(part->out, ",\n");
-    put_name(part, "thread", thread_of(lane, index), name);
-    part->is_named[lane][index] = true;
+    put_name(part, "thread", thread_of(row, index), name);
+    part->is_named[row][index] = true;
 }
 
 /* Microseconds with three decimals, from nanoseconds: what nests in the clock nests in the file. */
 static void put_span(void *context, const struct dt_trace_span *span)
 {
     struct part *part = context;
-    int index = span->index % LANE_IDS, thread = thread_of(span->lane, index);
+    int index = span->index % ROW_IDS, thread = thread_of(span->row, index);
     int64_t begin = llround((span->begin_s + part->offset_s) * 1e9);
     int64_t length = llround((span->end_s + part->offset_s) * 1e9) - begin;
-    if (!part->is_named[span->lane][index])
-        name_lane(part, span->lane, index);
+    if (!part->is_named[span->row][index])
+        name_row(part, span->row, index);
     fprintf(part->out,
             ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%" PRId64
             ".%03d,\"dur\":%" PRId64 ".%03d",

@@ -84,7 +84,7 @@ static void add_limit(struct line *line, const struct dt_input_case *c, bool rea
         dt_text_add(&line->text, "; %s is the limit", reading ? "reading" : "decoding");
 }
 
-void dt_input_verdict(char out[DT_INPUT_TEXT], const struct dt_input_case *c)
+void dt_input_diagnosis(char out[DT_INPUT_TEXT], const struct dt_input_case *c)
 {
     struct line line = {.text = dt_text_in(out, DT_INPUT_TEXT)};
     bool reading = !c->is_raw && c->read_s > c->work_s;

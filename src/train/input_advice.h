@@ -26,7 +26,7 @@ struct dt_input_case {
 
 enum { DT_INPUT_TEXT = 384 };
 /* One line: "input: ..." or "input-bound: ...; <limit>; try <up to three settings>". */
-void dt_input_verdict(char out[DT_INPUT_TEXT], const struct dt_input_case *c);
+void dt_input_diagnosis(char out[DT_INPUT_TEXT], const struct dt_input_case *c);
 
 /* Whether images are so much larger than needed that reduced shards save most of the decoding: a
  * photo with a shorter side of `resize` takes about a third of a byte per pixel. */

@@ -395,7 +395,7 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *
         return DT_OK;
     struct dt_input_case c = input_case(engine, sets, sums);
     double busy_s = sums[INPUT_READ] + sums[INPUT_WORK];
-    dt_input_verdict(text, &c);
+    dt_input_diagnosis(text, &c);
     const struct dt_field fields[] = {
         DT_INT("epoch", epoch),
         DT_INT("step", step),

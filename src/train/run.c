@@ -185,13 +185,13 @@ static void publish_one(const struct run *r, const char *name, char to[DT_PATH_M
     to[0] = '\0';
 }
 
-/* `to` is the one that was judged. */
+/* `to` is the one that was evaluated. */
 static void publish_model(const struct run *r, char to[DT_PATH_MAX])
 {
     const char *const names[] = {"ema.safetensors", "model.safetensors"};
-    const bool judges_ema = dt_engine_uses_ema(&r->engine);
+    const bool uses_ema = dt_engine_uses_ema(&r->engine);
     for (int i = !dt_plan_has_ema(r->engine.plan); i < 2; i++)
-        publish_one(r, names[judges_ema ? 1 - i : i], to);
+        publish_one(r, names[uses_ema ? 1 - i : i], to);
 }
 
 /* --- Messages --- */

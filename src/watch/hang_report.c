@@ -1,4 +1,4 @@
-/* Plain text: the verdict, all beats, the last moves, the threads of this process. */
+/* Plain text: the diagnosis, all beats, the last moves, the threads of this process. */
 #include "watch/hang_report.h"
 
 #include <dirent.h>
@@ -125,7 +125,7 @@ void dt_hang_report_write(const struct dt_hang_report *report)
             close(fd);
         return;
     }
-    const char *text = report->verdict->text;
+    const char *text = report->diagnosis->text;
     fprintf(out, "%s\n", text[0] ? text : "another rank has ended the job");
     fprintf(out, "rank %d of %d, pid %d, build %s\n", report->rank, report->n_ranks, (int)getpid(),
             dt_build_id());

@@ -2,13 +2,13 @@
 #ifndef DTRAIN_WATCH_HANG_REPORT_H
 #define DTRAIN_WATCH_HANG_REPORT_H
 
-#include "watch/blame.h"
+#include "watch/diagnosis.h"
 
 struct dt_hang_report {
     const char *dir; /* run folder */
     int rank, n_ranks;
     double init_s, step_s, save_s; /* limits, 0 = none */
-    const struct dt_verdict *verdict;
+    const struct dt_diagnosis *diagnosis;
     const struct dt_view *ranks;
 };
 /* Best effort; may block if the file system hangs. */

@@ -1,7 +1,7 @@
-/* Three threads. The judge checks the pulses and the beats, decides, and never blocks. The herald
- * writes this rank's beat and reads those of the others; it may get stuck in the file system. The
- * actor sleeps until a hang, then prints who is to blame and writes the report. Even if one of them
- * hangs then, the judge ends the process. */
+/* Three threads. The monitor checks the pulses and the beats, decides, and never blocks. The
+ * heartbeat thread writes this rank's beat and reads those of the others; it may get stuck in the
+ * file system. The reporter sleeps until a hang, then prints who is to blame and writes the report.
+ * Even if one of them hangs then, the monitor ends the process. */
 #include "watch/watchdog.h"
 
 #include <errno.h>
@@ -22,9 +22,9 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/thread.h"
-#include "watch/blame.h"
+#include "watch/diagnosis.h"
 #include "watch/hang_report.h"
-#include "watch/siblings.h"
+#include "watch/local_ranks.h"
 
 enum {
     PERIODS_OF_LIMIT = 5,
@@ -42,7 +42,12 @@ static const double stop_s = 5.0;   /* to wait for a herald that may hang */
 static const double apart_s = 8.0;  /* for those who know more to speak and end the job */
 static const double margin_s = 5.0; /* for mpirun to notice that a node is lost */
 
-enum thread { JUDGE, ACTOR, HERALD, N_THREADS }; /* HERALD last: not started without other ranks */
+enum thread {
+    MONITOR,
+    REPORTER,
+    HEARTBEAT,
+    N_THREADS
+}; /* HEARTBEAT last: not started without other ranks */
 
 struct progress {
     uint64_t n_moves;
@@ -52,7 +57,7 @@ struct progress {
 struct peer {
     struct dt_heartbeat beat;
     bool is_known; /* if not, the beat has host and pid only, if those are known */
-    char process;  /* its state, see siblings.h */
+    char process;  /* its state, see local.h */
     double seen_s; /* when its beat last changed */
 };
 
@@ -66,28 +71,28 @@ struct dt_watchdog {
     pthread_t threads[N_THREADS];
     int n_threads; /* started */
 
-    pthread_mutex_t lock; /* guards the members up to `verdict` */
+    pthread_mutex_t lock; /* guards the members up to `diagnosis` */
     pthread_cond_t change;
     bool must_stop;
     struct dt_heartbeat own;
     struct progress main, writer;
     struct peer *peers;
-    double start_s;  /* all timers start here; moved by a stall */
-    double judged_s; /* last check by the judge */
-    double read_s;   /* when the beats were last read */
-    bool has_alarm;  /* another rank, alarm_rank, has expired */
+    double start_s;   /* all timers start here; moved by a stall */
+    double checked_s; /* last check by the monitor */
+    double read_s;    /* when the beats were last read */
+    bool has_alarm;   /* another rank, alarm_rank, has expired */
     int alarm_rank;
     bool must_write; /* the beat must be written now */
     uint32_t told;   /* flags already written to the file */
-    bool has_left;   /* the herald has finished */
+    bool has_left;   /* the heartbeat thread has finished */
     bool has_checkpoint;
-    char nodes[256]; /* see siblings.h */
+    char nodes[256]; /* see local.h */
     struct dt_view *views;
-    struct dt_verdict verdict;
+    struct dt_diagnosis diagnosis;
 
-    struct dt_heartbeat *read; /* from here on: used by the herald only */
+    struct dt_heartbeat *read; /* from here on: used by the heartbeat thread only */
     bool *valid;
-    struct dt_sibling *siblings;
+    struct dt_local_rank *local;
     double looked_s; /* when they were last looked for, which takes a while */
     bool has_warned;
     ino_t lock_inode; /* of the run folder's lock, 0 = not known yet */
@@ -161,7 +166,7 @@ static void restart_times(struct dt_watchdog *w, double now_s)
     w->start_s = w->main.moved_s = w->writer.moved_s = now_s;
 }
 
-/* --- The judge --- */
+/* --- The monitor --- */
 
 static bool is_blind(const struct dt_watchdog *w, double now_s)
 {
@@ -214,9 +219,9 @@ static double find_apart(const struct dt_watchdog *w)
     return w->options.dir ? apart : fmax(apart, w->options.limits.init_timeout_s + apart_s);
 }
 
-static struct dt_verdict_case case_of(const struct dt_watchdog *w, double now_s)
+static struct dt_diagnosis_case case_of(const struct dt_watchdog *w, double now_s)
 {
-    return (struct dt_verdict_case){
+    return (struct dt_diagnosis_case){
         .ranks = w->views,
         .n_ranks = w->options.n_ranks,
         .self = w->options.rank,
@@ -230,21 +235,21 @@ static struct dt_verdict_case case_of(const struct dt_watchdog *w, double now_s)
 }
 
 /* Whether the process must end. */
-static bool judge_run(struct dt_watchdog *w, double now_s)
+static bool check_run(struct dt_watchdog *w, double now_s)
 {
     observe_self(w, now_s);
     look_around(w);
-    struct dt_verdict_case c = case_of(w, now_s);
-    dt_verdict_find(&w->verdict, &c);
-    if (!w->verdict.expired && !w->has_alarm)
+    struct dt_diagnosis_case c = case_of(w, now_s);
+    dt_diagnosis_find(&w->diagnosis, &c);
+    if (!w->diagnosis.expired && !w->has_alarm)
         return false;
     c.slack_s = PERIODS_OF_SLACK * w->period_s;
     c.apart_s = w->has_alarm ? 0 : c.apart_s; /* somebody there has spoken */
-    dt_verdict_find(&w->verdict, &c);         /* also names ranks whose time is almost up */
+    dt_diagnosis_find(&w->diagnosis, &c);     /* also names ranks whose time is almost up */
     return true;
 }
 
-/* Call with the lock held; it is released while waiting for the actor to end the process. */
+/* Call with the lock held; it is released while waiting for the reporter to end the process. */
 static void end_process(struct dt_watchdog *w)
 {
     double guard = dt_clock_s() + guard_s + leave_time(w);
@@ -256,27 +261,27 @@ static void end_process(struct dt_watchdog *w)
     _exit(DT_ERR_HANG);
 }
 
-static void *run_judge(void *arg)
+static void *run_monitor(void *arg)
 {
     struct dt_watchdog *w = arg;
     pthread_mutex_lock(&w->lock);
     for (;;) {
-        double now_s, last_s = w->judged_s, until_s = last_s + w->period_s;
+        double now_s, last_s = w->checked_s, until_s = last_s + w->period_s;
         while ((now_s = dt_clock_s()) < until_s && !w->must_stop && !w->has_alarm)
             wait_until(w, until_s);
         if (w->must_stop)
             break;
         if (now_s - last_s > PERIODS_OF_STALL * w->period_s)
             restart_times(w, now_s); /* the job was suspended */
-        w->judged_s = now_s;
-        if (judge_run(w, now_s))
+        w->checked_s = now_s;
+        if (check_run(w, now_s))
             end_process(w);
     }
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
 
-/* --- The herald --- */
+/* --- The heartbeat thread --- */
 
 static void take_beats(struct dt_watchdog *w, double now_s)
 {
@@ -296,14 +301,14 @@ static void take_beats(struct dt_watchdog *w, double now_s)
 }
 
 /* What the system shows of the ranks of this node. */
-static void take_siblings(struct dt_watchdog *w)
+static void take_local_ranks(struct dt_watchdog *w)
 {
     for (int r = 0; r < w->options.n_ranks; r++) {
         struct peer *peer = &w->peers[r];
-        peer->process = w->siblings[r].state;
-        if (peer->beat.pid || w->siblings[r].pid == 0)
+        peer->process = w->local[r].state;
+        if (peer->beat.pid || w->local[r].pid == 0)
             continue;
-        peer->beat.pid = w->siblings[r].pid;
+        peer->beat.pid = w->local[r].pid;
         memcpy(peer->beat.host, w->own.host, sizeof peer->beat.host);
     }
 }
@@ -332,9 +337,10 @@ static bool is_lock_lost(struct dt_watchdog *w)
 /* Writes and reads the beats once. Call with the lock held; it is released during the access. */
 static void exchange(struct dt_watchdog *w)
 {
-    /* Use the latest state. But after a stall the judge must run first, or all would look stuck. */
+    /* Use the latest state. But after a stall the monitor must run first, or all would look stuck.
+     */
     double begin_s = dt_clock_s();
-    if (begin_s - w->judged_s < 2 * w->period_s)
+    if (begin_s - w->checked_s < 2 * w->period_s)
         observe_self(w, begin_s);
     w->own.beat++;
     w->must_write = false;
@@ -347,9 +353,9 @@ static void exchange(struct dt_watchdog *w)
     pthread_mutex_unlock(&w->lock);
     if (is_late) {
         w->looked_s = begin_s;
-        dt_siblings_find(w->siblings, w->options.n_ranks, w->launch.variable);
+        dt_local_ranks_find(w->local, w->options.n_ranks, w->launch.variable);
         if (!w->options.dir)
-            dt_siblings_nodes(nodes, sizeof nodes, own.host);
+            dt_local_ranks_nodes(nodes, sizeof nodes, own.host);
     }
     bool is_written = dt_heartbeat_write(w->path, &own) == DT_OK;
     if (!is_written && !w->has_warned) {
@@ -368,14 +374,14 @@ static void exchange(struct dt_watchdog *w)
     if (is_written)
         w->told = own.flags;
     if (is_late) {
-        take_siblings(w);
+        take_local_ranks(w);
         memcpy(w->nodes, nodes, sizeof nodes);
     }
     if (status == DT_OK)
         take_beats(w, now_s);
 }
 
-static void *run_herald(void *arg)
+static void *run_heartbeat(void *arg)
 {
     struct dt_watchdog *w = arg;
     pthread_mutex_lock(&w->lock);
@@ -409,9 +415,9 @@ static void set_flag(struct dt_watchdog *w, uint32_t flag)
 
 static void say(struct dt_watchdog *w)
 {
-    char line[DT_VERDICT_TEXT + 2];
-    int n = w->verdict.expired
-                ? snprintf(line, sizeof line, "%s\n", w->verdict.text)
+    char line[DT_DIAGNOSIS_TEXT + 2];
+    int n = w->diagnosis.expired
+                ? snprintf(line, sizeof line, "%s\n", w->diagnosis.text)
                 : snprintf(line, sizeof line, "dtrain: error[HANG] rank %d reports a hang%s\n",
                            w->alarm_rank, w->options.dir ? ", see its hang-*.txt" : "");
     for (ssize_t done = 0, k = 0; done < n && k >= 0; done += k)
@@ -425,15 +431,15 @@ static bool have_all_written(struct dt_watchdog *w)
     pthread_mutex_lock(&w->lock);
     bool all = !w->path[0] || (w->told & DT_HEARTBEAT_WRITTEN);
     look_around(w);
-    struct dt_verdict_case c = case_of(w, dt_clock_s());
+    struct dt_diagnosis_case c = case_of(w, dt_clock_s());
     for (int r = 0; r < w->options.n_ranks; r++)
-        if (r != w->options.rank && dt_verdict_answers(&c, r))
+        if (r != w->options.rank && dt_diagnosis_answers(&c, r))
             all = all && (w->peers[r].beat.flags & DT_HEARTBEAT_WRITTEN);
     pthread_mutex_unlock(&w->lock);
     return all;
 }
 
-/* Whether another rank, which may have ended since, has printed a verdict. */
+/* Whether another rank, which may have ended since, has printed a diagnosis. */
 static bool has_one_said(struct dt_watchdog *w)
 {
     bool any = false;
@@ -453,7 +459,7 @@ static void write_report(struct dt_watchdog *w)
         .init_s = w->options.limits.init_timeout_s,
         .step_s = atomic_load(&w->step_limit_s),
         .save_s = w->options.limits.save_timeout_s,
-        .verdict = &w->verdict,
+        .diagnosis = &w->diagnosis,
         .ranks = w->views,
     };
     dt_hang_report_write(&report);
@@ -464,7 +470,7 @@ static void act(struct dt_watchdog *w)
     double until_s = dt_clock_s() + leave_time(w);
     /* A stopped rank that is woken by mpirun's signal comes too late to speak. */
     bool is_speaker =
-        w->verdict.speaker == w->options.rank && w->verdict.expired && !has_one_said(w);
+        w->diagnosis.speaker == w->options.rank && w->diagnosis.expired && !has_one_said(w);
     if (is_speaker)
         say(w);
     if (w->options.dir)
@@ -479,7 +485,7 @@ static void act(struct dt_watchdog *w)
         say(w);
 }
 
-static void *run_actor(void *arg)
+static void *run_reporter(void *arg)
 {
     struct dt_watchdog *w = arg;
     pthread_mutex_lock(&w->lock);
@@ -499,14 +505,14 @@ static const struct {
     void *(*run)(void *w);
     char name[16];
 } threads[N_THREADS] = {
-    [JUDGE] = {run_judge, "dt-watchdog"},
-    [ACTOR] = {run_actor, "dt-hang"},
-    [HERALD] = {run_herald, "dt-heartbeat"},
+    [MONITOR] = {run_monitor, "dt-watchdog"},
+    [REPORTER] = {run_reporter, "dt-hang"},
+    [HEARTBEAT] = {run_heartbeat, "dt-heartbeat"},
 };
 
 static dt_status start_threads(struct dt_watchdog *w)
 {
-    int error = 0, n = w->path[0] ? N_THREADS : HERALD;
+    int error = 0, n = w->path[0] ? N_THREADS : HEARTBEAT;
     while (w->n_threads < n && error == 0) {
         int i = w->n_threads;
         error = dt_thread_start(&w->threads[i], threads[i].name, threads[i].run, w);
@@ -540,9 +546,9 @@ static dt_status find_file(struct dt_watchdog *w)
         return dt_heartbeat_write(w->path, &w->own);
     }
     bool is_found = w->options.n_ranks == 1;
-    for (int i = 0; i < DT_SIBLINGS_PATHS && !is_found; i++)
-        is_found =
-            dt_siblings_path(w->path, i) == DT_OK && dt_heartbeat_write(w->path, &w->own) == DT_OK;
+    for (int i = 0; i < DT_LOCAL_RANKS_PATHS && !is_found; i++)
+        is_found = dt_local_ranks_path(w->path, i) == DT_OK &&
+                   dt_heartbeat_write(w->path, &w->own) == DT_OK;
     if (!is_found)
         w->path[0] = '\0';
     dt_error_clear();
@@ -563,7 +569,7 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
     DT_TRY(DT_NEW(w->views, n));
     DT_TRY(DT_NEW(w->read, n));
     DT_TRY(DT_NEW(w->valid, n));
-    DT_TRY(DT_NEW(w->siblings, n));
+    DT_TRY(DT_NEW(w->local, n));
     w->options = *options;
     w->launch = dt_comm_launched();
     w->period_s = find_period(options);
@@ -573,8 +579,8 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
         .start_id = options->start_id, .rank = options->rank, .pid = (int32_t)getpid()};
     dt_host_name(host);
     memcpy(w->own.host, host, sizeof w->own.host - 1);
-    w->judged_s = dt_clock_s();
-    restart_times(w, w->judged_s);
+    w->checked_s = dt_clock_s();
+    restart_times(w, w->checked_s);
     observe_self(w, w->start_s);
     for (int r = 0; r < options->n_ranks && options->comm; r++)
         snprintf(w->peers[r].beat.host, sizeof w->own.host, "%.63s",
@@ -591,7 +597,7 @@ static void release_watchdog(struct dt_watchdog *w)
 {
     pthread_cond_destroy(&w->change);
     pthread_mutex_destroy(&w->lock);
-    free(w->siblings);
+    free(w->local);
     free(w->valid);
     free(w->read);
     free(w->views);
@@ -599,8 +605,8 @@ static void release_watchdog(struct dt_watchdog *w)
     free(w);
 }
 
-/* Waits for a limited time, as the herald may be stuck in the file system. */
-static bool has_herald_left(struct dt_watchdog *w)
+/* Waits for a limited time, as the heartbeat thread may be stuck in the file system. */
+static bool has_heartbeat_ended(struct dt_watchdog *w)
 {
     double until_s = dt_clock_s() + stop_s;
     pthread_mutex_lock(&w->lock);
@@ -628,7 +634,7 @@ static void stop(struct dt_watchdog *w, bool is_replaced)
     pthread_cond_broadcast(&w->change);
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; i < w->n_threads; i++) {
-        if (i == HERALD && !has_herald_left(w))
+        if (i == HEARTBEAT && !has_heartbeat_ended(w))
             return; /* leaks the thread and the memory it uses */
         pthread_join(w->threads[i], NULL);
     }

@@ -153,7 +153,7 @@ static int find_twin(const char *identity)
     char field[BYTES] = {0};
     int twin = 99;
     memcpy(field, identity, strlen(identity) + 1);
-    assert_ok(dt_comm_find_twin(comm, field, BYTES, &twin));
+    assert_ok(dt_comm_find_same(comm, field, BYTES, &twin));
     return twin;
 }
 

@@ -114,8 +114,11 @@ static void check_exchange(bool ring, int group)
 {
     enum { COUNT = 700, N_ROUNDS = 5 };
     static const float nothing = -1.5F;
-    struct dt_comm_options options = {
-        .ring = ring, .n_reductions = 1, .max_count = MAX_COUNT, .dtype = DT_F32, .group = group};
+    struct dt_comm_options options = {.ring = ring,
+                                      .n_reductions = 1,
+                                      .max_count = MAX_COUNT,
+                                      .dtype = DT_F32,
+                                      .exchange_ranks = group};
     assert_ok(dt_comm_open_reduce(comm, &options));
     float *values = new_floats(MAX_COUNT), *all = new_floats((size_t)n * COUNT);
     bool is_good = true;

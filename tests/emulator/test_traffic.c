@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cuda/group.h"
+#include "cuda/fusion.h"
 #include "dtrain/plan.h"
 #include "resnet50_graph.h"
 #include "retinanet_graph.h"
@@ -75,13 +75,13 @@ static double own_bytes_at(const struct dt_exec *exec, int tensor, const void *a
 /* Of a tensor of the running node, or one that it touches; 0: scratch with partial sums. */
 static double bytes_at(const void *address)
 {
-    int touched[DT_MAX_TOUCHED];
+    int touched[DT_MAX_EXTRA_TENSORS];
     double bytes = running ? own_bytes_at(running, -1, address) : 0;
-    for (int i = running ? dt_cuda_touches(running, touched) : 0; i > 0; i--)
-        for (size_t slot = 0; slot < DT_COUNT(running->group); slot++) {
-            const struct dt_cuda_group *group = running->group[slot];
-            for (int k = 0; group && k < group->n_nodes && bytes == 0; k++)
-                bytes = own_bytes_at(group->exec[k], touched[i - 1], address);
+    for (int i = running ? dt_cuda_extra_tensors(running, touched) : 0; i > 0; i--)
+        for (size_t slot = 0; slot < DT_COUNT(running->fusion); slot++) {
+            const struct dt_cuda_fusion *fusion = running->fusion[slot];
+            for (int k = 0; fusion && k < fusion->n_nodes && bytes == 0; k++)
+                bytes = own_bytes_at(fusion->exec[k], touched[i - 1], address);
         }
     return bytes;
 }
@@ -296,7 +296,7 @@ static void print_kinds(int batch)
 }
 
 /* Bytes per image. */
-static struct kind count_step(void (*add)(struct dt_graph *g), enum dt_fusion fusion)
+static struct kind count_step(void (*add)(struct dt_graph *g), enum dt_fusion_mode fusion)
 {
     const struct dt_device_options options = {.threads = 1,
                                               .deterministic = true, /* nothing is timed */
@@ -332,7 +332,7 @@ static struct kind count_step(void (*add)(struct dt_graph *g), enum dt_fusion fu
     return all;
 }
 
-static void check_step(void (*add)(struct dt_graph *g), enum dt_fusion fusion, int n,
+static void check_step(void (*add)(struct dt_graph *g), enum dt_fusion_mode fusion, int n,
                        double mb_per_image)
 {
     const struct kind all = count_step(add, fusion);

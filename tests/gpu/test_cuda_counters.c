@@ -47,7 +47,7 @@ static void net_open(struct net *net)
     assert_true(net->logits == 0 && net->labels == 1);
     const int src[2] = {0, 1};
     assert_non_null(dt_graph_node(net->g, DT_OP_SOFTMAX_XENT, "loss", 2, src, 0, NULL));
-    OK(gpu->choose(net->dev, gpu->prepare(net->dev, &net->exec, net->g, 0)));
+    OK(gpu->autotune(net->dev, gpu->prepare(net->dev, &net->exec, net->g, 0)));
     for (int t = 0; t < 2; t++)
         OK(gpu->alloc(net->dev, &net->address[t], gpu->tensor_bytes(net->dev, net->g, t)));
     OK(gpu->alloc(net->dev, &net->scratch, gpu->scratch_bytes(net->dev, net->exec)));
@@ -165,7 +165,7 @@ static void take_step(struct arenas *a, float gradient, float last)
     OK(gpu->set_scalars(a->dev, &scalars));
     OK(gpu->check(a->dev, a->grads, DT_F32, N_PARAMS, NULL));
     OK(gpu->update(a->dev, &update));
-    OK(gpu->settle(a->dev));
+    OK(gpu->end_step(a->dev));
 }
 
 static void assert_scale(struct arenas *a, float scale, int32_t n_clean)

@@ -76,7 +76,7 @@ static void open_net(struct net *net, enum dt_precision precision)
     make_graph(net);
     for (int i = 0; i < 3; i++)
         OK(CUDA->prepare(net->dev, &net->exec[i], net->g, i));
-    OK(CUDA->choose(net->dev, DT_OK));
+    OK(CUDA->autotune(net->dev, DT_OK));
     for (int i = 0; i < 3; i++) {
         size_t bytes = CUDA->scratch_bytes(net->dev, net->exec[i]);
         scratch = bytes > scratch ? bytes : scratch;

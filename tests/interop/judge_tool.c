@@ -8,28 +8,28 @@
 #include "base/mem.h"
 #include "eval/class_metrics.h"
 
-static dt_status read_images(struct dt_class_counts *judge, int n)
+static dt_status read_images(struct dt_class_counts *counts, int n)
 {
     float *logits;
     int label;
-    DT_TRY(DT_NEW(logits, (size_t)judge->n_classes));
+    DT_TRY(DT_NEW(logits, (size_t)counts->n_classes));
     for (int i = 0; i < n; i++) {
         bool ok = scanf("%d", &label) == 1;
-        for (int c = 0; c < judge->n_classes; c++)
+        for (int c = 0; c < counts->n_classes; c++)
             ok = ok && scanf("%f", &logits[c]) == 1;
         if (!ok)
             DT_FAIL(DT_ERR_DATA, "a case is too short");
-        dt_class_counts_add(judge, logits, label);
+        dt_class_counts_add(counts, logits, label);
     }
     free(logits);
     return DT_OK;
 }
 
-static void print_classes(struct dt_jsonw *w, const struct dt_class_counts *judge)
+static void print_classes(struct dt_jsonw *w, const struct dt_class_counts *counts)
 {
     dt_jsonw_begin(w, "classes", '[');
-    for (int c = 0; c < judge->n_classes; c++) {
-        struct dt_class_metrics m = dt_class_counts_of(judge, c);
+    for (int c = 0; c < counts->n_classes; c++) {
+        struct dt_class_metrics m = dt_class_counts_of(counts, c);
         dt_jsonw_begin(w, NULL, '[');
         dt_jsonw_number(w, NULL, m.precision);
         dt_jsonw_number(w, NULL, m.recall);
@@ -39,19 +39,19 @@ static void print_classes(struct dt_jsonw *w, const struct dt_class_counts *judg
     }
     dt_jsonw_close(w, ']');
     dt_jsonw_begin(w, "confusion", '[');
-    for (int i = 0; i < judge->n_classes * (judge->n_classes + 1); i++)
-        dt_jsonw_integer(w, NULL, judge->confusion[i]);
+    for (int i = 0; i < counts->n_classes * (counts->n_classes + 1); i++)
+        dt_jsonw_integer(w, NULL, counts->confusion[i]);
     dt_jsonw_close(w, ']');
 }
 
-static void print_metrics(struct dt_jsonw *w, const struct dt_class_counts *judge)
+static void print_metrics(struct dt_jsonw *w, const struct dt_class_counts *counts)
 {
     double value[DT_N_METRICS] = {0};
-    struct dt_ranking ranking = dt_rank_scores(judge->scores, judge->scores ? judge->n_rows : 0);
-    dt_class_counts_metrics(value, judge, &ranking);
-    value[DT_METRIC_LOSS] = judge->loss / (double)judge->n_finite;
-    value[DT_METRIC_TOP1] = 100 * (double)judge->top1 / (double)judge->n;
-    value[DT_METRIC_TOP5] = 100 * (double)judge->top5 / (double)judge->n;
+    struct dt_ranking ranking = dt_rank_scores(counts->scores, counts->scores ? counts->n_rows : 0);
+    dt_class_counts_metrics(value, counts, &ranking);
+    value[DT_METRIC_LOSS] = counts->loss / (double)counts->n_finite;
+    value[DT_METRIC_TOP1] = 100 * (double)counts->top1 / (double)counts->n;
+    value[DT_METRIC_TOP5] = 100 * (double)counts->top5 / (double)counts->n;
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
         dt_jsonw_number(w, dt_metric_name(m), value[m] / (dt_metric_is_percent(m) ? 100 : 1));
     dt_jsonw_number(w, "threshold", ranking.threshold);
@@ -61,21 +61,21 @@ static void print_metrics(struct dt_jsonw *w, const struct dt_class_counts *judg
 
 static dt_status judge_case(int n_classes, int n)
 {
-    struct dt_class_counts *judge;
+    struct dt_class_counts *counts;
     struct dt_jsonw w;
     dt_status status = DT_OK;
-    DT_TRY(dt_class_counts_create(&judge, n_classes, (size_t)n));
+    DT_TRY(dt_class_counts_create(&counts, n_classes, (size_t)n));
     dt_jsonw_init(&w, false);
-    DT_TRY_OUT(read_images(judge, n));
+    DT_TRY_OUT(read_images(counts, n));
     dt_jsonw_begin(&w, NULL, '{');
-    print_metrics(&w, judge);
-    print_classes(&w, judge);
+    print_metrics(&w, counts);
+    print_classes(&w, counts);
     dt_jsonw_close(&w, '}');
     DT_TRY_OUT(dt_jsonw_end(&w));
     puts(w.text);
 out:
     dt_jsonw_reset(&w);
-    dt_class_counts_destroy(judge);
+    dt_class_counts_destroy(counts);
     return status;
 }
 

@@ -55,7 +55,7 @@ static dt_status run_node(struct dt_device *dev, struct dt_exec **exec, const st
 {
     void *scratch;
     const struct dt_scalars scalars = {.diff_scale = 1};
-    DT_TRY(cpu->choose(dev, cpu->prepare(dev, exec, g, 0)));
+    DT_TRY(cpu->autotune(dev, cpu->prepare(dev, exec, g, 0)));
     const size_t bytes = cpu->scratch_bytes(dev, *exec);
     DT_TRY(cpu->alloc(dev, &scratch, bytes));
     DT_TRY(cpu->bind(dev, *exec, address, scratch));

@@ -14,13 +14,13 @@ int main(int n_args, char **args)
     const struct dt_config_data data = {.min_side = n_args > 1 ? atoi(args[1]) : 0,
                                         .max_side = n_args > 2 ? atoi(args[2]) : 0};
     const struct dt_layout layout = {&data, {{{8192, 8192}}, 1}};
-    struct dt_placement p;
+    struct dt_on_canvas p;
     struct dt_truth t = {0};
     int width, height;
     while (scanf("%d %d %lf %lf %lf %lf", &width, &height, &t.x, &t.y, &t.w, &t.h) == 6) {
         float box[4] = {0};
-        dt_placement_plain(&p, &layout, width, height);
-        if (!dt_placement_box(box, &p, &t))
+        dt_canvas_plain(&p, &layout, width, height);
+        if (!dt_on_canvas_box(box, &p, &t))
             box[0] = box[1] = box[2] = box[3] = 0;
         printf("%d %d %.9g %.9g %.9g %.9g\n", p.width, p.height, (double)box[0], (double)box[1],
                (double)box[2], (double)box[3]);

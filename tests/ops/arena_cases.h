@@ -249,7 +249,7 @@ static dt_status run_update(struct suite *suite, struct arenas *a, enum dt_optim
 {
     for (int step = 0; step < 3; step++) {
         DT_TRY(update_on_device(suite, a, optim, &s));
-        DT_TRY(suite->backend->settle(a->rig.dev));
+        DT_TRY(suite->backend->end_step(a->rig.dev));
         DT_TRY(update_on_host(a, optim, &s, 1));
         s.lr /= 2;
     }
@@ -275,7 +275,7 @@ static dt_status run_clip(struct suite *suite, struct arenas *a, float clip_norm
     DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->type, a->count, a->norms));
     DT_TRY(backend->clip(a->rig.dev, a->norms, dt_tiles(a->count)));
     DT_TRY(update_on_device(suite, a, DT_OPTIM_SGD, &s));
-    DT_TRY(backend->settle(a->rig.dev));
+    DT_TRY(backend->end_step(a->rig.dev));
     DT_TRY(update_on_host(a, DT_OPTIM_SGD, &s,
                           factor * fmin(1, (double)clip_norm / (sqrt(sum) + 1e-6))));
     DT_TRY(update_on_device(suite, a, DT_OPTIM_SGD, &s)); /* the next step is not clipped */
@@ -367,7 +367,7 @@ static dt_status take_step(struct suite *suite, struct arenas *a, enum dt_optim 
     DT_TRY(
         backend->check(a->rig.dev, arena_at(a, GRADS, half), a->type, a->count - half, a->norms));
     DT_TRY(update_on_device(suite, a, optim, s));
-    return backend->settle(a->rig.dev);
+    return backend->end_step(a->rig.dev);
 }
 
 /* One value that is not finite, wherever it is, leaves the step out, and in fp16 halves the scale.

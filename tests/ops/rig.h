@@ -18,7 +18,7 @@ struct rig {
     const struct dt_backend *backend;
     struct dt_device *dev;
     const struct dt_graph *g;
-    bool fuses; /* a group may keep something else in a tensor that it drops */
+    bool fuses; /* a fusion may keep something else in a tensor that it drops */
     int *alias; /* per tensor: the tensor whose memory it takes over, -1 = own memory */
     struct dt_exec **exec;
     void **block;
@@ -129,7 +129,7 @@ static enum dt_dtype rig_type(const struct rig *rig, int t)
     return rig->g->tensor[t].role == DT_PARAM ? DT_F32 : rig->backend->dtype(rig->dev, rig->g, t);
 }
 
-/* False if a group runs without it. */
+/* False if a fusion runs without it. */
 static bool rig_holds(const struct rig *rig, int t)
 {
     const struct dt_tensor *tensor = &rig->g->tensor[t];
@@ -166,22 +166,22 @@ static dt_status rig_alloc_tensor(struct rig *rig, int t)
 
 static dt_status rig_prepare_nodes(struct rig *rig)
 {
-    struct dt_group *groups = NULL;
+    struct dt_fusion *fusions = NULL;
     dt_status status = DT_OK;
     int n = 0;
     for (int i = 0; i < rig->g->n_nodes; i++)
         DT_TRY(rig->backend->prepare(rig->dev, &rig->exec[i], rig->g, i));
-    DT_TRY(dt_graph_groups(rig->g, &groups, &n));
-    for (int i = 0; i < n && rig->backend->offer && status == DT_OK; i++)
-        status = rig->backend->offer(rig->dev, &groups[i], rig->exec);
-    free(groups);
+    DT_TRY(dt_graph_fusions(rig->g, &fusions, &n));
+    for (int i = 0; i < n && rig->backend->propose_fusion && status == DT_OK; i++)
+        status = rig->backend->propose_fusion(rig->dev, &fusions[i], rig->exec);
+    free(fusions);
     return status;
 }
 
 static dt_status rig_prepare(struct rig *rig)
 {
     const struct dt_backend *backend = rig->backend;
-    DT_TRY(backend->choose(rig->dev, rig_prepare_nodes(rig)));
+    DT_TRY(backend->autotune(rig->dev, rig_prepare_nodes(rig)));
     for (int i = 0; i < rig->g->n_nodes; i++) {
         const struct dt_node *node = &rig->g->node[i];
         size_t bytes = backend->scratch_bytes(rig->dev, rig->exec[i]);

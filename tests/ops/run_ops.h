@@ -5,7 +5,7 @@
 #include "arena_cases.h"
 #include "conv.h"
 #include "detect.h"
-#include "groups.h"
+#include "fusions.h"
 #include "linear.h"
 #include "loss.h"
 #include "net_cases.h"
@@ -62,7 +62,7 @@ static int run_ops(const struct dt_backend *backend, enum dt_precision precision
         cmocka_unit_test_prestate(test_lerp, &suite),
         cmocka_unit_test_prestate(test_clip, &suite),
         cmocka_unit_test_prestate(test_overflow, &suite),
-        cmocka_unit_test_prestate(test_groups, &suite),
+        cmocka_unit_test_prestate(test_fusions, &suite),
         cmocka_unit_test_prestate(test_networks, &suite),
         cmocka_unit_test_prestate(test_coverage, &suite),
     };

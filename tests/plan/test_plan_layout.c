@@ -35,7 +35,7 @@ static dt_status null_prepare(struct dt_device *dev, struct dt_exec **exec,
     return DT_OK;
 }
 
-static dt_status null_choose(struct dt_device *dev, dt_status prepared)
+static dt_status null_autotune(struct dt_device *dev, dt_status prepared)
 {
     (void)dev;
     return prepared;
@@ -71,7 +71,7 @@ static void null_release(struct dt_device *dev, struct dt_exec *exec)
 static const struct dt_backend null_backend = {
     .name = "null",
     .prepare = null_prepare,
-    .choose = null_choose,
+    .autotune = null_autotune,
     .scratch_bytes = null_scratch_bytes,
     .dtype = null_dtype,
     .tensor_bytes = null_tensor_bytes,
@@ -91,7 +91,7 @@ static void add_phase(struct dt_graph *g, const struct dt_model *model, enum dt_
     assert_int_equal(dt_graph_check(g), DT_OK);
 }
 
-static int bn_group;
+static int bn_ranks;
 
 static struct dt_graph *make_graph(const char *name, int size)
 {
@@ -99,7 +99,7 @@ static struct dt_graph *make_graph(const char *name, int size)
     const struct dt_model *model = dt_model_find(name);
     assert_non_null(model);
     assert_int_equal(dt_graph_create(&g), DT_OK);
-    g->bn_group = bn_group;
+    g->bn_ranks = bn_ranks;
     add_phase(g, model, DT_TRAIN, BATCH, size);
     add_phase(g, model, DT_EVAL, EVAL_BATCH, size);
     if (frozen)
@@ -283,9 +283,9 @@ static void check_steps(const struct dt_plan *plan)
                 written[g->node[step->node].dst[d]] = true;
             break;
         case DT_ACTION_SYNC: /* between the halves of a node with statistics of the batch */
-            assert_true(dt_node_is_synced(&g->node[step->node]) && g->bn_group > 1);
-            assert_true(step[-1].node == step->node && !step[-1].finish);
-            assert_true(step[1].node == step->node && step[1].finish);
+            assert_true(dt_node_is_synced(&g->node[step->node]) && g->bn_ranks > 1);
+            assert_true(step[-1].node == step->node && !step[-1].second_half);
+            assert_true(step[1].node == step->node && step[1].second_half);
             break;
         case DT_ACTION_ACCUMULATE:
             assert_int_equal(state[b], 0);
@@ -375,14 +375,14 @@ TEST(every_model)
         for (int variant = 0; variant < 4; variant++) {
             fuse_residual = variant & 1;
             null_type = DT_F32;
-            bn_group = variant & 2;
+            bn_ranks = variant & 2;
             struct dt_graph *g = make_graph(models[m].model, models[m].size);
             struct dt_plan *plan = make_plan(g, variant & 2 ? 2 : 1, variant == 3);
             check_plan(plan);
             dt_plan_destroy(plan);
             dt_graph_destroy(g);
         }
-    bn_group = 0;
+    bn_ranks = 0;
 }
 
 /* Two more inputs, which live from the beginning to the loss; nothing else is added. */
@@ -418,7 +418,7 @@ TEST(frozen)
     fuse_residual = true;
     for (int variant = 0; variant < 8; variant++) {
         null_type = variant & 1 ? DT_F16 : DT_F32;
-        bn_group = variant & 4 ? 2 : 0;
+        bn_ranks = variant & 4 ? 2 : 0;
         struct dt_graph *whole = make_graph("resnet18", 64);
         frozen = variant & 2 ? "layer3" : "conv1";
         struct dt_graph *g = make_graph("resnet18", 64);
@@ -431,7 +431,7 @@ TEST(frozen)
         dt_graph_destroy(whole);
     }
     null_type = DT_F32;
-    bn_group = 0;
+    bn_ranks = 0;
 }
 
 /* Mixed precision: types, shadow, fp32 sums of 16-bit gradients, 1 and 2 ranks. */

@@ -52,7 +52,7 @@ static dt_status queue_prepare(struct dt_device *dev, struct dt_exec **exec,
     return DT_OK;
 }
 
-static dt_status queue_choose(struct dt_device *dev, dt_status prepared)
+static dt_status queue_autotune(struct dt_device *dev, dt_status prepared)
 {
     (void)dev;
     return prepared;
@@ -139,7 +139,7 @@ static dt_status queue_check(struct dt_device *dev, const void *grads, enum dt_d
     return DT_OK;
 }
 
-static dt_status queue_settle(struct dt_device *dev)
+static dt_status queue_end_step(struct dt_device *dev)
 {
     (void)dev;
     tell('s');
@@ -207,7 +207,7 @@ static const struct dt_backend queue_backend = {
     .alloc = queue_alloc,
     .free = queue_free,
     .prepare = queue_prepare,
-    .choose = queue_choose,
+    .autotune = queue_autotune,
     .scratch_bytes = queue_scratch,
     .dtype = queue_dtype,
     .tensor_bytes = queue_bytes,
@@ -218,7 +218,7 @@ static const struct dt_backend queue_backend = {
     .update = queue_update,
     .accumulate = queue_accumulate,
     .check = queue_check,
-    .settle = queue_settle,
+    .end_step = queue_end_step,
     .open_feed = queue_open_feed,
     .feed = queue_feed,
     .end_feed = queue_end_feed,

@@ -59,7 +59,7 @@ static void build_graph(struct net *net, const char *name, int batch, int group)
     const struct dt_model *model = name ? dt_model_find(name) : NULL;
     const struct dt_model_options options = {.num_classes = N_CLASSES};
     assert_ok(dt_graph_create(&net->g));
-    net->g->bn_group = group;
+    net->g->bn_ranks = group;
     assert_ok(dt_graph_begin(net->g, DT_TRAIN, batch, IMAGE_SIZE, IMAGE_SIZE));
     int src = dt_graph_ingest(net->g, mean, std);
     int logits = model ? model->build(net->g, src, model, &options) : small(net->g, src);
@@ -84,7 +84,7 @@ static void open_net(struct net *net, const struct trial *t, int batch, int grou
                                       .comm = plane,
                                       .accumulate = n_passes > 1,
                                       .record = true};
-    options.comm.group = group;
+    options.comm.exchange_ranks = group;
     assert_ok(backend->open(&net->dev, &device));
     build_graph(net, t->model, batch, group);
     const size_t free_bytes = backend->free_bytes(net->dev);

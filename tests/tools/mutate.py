@@ -73,7 +73,7 @@ ap-crowd            src/boxes/average_precision.c  ^unit/detect_
     (t->is_crowd ? area : area + t => (false ? area : area + t
 csv-repeated        src/events/csv.c                ^unit/report_ ^(interop|faults)/sinks
     >= *(const int64_t *)context; => > *(const int64_t *)context;
-dead-rank           src/watch/blame.c               ^unit/watch_blame
+dead-rank           src/watch/diagnosis.c               ^unit/watch_diagnosis
     shortest = fmin(shortest, => shortest = fmax(shortest,
 slow-writer         src/watch/watchdog.c            ^unit/watch_watchdog
     fmin(own->main.idle_s, own->writer => fmax(own->main.idle_s, own->writer

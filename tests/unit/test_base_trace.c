@@ -1,5 +1,5 @@
 /* The recorder of timelines: nothing is recorded before and after, threads record into their own
- * lanes at once, a full block drops and counts. */
+ * rows at once, a full block drops and counts. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void see(void *context, const struct dt_trace_span *span)
     struct seen *seen = context;
     assert_true(span->end_s >= span->begin_s && span->begin_s >= dt_trace_begin_s());
     assert_in_range(span->index, 0, THREADS - 1);
-    seen->per_lane[span->index] += span->lane == DT_TRACE_LOADER;
+    seen->per_lane[span->index] += span->row == DT_TRACE_LOADER;
     seen->n++;
     memcpy(&seen->last, span, sizeof seen->last);
 }
@@ -29,7 +29,7 @@ static void see(void *context, const struct dt_trace_span *span)
 static void *record(void *argument)
 {
     int index = *(int *)argument;
-    dt_trace_set_lane(DT_TRACE_LOADER, index);
+    dt_trace_set_row(DT_TRACE_LOADER, index);
     for (int i = 0; i < PER_THREAD; i++) {
         double begin_s = dt_trace_now();
         dt_trace_span("row", NULL, NULL, begin_s, dt_trace_now());
@@ -79,7 +79,7 @@ TEST(threads)
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(seen.per_lane[i], PER_THREAD);
     assert_string_equal(seen.last.name, "long");
-    assert_int_equal(seen.last.lane, DT_TRACE_MAIN);
+    assert_int_equal(seen.last.row, DT_TRACE_MAIN);
     assert_int_equal(strlen(seen.last.value), DT_TRACE_VALUE - 1);
 }
 

@@ -18,16 +18,16 @@ static struct dt_layout layout_of(const struct dt_config_data *data,
     return layout;
 }
 
-static struct dt_placement plain(const struct dt_config_data *data,
+static struct dt_on_canvas plain(const struct dt_config_data *data,
                                  const struct dt_canvas *canvases, int n, int width, int height)
 {
     const struct dt_layout layout = layout_of(data, canvases, n);
-    struct dt_placement p;
-    dt_placement_plain(&p, &layout, width, height);
+    struct dt_on_canvas p;
+    dt_canvas_plain(&p, &layout, width, height);
     return p;
 }
 
-static void check(const struct dt_placement *p, int canvas, int width, int height)
+static void check(const struct dt_on_canvas *p, int canvas, int width, int height)
 {
     assert_int_equal(p->canvas, canvas);
     assert_int_equal(p->width, width);
@@ -44,7 +44,7 @@ TEST(torchvision)
         {100, 2000, 1, 66, 1333}, {333, 333, 3, 799, 799},  {4000, 3000, 2, 1066, 799}};
     const struct dt_config_data data = {.min_side = 800, .max_side = 1333};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const struct dt_placement p = plain(&data, four, 4, cases[i][0], cases[i][1]);
+        const struct dt_on_canvas p = plain(&data, four, 4, cases[i][0], cases[i][1]);
         check(&p, cases[i][2], cases[i][3], cases[i][4]);
     }
 }
@@ -52,7 +52,7 @@ TEST(torchvision)
 TEST(as_large_as_fits)
 {
     const struct dt_config_data data = {0}, limited = {.max_side = 640}, small = {.min_side = 2000};
-    struct dt_placement p = plain(&data, four, 1, 640, 480);
+    struct dt_on_canvas p = plain(&data, four, 1, 640, 480);
     check(&p, 0, 1066, 800);
     p = plain(&data, four, 1, 3000, 1);
     check(&p, 0, 1344, 1);
@@ -66,14 +66,14 @@ TEST(as_large_as_fits)
     check(&p, 0, 1344, 504);
     const struct dt_layout any = layout_of(&data, four, 4), large = layout_of(&small, four, 4),
                            one = layout_of(&limited, four, 1);
-    assert_true(dt_placement_fits(&any, 9000, 1) && !dt_placement_fits(&large, 800, 300));
-    assert_true(dt_placement_fits(&one, 9000, 10) && dt_placement_fits(&one, 10, 9000));
+    assert_true(dt_canvas_fits(&any, 9000, 1) && !dt_canvas_fits(&large, 800, 300));
+    assert_true(dt_canvas_fits(&one, 9000, 10) && dt_canvas_fits(&one, 10, 9000));
 }
 
 TEST(stretch)
 {
     const struct dt_config_data data = {.stretch = true};
-    struct dt_placement p = plain(&data, four, 4, 10, 3000);
+    struct dt_on_canvas p = plain(&data, four, 4, 10, 3000);
     check(&p, 1, 800, 1344);
     p = plain(&data, four, 4, 300, 310);
     check(&p, 3, 800, 800);
@@ -90,7 +90,7 @@ TEST(any_size)
     for (int i = 0; i < 20000; i++) {
         const int w = 1 + (int)dt_rng_below(&rng, i % 2 ? 9000 : 700);
         const int h = 1 + (int)dt_rng_below(&rng, i % 3 ? 9000 : 700);
-        const struct dt_placement p = plain(&data, four, 4, w, h);
+        const struct dt_on_canvas p = plain(&data, four, 4, w, h);
         const struct dt_canvas *canvas = &four[p.canvas];
         const double shorter = fmin(w, h), longer = fmax(w, h);
         const double wanted = fmin(800 / shorter, 1333 / longer);
@@ -100,7 +100,7 @@ TEST(any_size)
         assert_true(fabs(p.width - fmin(wanted, fit) * w) < 1.001);
         assert_true(fabs(p.height - fmin(wanted, fit) * h) < 1.001);
         for (int k = 0; k < 4; k++) {
-            const struct dt_placement other = plain(&data, four + k, 1, w, h);
+            const struct dt_on_canvas other = plain(&data, four + k, 1, w, h);
             assert_true((double)p.width * p.height >= (double)other.width * other.height);
             if (other.width == p.width && other.height == p.height)
                 assert_true(canvas->width * canvas->height <= four[k].width * four[k].height);
@@ -108,11 +108,11 @@ TEST(any_size)
     }
 }
 
-static struct dt_placement draw(const struct dt_config_data *data, uint32_t epoch, uint32_t id)
+static struct dt_on_canvas draw(const struct dt_config_data *data, uint32_t epoch, uint32_t id)
 {
     const struct dt_layout layout = layout_of(data, four, 4);
-    struct dt_placement p;
-    dt_placement_draw(&p, &layout, 5, epoch, id, 640, 480);
+    struct dt_on_canvas p;
+    dt_canvas_draw(&p, &layout, 5, epoch, id, 640, 480);
     return p;
 }
 
@@ -127,7 +127,7 @@ TEST(draws)
     for (uint32_t id = 0; id < N; id++) {
         data.min_side_low = 480;
         data.rotate = 0;
-        const struct dt_placement p = draw(&data, 3, id);
+        const struct dt_on_canvas p = draw(&data, 3, id);
         assert_false(p.is_warped);
         assert_int_equal(p.canvas, 2);
         n_flips += p.flip;
@@ -137,7 +137,7 @@ TEST(draws)
         n_sides[(side - 480) / 32]++;
         data.min_side_low = 0;
         data.rotate = 0.1;
-        const struct dt_placement other = draw(&data, 3, id);
+        const struct dt_on_canvas other = draw(&data, 3, id);
         assert_true(other.is_warped && other.flip == p.flip && other.height == 800);
     }
     assert_in_range(n_flips, N / 2 - 100, N / 2 + 100);
@@ -199,7 +199,7 @@ TEST(warp)
                                         .translate = 0.1,
                                         .scale = 0.2};
     for (uint32_t id = 0; id < 200; id++) {
-        const struct dt_placement p = draw(&data, 7, id);
+        const struct dt_on_canvas p = draw(&data, 7, id);
         double to[9];
         reference(to, &data, id, p.width, p.height);
         assert_true(p.is_warped);
@@ -216,7 +216,7 @@ TEST(warp)
 }
 
 /* The bounds of what is warped out of a box, over a fine grid, clipped to the image. */
-static bool bounds(double out[4], const struct dt_placement *p, const struct dt_truth *truth)
+static bool bounds(double out[4], const struct dt_on_canvas *p, const struct dt_truth *truth)
 {
     enum { STEPS = 40 };
     out[0] = out[1] = INFINITY;
@@ -252,14 +252,14 @@ TEST(boxes)
                                             .rotate = warps ? 0.5 : 0,
                                             .translate = warps ? 0.3 : 0,
                                             .scale = warps ? 0.4 : 0};
-        const struct dt_placement p = draw(&data, 1, id);
+        const struct dt_on_canvas p = draw(&data, 1, id);
         const struct dt_truth truth = {.x = between(&rng, -40, 660),
                                        .y = between(&rng, -40, 500),
                                        .w = between(&rng, 0, 200),
                                        .h = between(&rng, 0, 200)};
         double expected[4];
         float box[4];
-        const bool is_left = dt_placement_box(box, &p, &truth);
+        const bool is_left = dt_on_canvas_box(box, &p, &truth);
         assert_int_equal(is_left, bounds(expected, &p, &truth));
         n_gone += !is_left;
         for (int i = 0; is_left && i < 4; i++)
@@ -272,14 +272,14 @@ TEST(boxes)
 TEST(box_corners)
 {
     const struct dt_config_data data = {0};
-    const struct dt_placement p = plain(&data, four + 3, 1, 400, 400);
+    const struct dt_on_canvas p = plain(&data, four + 3, 1, 400, 400);
     const struct dt_truth whole = {.w = 400, .h = 400}, line = {.x = 5, .y = 5, .w = 0, .h = 9};
     const struct dt_truth beside = {.x = 400, .y = 5, .w = 9, .h = 9};
     float box[4];
-    assert_true(dt_placement_box(box, &p, &whole));
+    assert_true(dt_on_canvas_box(box, &p, &whole));
     assert_true(box[0] == 0 && box[1] == 0 && box[2] == 800 && box[3] == 800);
-    assert_false(dt_placement_box(box, &p, &line));
-    assert_false(dt_placement_box(box, &p, &beside));
+    assert_false(dt_on_canvas_box(box, &p, &line));
+    assert_false(dt_on_canvas_box(box, &p, &beside));
 }
 
 TEST_MAIN(NULL, NULL)

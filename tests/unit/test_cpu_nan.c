@@ -169,7 +169,7 @@ static void check_one_value(struct rig *rig, float *grads, size_t count, size_t 
     assert_ok(dt_backend_cpu.update(rig->dev, &update));
     assert_true(w == (isfinite(value) ? 2 : 3));
     assert_true(m == (isfinite(value) ? 1 : 0));
-    assert_ok(dt_backend_cpu.settle(rig->dev));
+    assert_ok(dt_backend_cpu.end_step(rig->dev));
     assert_ok(dt_backend_cpu.update(rig->dev, &update));
     assert_true(w == (isfinite(value) ? 1 : 2));
 }
@@ -208,7 +208,7 @@ TEST(in_a_row)
         struct dt_counters counters;
         if (*step != '|') {
             assert_ok(dt_backend_cpu.check(rig.dev, *step == 'x' ? bad : good, DT_F32, 16, NULL));
-            assert_ok(dt_backend_cpu.settle(rig.dev));
+            assert_ok(dt_backend_cpu.end_step(rig.dev));
             continue;
         }
         assert_ok(dt_backend_cpu.download(rig.dev, &counters));

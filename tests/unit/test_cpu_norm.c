@@ -47,14 +47,14 @@ static void open_rank(struct net *net, int c, int threads, bool blocked, int ran
     node->relu = node->residual = true;
     node->attr.bn.eps = 1e-5f;
     node->attr.bn.momentum = 0.1f;
-    node->attr.bn.group = group;
+    node->attr.bn.n_ranks = group;
     node = rig_node(rig, DT_OP_BN_BWD,
                     RIG_IDS(net->src, net->diff_dst, net->scale, net->shift, net->mean,
                             net->variance, net->mask),
                     RIG_IDS(net->diff_src, net->diff_scale, net->diff_shift, net->diff_residual));
     node->relu = node->residual = true;
     node->attr.bn.eps = 1e-5f;
-    node->attr.bn.group = group;
+    node->attr.bn.n_ranks = group;
     rig_build(rig);
 }
 
@@ -184,13 +184,13 @@ static void exchange(struct net nets[N_RANKS], int node)
     size_t bytes = 0;
     for (int r = 0; r < N_RANKS; r++) {
         assert_ok(dt_backend_cpu.run(nets[r].rig.dev, nets[r].rig.exec[node]));
-        all[r] = dt_backend_cpu.exchanged(nets[r].rig.dev, nets[r].rig.exec[node], &bytes);
+        all[r] = dt_backend_cpu.exchange_slots(nets[r].rig.dev, nets[r].rig.exec[node], &bytes);
     }
     for (int r = 0; r < N_RANKS; r++)
         for (int from = 0; from < N_RANKS; from++)
             memcpy(all[r] + (size_t)from * bytes, all[from] + (size_t)from * bytes, bytes);
     for (int r = 0; r < N_RANKS; r++)
-        assert_ok(dt_backend_cpu.finish(nets[r].rig.dev, nets[r].rig.exec[node]));
+        assert_ok(dt_backend_cpu.run_second_half(nets[r].rig.dev, nets[r].rig.exec[node]));
 }
 
 /* What a rank was given and what it computed. */

@@ -44,7 +44,7 @@ static void update(struct arrays *a, enum dt_optim optim, int threads)
         assert_ok(dt_backend_cpu.check(rig.dev, a->g, DT_F32, N, a->norms));
         assert_ok(dt_backend_cpu.clip(rig.dev, a->norms, dt_tiles(N)));
         assert_ok(dt_backend_cpu.update(rig.dev, &update));
-        assert_ok(dt_backend_cpu.settle(rig.dev));
+        assert_ok(dt_backend_cpu.end_step(rig.dev));
     }
     rig_close(&rig);
 }

@@ -30,7 +30,7 @@ static bool is_power_of_two(unsigned x)
 
 static void check_bounds_of(struct dt_geometry g, size_t rows, int cp, unsigned n_threads)
 {
-    unsigned groups = (unsigned)cp / DT_GROUP;
+    unsigned groups = (unsigned)cp / DT_CHANNEL_PACK;
     assert_true(is_power_of_two(g.block_x) && g.block_x <= 32);
     assert_int_equal(g.block_x * g.block_y, n_threads);
     assert_in_range(g.block_x * g.block_y, 32, MAX_THREADS);
@@ -60,7 +60,7 @@ static void check_bounds(size_t rows, int cp)
 /* Walks as the kernels do and counts. */
 static void check_cover_of(struct dt_geometry g, size_t rows, int cp)
 {
-    uint8_t *n_row = calloc(rows, 1), *n_group = calloc((size_t)cp / DT_GROUP, 1);
+    uint8_t *n_row = calloc(rows, 1), *n_group = calloc((size_t)cp / DT_CHANNEL_PACK, 1);
     assert_non_null(n_row);
     assert_non_null(n_group);
     for (unsigned b = 0; b < g.grid_y; b++) {
@@ -75,13 +75,13 @@ static void check_cover_of(struct dt_geometry g, size_t rows, int cp)
         assert_int_equal(dt_channel_block_rows((unsigned)rows, b, g.grid_y, g.block_y), n_block);
     }
     for (unsigned x = 0; x < g.grid_x * g.block_x; x++) {
-        if ((int)x * DT_GROUP < cp)
+        if ((int)x * DT_CHANNEL_PACK < cp)
             n_group[x]++;
     }
     bool once = true;
     for (size_t r = 0; r < rows; r++)
         once = once && n_row[r] == 1;
-    for (int i = 0; i < cp / DT_GROUP; i++)
+    for (int i = 0; i < cp / DT_CHANNEL_PACK; i++)
         once = once && n_group[i] == 1;
     assert_true(once);
     free(n_row);
@@ -142,14 +142,14 @@ TEST(resnet50_fills_the_gpu)
     for (size_t i = 0; i < COUNT(RESNET50); i++) {
         struct dt_geometry g = dt_channel_geometry(resnet50_rows(i, 256), RESNET50[i].channels);
         assert_int_equal(g.grid_x * g.grid_y, DT_MAX_BLOCKS);
-        assert_int_equal(g.grid_x * g.block_x * DT_GROUP, RESNET50[i].channels);
+        assert_int_equal(g.grid_x * g.block_x * DT_CHANNEL_PACK, RESNET50[i].channels);
         /* In the large layers NCCL waits for a quarter of a kernel. */
         if (RESNET50[i].size >= 28)
             assert_int_equal(dt_channel_cuts(resnet50_rows(i, 256), g), DT_MAX_CUTS);
         const struct dt_geometry sums =
             dt_sums_geometry(resnet50_rows(i, 256), RESNET50[i].channels);
         assert_in_range(sums.grid_x * sums.grid_y, 256, 264);
-        assert_int_equal(sums.grid_x * sums.block_x * DT_GROUP, RESNET50[i].channels);
+        assert_int_equal(sums.grid_x * sums.block_x * DT_CHANNEL_PACK, RESNET50[i].channels);
         /* What a last block reads. */
         assert_true(dt_sums_partial_bytes(resnet50_rows(i, 256), RESNET50[i].channels, 2) /
                         sums.grid_x <=
@@ -172,7 +172,8 @@ TEST(odd_shapes)
         }
         check_bounds(INT32_MAX, cps[i]);
     }
-    check_bounds(1, 8 * DT_GROUP * 32 * DT_MAX_BLOCKS); /* more blocks side by side than usual */
+    check_bounds(1, 8 * DT_CHANNEL_PACK * 32 *
+                        DT_MAX_BLOCKS); /* more blocks side by side than usual */
 }
 
 TEST(idle_threads)
@@ -195,7 +196,7 @@ TEST(flat)
     static const size_t groups[] = {1, 2, 255, 256, 257, 511, 512, 513, 100000, (size_t)1 << 33};
     assert_int_equal(dt_flat_geometry(0).grid_x, 0);
     for (size_t i = 0; i < COUNT(groups); i++) {
-        struct dt_geometry g = dt_flat_geometry(groups[i] * DT_GROUP);
+        struct dt_geometry g = dt_flat_geometry(groups[i] * DT_CHANNEL_PACK);
         assert_int_equal(g.block_x, DT_BLOCK_THREADS);
         assert_int_equal(g.grid_y * g.block_y, 1);
         assert_true(g.grid_x <= INT32_MAX);

@@ -16,10 +16,10 @@
 
 static const char scope[] = "NVIDIA H200, cuDNN 91900";
 
-static struct dt_plan_cache *open_cache(const char *where, const char *scope_text)
+static struct dt_algo_cache *open_cache(const char *where, const char *scope_text)
 {
-    struct dt_plan_cache *cache = NULL;
-    assert_ok(dt_plan_cache_open(&cache, where, scope_text));
+    struct dt_algo_cache *cache = NULL;
+    assert_ok(dt_algo_cache_open(&cache, where, scope_text));
     assert_non_null(cache);
     return cache;
 }
@@ -37,17 +37,17 @@ static struct dt_conv_choice make_choice(int64_t candidate, int engine)
     return choice;
 }
 
-static void put(struct dt_plan_cache *cache, const char *key, int64_t candidate, int engine)
+static void put(struct dt_algo_cache *cache, const char *key, int64_t candidate, int engine)
 {
     const struct dt_conv_choice choice = make_choice(candidate, engine);
-    assert_ok(dt_plan_cache_put(cache, key, &choice));
+    assert_ok(dt_algo_cache_put(cache, key, &choice));
 }
 
-static void check(const struct dt_plan_cache *cache, const char *key, int64_t candidate, int engine)
+static void check(const struct dt_algo_cache *cache, const char *key, int64_t candidate, int engine)
 {
     const struct dt_conv_choice expected = make_choice(candidate, engine);
     struct dt_conv_choice choice = {.candidate = -1};
-    assert_true(dt_plan_cache_get(cache, key, &choice));
+    assert_true(dt_algo_cache_get(cache, key, &choice));
     assert_int_equal(choice.candidate, candidate);
     assert_string_equal(choice.tag, expected.tag);
     assert_string_equal(choice.runner_up, expected.runner_up);
@@ -56,17 +56,17 @@ static void check(const struct dt_plan_cache *cache, const char *key, int64_t ca
     assert_false(fabs(choice.runner_up_s - expected.runner_up_s) > 1e-12);
 }
 
-static void check_absent(const struct dt_plan_cache *cache, const char *key)
+static void check_absent(const struct dt_algo_cache *cache, const char *key)
 {
     struct dt_conv_choice choice;
-    assert_false(dt_plan_cache_get(cache, key, &choice));
+    assert_false(dt_algo_cache_get(cache, key, &choice));
 }
 
-static void save_and_close(struct dt_plan_cache *cache)
+static void save_and_close(struct dt_algo_cache *cache)
 {
-    dt_plan_cache_save(cache);
+    dt_algo_cache_save(cache);
     assert_string_equal(dt_error_text(), "");
-    dt_plan_cache_close(cache);
+    dt_algo_cache_close(cache);
 }
 
 /* Lines that opening a cache writes to stderr. */
@@ -77,11 +77,11 @@ static int count_warnings(void)
     int n = 0, old = dup(STDERR_FILENO);
     assert_ok(dt_file_path(name, "%s/stderr", base));
     assert_non_null(freopen(name, "w", stderr));
-    struct dt_plan_cache *cache = open_cache(folder, scope);
+    struct dt_algo_cache *cache = open_cache(folder, scope);
     fflush(stderr);
     assert_int_equal(dup2(old, STDERR_FILENO), STDERR_FILENO);
     close(old);
-    dt_plan_cache_close(cache);
+    dt_algo_cache_close(cache);
     assert_ok(dt_file_load(&text, &bytes, name, 1 << 20));
     for (const char *p = text; (p = strstr(p, "warning")); p++)
         n++;
@@ -91,9 +91,9 @@ static int count_warnings(void)
 
 TEST_WITH(keeps, set_up, NULL)
 {
-    struct dt_plan_cache *cache = open_cache(folder, scope);
+    struct dt_algo_cache *cache = open_cache(folder, scope);
     check_absent(cache, "conv a");
-    dt_plan_cache_save(cache);
+    dt_algo_cache_save(cache);
     assert_false(dt_file_exists(folder)); /* nothing to keep, nothing is written */
     put(cache, "conv a", 3, 45);
     put(cache, "conv b", 0, 0);
@@ -106,19 +106,19 @@ TEST_WITH(keeps, set_up, NULL)
     check(cache, "conv a", 7, 46);
     check(cache, "conv b", 0, 0);
     check_absent(cache, "conv");
-    dt_plan_cache_close(cache);
+    dt_algo_cache_close(cache);
     cache = open_cache(folder, "NVIDIA H100, cuDNN 91900"); /* what another GPU chose is no use */
     check_absent(cache, "conv a");
     put(cache, "conv a", 1, 2);
     save_and_close(cache);
     cache = open_cache(folder, scope);
     check(cache, "conv a", 7, 46);
-    dt_plan_cache_close(cache);
+    dt_algo_cache_close(cache);
 }
 
 TEST_WITH(no_folder, set_up, NULL)
 {
-    struct dt_plan_cache *cache = open_cache("", scope);
+    struct dt_algo_cache *cache = open_cache("", scope);
     put(cache, "conv a", 3, 45);
     check(cache, "conv a", 3, 45);
     save_and_close(cache);
@@ -127,18 +127,18 @@ TEST_WITH(no_folder, set_up, NULL)
 /* Jobs that began with the same file do not lose each other's choices. */
 TEST_WITH(merges, set_up, NULL)
 {
-    struct dt_plan_cache *first = open_cache(folder, scope), *second = open_cache(folder, scope);
+    struct dt_algo_cache *first = open_cache(folder, scope), *second = open_cache(folder, scope);
     put(first, "conv a", 1, 10);
     put(first, "conv c", 1, 10);
     put(second, "conv b", 2, 20);
     put(second, "conv c", 2, 20);
     save_and_close(first);
     save_and_close(second);
-    struct dt_plan_cache *cache = open_cache(folder, scope);
+    struct dt_algo_cache *cache = open_cache(folder, scope);
     check(cache, "conv a", 1, 10);
     check(cache, "conv b", 2, 20);
     check(cache, "conv c", 2, 20);
-    dt_plan_cache_close(cache);
+    dt_algo_cache_close(cache);
 }
 
 TEST_WITH(damaged, set_up, NULL)
@@ -166,13 +166,13 @@ TEST_WITH(damaged, set_up, NULL)
         assert_ok(dt_file_save(path, texts[i], strlen(texts[i])));
         assert_int_equal(count_warnings(), 1);
         assert_string_equal(dt_error_text(), "");
-        struct dt_plan_cache *cache = open_cache(folder, scope);
+        struct dt_algo_cache *cache = open_cache(folder, scope);
         put(cache, "conv a", 1, 2);
         save_and_close(cache);
         assert_int_equal(count_warnings(), 0);
         cache = open_cache(folder, scope);
         check(cache, "conv a", 1, 2);
-        dt_plan_cache_close(cache);
+        dt_algo_cache_close(cache);
     }
 }
 
@@ -183,7 +183,7 @@ TEST_WITH(out_of_reach, set_up, NULL)
     assert_ok(dt_file_path(file, "%s/file", base));
     assert_ok(dt_file_path(below, "%s/file/cache", base));
     assert_ok(dt_file_save(file, "", 0));
-    struct dt_plan_cache *cache = open_cache(below, scope);
+    struct dt_algo_cache *cache = open_cache(below, scope);
     put(cache, "conv a", 3, 45);
     save_and_close(cache);
     assert_false(dt_file_exists(below));
@@ -194,18 +194,18 @@ enum { N_JOBS = 6, N_SAVES = 15 };
 static int job(int number)
 {
     for (int i = 0; i < N_SAVES; i++) {
-        struct dt_plan_cache *cache = NULL;
+        struct dt_algo_cache *cache = NULL;
         char key[64];
-        if (dt_plan_cache_open(&cache, folder, scope) != DT_OK)
+        if (dt_algo_cache_open(&cache, folder, scope) != DT_OK)
             return 1;
         for (int k = 0; k < 40; k++) {
             const struct dt_conv_choice choice = make_choice(number, i);
             snprintf(key, sizeof(key), "conv of job %d, number %d", number, k);
-            if (dt_plan_cache_put(cache, key, &choice) != DT_OK)
+            if (dt_algo_cache_put(cache, key, &choice) != DT_OK)
                 return 1;
         }
-        dt_plan_cache_save(cache);
-        dt_plan_cache_close(cache);
+        dt_algo_cache_save(cache);
+        dt_algo_cache_close(cache);
     }
     return 0;
 }

@@ -53,7 +53,7 @@ static void check_plan(const struct dt_conv_task *task, enum dt_precision precis
 {
     const struct dt_conv_rules rules = strictest(precision);
     struct dt_dnn_offer *offer = NULL;
-    struct dt_dnn_plan plan = {0};
+    struct dt_dnn_exec plan = {0};
     char text[DT_CONV_TEXT_MAX];
     dt_conv_text(text, task);
     assert_ok(dt_dnn_offer_create(&offer, &target, task));
@@ -67,7 +67,7 @@ static void check_plan(const struct dt_conv_task *task, enum dt_precision precis
            rules.tf32 ? " tf32" : "", n, i, plan.tag, (double)plan.workspace_bytes / (1 << 20));
     assert_non_null(plan.plan);
     assert_true(plan.workspace_bytes <= DT_CONV_MAX_WORKSPACE);
-    dt_dnn_plan_destroy(&plan);
+    dt_dnn_exec_destroy(&plan);
     dt_dnn_offer_destroy(offer);
 }
 
@@ -208,9 +208,9 @@ static int count_plans(const struct dt_conv_task *task)
     int n = 0;
     assert_ok(dt_dnn_offer_create(&offer, &target, task));
     for (int i = 0; i < offer->n_candidates; i++) {
-        struct dt_dnn_plan plan;
+        struct dt_dnn_exec plan;
         n += dt_conv_try(&plan, &target, offer, &rules, task->type, i) == DT_OK;
-        dt_dnn_plan_destroy(&plan);
+        dt_dnn_exec_destroy(&plan);
     }
     printf("%s: %d of %d candidates can be used\n", dt_conv_text(text, task), n,
            offer->n_candidates);
@@ -330,7 +330,7 @@ TEST(sums)
         assert_ok(dt_dnn_offer_create(&offer, &target, &task));
         for (int i = 0; i < offer->n_candidates; i++) {
             struct dt_dnn_engine engine;
-            struct dt_dnn_plan plan;
+            struct dt_dnn_exec plan;
             assert_ok(dt_dnn_engine(&engine, offer, i));
             bool is_short = engine.numerical & NOTE(REDUCED_PRECISION_REDUCTION);
             bool usable = dt_conv_try(&plan, &target, offer, &rules, task.type, i) == DT_OK;
@@ -338,7 +338,7 @@ TEST(sums)
             assert_true(i > 0 || is_short == cases[k].first);
             n_refused += is_short;
             n_plans += usable;
-            dt_dnn_plan_destroy(&plan);
+            dt_dnn_exec_destroy(&plan);
         }
         assert_true(n_refused > 0);
         assert_true(n_plans > 16);
@@ -347,7 +347,7 @@ TEST(sums)
 }
 
 /* What cuDNN's own description of a plan says about engine and knobs. */
-static char *describe_engine(const struct dt_dnn_plan *plan)
+static char *describe_engine(const struct dt_dnn_exec *plan)
 {
     enum { MOST = 1 << 16 };
     char *json = NULL;
@@ -371,14 +371,14 @@ TEST(tags)
     for (size_t k = 0; k < 2 * DT_COUNT(tasks); k++) {
         struct dt_conv_task task = *tasks[k / 2];
         struct dt_dnn_offer *offer = NULL;
-        struct dt_dnn_plan plan[DT_DNN_MAX_CANDIDATES];
+        struct dt_dnn_exec plan[DT_DNN_MAX_CANDIDATES];
         char *json[DT_DNN_MAX_CANDIDATES];
         int n = 0;
         task.kind = k % 2 ? DT_CONV_BWD_WEIGHTS : DT_CONV_FORWARD;
         task.type = DT_F16;
         assert_ok(dt_dnn_offer_create(&offer, &target, &task));
         for (int i = 0; i < offer->n_candidates; i++)
-            if (dt_dnn_plan_create(&plan[n], &target, offer, i) == DT_OK)
+            if (dt_dnn_exec_create(&plan[n], &target, offer, i) == DT_OK)
                 json[n] = describe_engine(&plan[n]), n++;
         assert_true(n > 16);
         for (int i = 0; i < n; i++)
@@ -388,7 +388,7 @@ TEST(tags)
         for (int i = 0; i < n; i++) {
             long long engine = strtoll(strchr(json[i], 'I') + strlen("Id\":"), NULL, 10);
             assert_int_equal(engine, strtoll(plan[i].tag + strlen("eng"), NULL, 10));
-            dt_dnn_plan_destroy(&plan[i]);
+            dt_dnn_exec_destroy(&plan[i]);
             free(json[i]);
         }
         dt_dnn_offer_destroy(offer);
@@ -412,7 +412,7 @@ TEST(impossible)
                                 .stride = 1,
                                 .pad = 1};
     struct dt_dnn_offer *offer = NULL;
-    struct dt_dnn_plan plan;
+    struct dt_dnn_exec plan;
     dt_error_clear();
     if (dt_dnn_offer_create(&offer, &target, &task) != DT_OK) {
         assert_null(offer);

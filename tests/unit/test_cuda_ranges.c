@@ -31,11 +31,11 @@ static void walk(const struct dt_range *ranges, int n_ranges, unsigned char *vis
     struct dt_range_table table;
     memset(&table, 0xa5, sizeof table);
     assert_true(dt_range_table_fill(&table, ranges, n_ranges));
-    for (uint32_t group = 0; group < table.n_groups; group++) {
-        uint32_t r = dt_range_table_find(&table, group);
+    for (uint32_t pack = 0; pack < table.n_packs; pack++) {
+        uint32_t r = dt_range_table_find(&table, pack);
         assert_true(r < table.n_ranges);
-        size_t first = ((size_t)table.row[r].first + group - table.row[r].begin) * DT_GROUP;
-        for (size_t e = first; e < first + DT_GROUP; e++) {
+        size_t first = ((size_t)table.row[r].first + pack - table.row[r].begin) * DT_CHANNEL_PACK;
+        for (size_t e = first; e < first + DT_CHANNEL_PACK; e++) {
             assert_true(e < MAX_ELEMENTS);
             visits[e]++;
             decay[e] = table.row[r].decay;
@@ -83,12 +83,12 @@ TEST(every_element_once)
 
 TEST(large)
 {
-    /* 17 G elements: the numbers of groups need 31 bits, those of elements more than 32. */
+    /* 17 G elements: the numbers of packs need 31 bits, those of elements more than 32. */
     const struct dt_range ranges[] = {{1ull << 34, 1ull << 33, 1, 1, 0, false},
                                       {1ull << 33, 1ull << 33, 0, 1, 0, false}};
     struct dt_range_table table;
     assert_true(dt_range_table_fill(&table, ranges, 2));
-    assert_true(table.n_groups == 1u << 31);
+    assert_true(table.n_packs == 1u << 31);
     assert_int_equal(dt_range_table_find(&table, (1u << 30) - 1), 0);
     assert_int_equal(dt_range_table_find(&table, 1u << 30), 1);
     assert_int_equal(dt_range_table_find(&table, (1u << 31) - 1), 1);

@@ -76,7 +76,7 @@ static int canvas_of(const struct dt_dataset *dataset, uint32_t id)
     const struct dt_layout layout = {&data, canvases};
     struct dt_image_info info;
     image_of(dataset, id, &info);
-    return dt_placement_canvas(&layout, info.width, info.height);
+    return dt_canvas_choose(&layout, info.width, info.height);
 }
 
 /* --- What a run has seen --- */

@@ -55,7 +55,7 @@ static void check_choice(hwloc_topology_t topology, const struct choice_case *c,
     char list[64];
     hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
     assert_int_equal(hwloc_bitmap_list_sscanf(cpus, c->allowed), 0);
-    bool is_cut = dt_placement_choose(topology, c->bus_id, cpus);
+    bool is_cut = dt_numa_choose(topology, c->bus_id, cpus);
     hwloc_bitmap_list_snprintf(list, sizeof list, cpus);
     hwloc_bitmap_free(cpus);
     assert_int_equal(is_cut, chosen != NULL);
@@ -128,13 +128,13 @@ TEST_WITH(bind, set_machine, restore)
         const cpu_set_t near = common(before, gpu, gpu + 2);
         const char *bus_id = gpu == 0 ? NEAR_0 : NEAR_1;
         assert_int_equal(sched_setaffinity(0, sizeof *before, before), 0);
-        assert_true(dt_placement_near_gpu(bus_id, what, sizeof what));
+        assert_true(dt_numa_near_gpu(bus_id, what, sizeof what));
         cpu_set_t now = get_cpus();
         assert_true(CPU_EQUAL(&now, &near));
         assert_non_null(strstr(what, bus_id));
         /* Bound already: to the same, and to the other node. */
-        assert_false(dt_placement_near_gpu(NEAR_0, what, sizeof what));
-        assert_false(dt_placement_near_gpu(NEAR_1, what, sizeof what));
+        assert_false(dt_numa_near_gpu(NEAR_0, what, sizeof what));
+        assert_false(dt_numa_near_gpu(NEAR_1, what, sizeof what));
         now = get_cpus();
         assert_true(CPU_EQUAL(&now, &near));
     }
@@ -145,7 +145,7 @@ TEST_WITH(other_machine, set_machine, restore)
 {
     char what[256];
     unsetenv("HWLOC_THISSYSTEM");
-    assert_false(dt_placement_near_gpu(NEAR_0, what, sizeof what));
+    assert_false(dt_numa_near_gpu(NEAR_0, what, sizeof what));
     cpu_set_t now = get_cpus();
     assert_true(CPU_EQUAL(&now, (const cpu_set_t *)*state));
 }
@@ -159,7 +159,7 @@ int main(void)
 TEST(without_hwloc)
 {
     char what[8] = "";
-    assert_false(dt_placement_near_gpu("0000:01:00.0", what, sizeof what));
+    assert_false(dt_numa_near_gpu("0000:01:00.0", what, sizeof what));
     assert_string_equal(what, "");
 }
 

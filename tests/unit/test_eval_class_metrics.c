@@ -36,29 +36,29 @@ TEST(average)
 TEST(nan)
 {
     const float good[] = {0, 1}, bad[] = {1, NAN};
-    struct dt_class_counts *judge;
+    struct dt_class_counts *counts;
     double value[DT_N_METRICS];
-    assert_int_equal(dt_class_counts_create(&judge, 2, 4), DT_OK);
+    assert_int_equal(dt_class_counts_create(&counts, 2, 4), DT_OK);
     for (int round = 0; round < 2; round++) { /* clear forgets all */
-        dt_class_counts_clear(judge);
-        dt_class_counts_add(judge, good, 1);
-        dt_class_counts_add(judge, good, 0);
-        dt_class_counts_add(judge, bad, 0);
-        dt_class_counts_add(judge, bad, -1);
+        dt_class_counts_clear(counts);
+        dt_class_counts_add(counts, good, 1);
+        dt_class_counts_add(counts, good, 0);
+        dt_class_counts_add(counts, bad, 0);
+        dt_class_counts_add(counts, bad, -1);
     }
-    assert_int_equal(judge->n_rows, 4);
-    assert_int_equal(judge->n, 3);
-    assert_int_equal(judge->n_finite, 2);
-    assert_int_equal(judge->top1, 1);
-    assert_int_equal(judge->top5, 2);
+    assert_int_equal(counts->n_rows, 4);
+    assert_int_equal(counts->n, 3);
+    assert_int_equal(counts->n_finite, 2);
+    assert_int_equal(counts->top1, 1);
+    assert_int_equal(counts->top5, 2);
     const int64_t confusion[] = {0, 1, 1, 0, 1, 0};
-    assert_memory_equal(judge->confusion, confusion, sizeof confusion);
-    struct dt_ranking ranking = dt_rank_scores(judge->scores, judge->n_rows);
-    dt_class_counts_metrics(value, judge, &ranking);
+    assert_memory_equal(counts->confusion, confusion, sizeof confusion);
+    struct dt_ranking ranking = dt_rank_scores(counts->scores, counts->n_rows);
+    dt_class_counts_metrics(value, counts, &ranking);
     assert_true(isnan(value[DT_METRIC_AUC]) && isnan(ranking.threshold));
     assert_true(fabs(value[DT_METRIC_BALANCED_ACCURACY] - 50) < 1e-9);
     assert_true(value[DT_METRIC_SPECIFICITY] == 0);
-    dt_class_counts_destroy(judge);
+    dt_class_counts_destroy(counts);
 }
 
 /* Any order of the same images, with blank rows between them, gives the same bits. */
@@ -80,16 +80,16 @@ TEST(order)
 
 TEST(empty)
 {
-    struct dt_class_counts *judge;
+    struct dt_class_counts *counts;
     double value[DT_N_METRICS];
-    assert_int_equal(dt_class_counts_create(&judge, 2, 0), DT_OK);
-    struct dt_ranking ranking = dt_rank_scores(judge->scores, 0);
-    dt_class_counts_metrics(value, judge, &ranking);
+    assert_int_equal(dt_class_counts_create(&counts, 2, 0), DT_OK);
+    struct dt_ranking ranking = dt_rank_scores(counts->scores, 0);
+    dt_class_counts_metrics(value, counts, &ranking);
     for (enum dt_metric m = DT_METRIC_TOP5 + 1; m <= DT_METRIC_SPECIFICITY; m++)
         assert_true(isnan(value[m]));
-    dt_class_counts_destroy(judge);
-    assert_int_equal(dt_class_counts_create(&judge, 1000000, 0), DT_ERR_CONFIG);
-    assert_null(judge);
+    dt_class_counts_destroy(counts);
+    assert_int_equal(dt_class_counts_create(&counts, 1000000, 0), DT_ERR_CONFIG);
+    assert_null(counts);
 }
 
 /* --- Output --- */
@@ -98,12 +98,12 @@ static const char *const names[] = {"a, \"b\"", "<&>"};
 
 static struct dt_class_counts *small_judge(void)
 {
-    struct dt_class_counts *judge;
+    struct dt_class_counts *counts;
     const float rows[][2] = {{0, 1}, {2, 0}, {NAN, 0}};
-    assert_int_equal(dt_class_counts_create(&judge, 2, 3), DT_OK);
+    assert_int_equal(dt_class_counts_create(&counts, 2, 3), DT_OK);
     for (int i = 0; i < 3; i++)
-        dt_class_counts_add(judge, rows[i], i == 1);
-    return judge;
+        dt_class_counts_add(counts, rows[i], i == 1);
+    return counts;
 }
 
 TEST(csv)
@@ -111,9 +111,9 @@ TEST(csv)
     char *text;
     size_t bytes;
     const double p[] = {0.25, 0.75};
-    struct dt_class_counts *judge = small_judge();
+    struct dt_class_counts *counts = small_judge();
     FILE *out = open_memstream(&text, &bytes);
-    dt_class_counts_print_csv(out, judge, names);
+    dt_class_counts_print_csv(out, counts, names);
     dt_predictions_print_head(out, 2, names);
     dt_predictions_print_row(out, "x\ny", 0, 1, p, 2, names);
     dt_predictions_print_row(out, "z", 1, -1, NULL, 2, names);
@@ -125,7 +125,7 @@ TEST(csv)
                               "\"x\ny\",\"a, \"\"b\"\"\",<&>,0.25,0.75\n"
                               "z,<&>,,,\n");
     free(text);
-    dt_class_counts_destroy(judge);
+    dt_class_counts_destroy(counts);
 }
 
 /* Of equal probabilities the first class comes first; more classes than there are mean all. */
@@ -151,16 +151,16 @@ TEST(svg)
 {
     char *text;
     size_t bytes;
-    struct dt_class_counts *judge = small_judge();
+    struct dt_class_counts *counts = small_judge();
     FILE *out = open_memstream(&text, &bytes);
-    dt_class_counts_print_svg(out, judge, names);
+    dt_class_counts_print_svg(out, counts, names);
     fclose(out);
     assert_non_null(strstr(text, "a, \"b\"</text>"));
     assert_non_null(strstr(text, "&#60;&#38;></text>"));
     assert_non_null(strstr(text, "fill-opacity=\"0.500\"")); /* 1 of 2 images with label 0 */
     assert_non_null(strstr(text, "</svg>"));
     free(text);
-    dt_class_counts_destroy(judge);
+    dt_class_counts_destroy(counts);
 }
 
 TEST_MAIN(NULL, NULL)

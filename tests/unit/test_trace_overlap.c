@@ -6,7 +6,7 @@
 #include "trace/overlap.h"
 
 static const struct {
-    enum dt_trace_lane lane;
+    enum dt_trace_row row;
     int index;
     const char *name;
     double begin_s, end_s;
@@ -41,7 +41,7 @@ TEST(overlap)
     assert_true(overlap.sums_s == 0 && overlap.computed_s == 0);
     assert_int_equal(dt_trace_begin(DT_COUNT(spans)), DT_OK);
     for (size_t i = 0; i < DT_COUNT(spans); i++)
-        dt_trace_add(spans[i].lane, spans[i].index, spans[i].name, NULL, NULL,
+        dt_trace_add(spans[i].row, spans[i].index, spans[i].name, NULL, NULL,
                      dt_trace_begin_s() + spans[i].begin_s, dt_trace_begin_s() + spans[i].end_s);
     dt_trace_end();
     assert_int_equal(dt_overlap_find(&overlap), DT_OK);

@@ -36,7 +36,7 @@ static void check(const struct row *rows, size_t n)
     char text[DT_INPUT_TEXT];
     for (size_t i = 0; i < n; i++) {
         memset(text, 'x', sizeof text);
-        dt_input_verdict(text, &rows[i].c);
+        dt_input_diagnosis(text, &rows[i].c);
         assert_string_equal(text, rows[i].text);
     }
 }

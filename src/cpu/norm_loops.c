@@ -1,12 +1,12 @@
 /* The inner loops of batch and group normalisation. The tail of a row that does not fill a group
  * goes through a buffer. */
-#include "cpu/lanes.h"
+#include "cpu/norm_loops.h"
 
 #include <string.h>
 
 #include "cpu/simd.h"
 
-_Static_assert((int)LANES == (int)GROUP, "a group has one value per lane");
+_Static_assert((int)LANES == (int)F32X16, "a group has one value per lane");
 
 /* 8 KiB ahead: the loops are memory-bound, hardware prefetching stops at the end of every page, and
  * a row is usually followed by the next one. */
@@ -20,7 +20,7 @@ static inline bool is_aligned(const float *p)
     return (uintptr_t)p % sizeof(vec) == 0;
 }
 
-static inline void put(float *dst, struct group x, bool streams)
+static inline void put(float *dst, struct f32x16 x, bool streams)
 {
     if (streams)
         stream(dst, x);
@@ -34,16 +34,16 @@ static inline void load_rest(float buffer[LANES], const float *src, size_t n)
     memcpy(buffer, src, n * sizeof(float));
 }
 
-static inline void add(struct group *sum, struct group x)
+static inline void add(struct f32x16 *sum, struct f32x16 x)
 {
     FOR_PARTS (k)
         sum->part[k] += x.part[k];
 }
 
-static inline void add_deviation(struct group *square, struct group *rest, const float *src,
-                                 struct group mean)
+static inline void add_deviation(struct f32x16 *square, struct f32x16 *rest, const float *src,
+                                 struct f32x16 mean)
 {
-    const struct group x = load(src);
+    const struct f32x16 x = load(src);
     FOR_PARTS (k) {
         const vec d = x.part[k] - mean.part[k];
         square->part[k] += d * d;
@@ -56,7 +56,7 @@ static inline void add_deviation(struct group *square, struct group *rest, const
 static void add_chunk(double mean[LANES], double m2[LANES], double count, const float *src,
                       size_t n)
 {
-    struct group sum[4] = {0}, square[2] = {0}, rest[2] = {0};
+    struct f32x16 sum[4] = {0}, square[2] = {0}, rest[2] = {0};
     float chunk_mean[LANES], squares[LANES], rests[LANES];
     size_t i = 0;
     for (; i + 4 <= n; i += 4) {
@@ -115,10 +115,10 @@ static void moments(float mean[LANES], float m2[LANES], const float *src, size_t
     }
 }
 
-static inline struct group apply_group(uint16_t *mask, const float *src, const float *residual,
-                                       struct group a, struct group b, bool relu)
+static inline struct f32x16 apply_group(uint16_t *mask, const float *src, const float *residual,
+                                        struct f32x16 a, struct f32x16 b, bool relu)
 {
-    struct group y = load(src);
+    struct f32x16 y = load(src);
     FOR_PARTS (k)
         y.part[k] = y.part[k] * a.part[k] + b.part[k];
     if (residual)
@@ -132,9 +132,9 @@ static inline struct group apply_group(uint16_t *mask, const float *src, const f
 }
 
 static void apply(float *dst, uint16_t *mask, const float *src, const float *residual,
-                  const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n)
+                  const struct dt_norm_coefs *k, bool relu, bool past_caches, size_t n)
 {
-    const struct group a = load(k->a), b = load(k->b);
+    const struct f32x16 a = load(k->a), b = load(k->b);
     const bool streams = past_caches && is_aligned(dst);
     size_t i = 0, group = 0;
 
@@ -142,8 +142,8 @@ static void apply(float *dst, uint16_t *mask, const float *src, const float *res
         PREFETCH(src + i);
         if (residual)
             PREFETCH(residual + i);
-        const struct group y = apply_group(mask ? mask + group : NULL, src + i,
-                                           residual ? residual + i : NULL, a, b, relu);
+        const struct f32x16 y = apply_group(mask ? mask + group : NULL, src + i,
+                                            residual ? residual + i : NULL, a, b, relu);
         put(dst + i, y, streams);
     }
     if (i < n) {
@@ -158,18 +158,18 @@ static void apply(float *dst, uint16_t *mask, const float *src, const float *res
         stream_end();
 }
 
-static inline struct group load_masked(const float *src, const uint16_t *mask)
+static inline struct f32x16 load_masked(const float *src, const uint16_t *mask)
 {
     return mask ? keep_active(load(src), *mask) : load(src);
 }
 
 /* sum += dy, product += dy * (src - mean); with two terms, dy is also stored to diff_sum. */
-static inline void add_group(struct group *sum, struct group *product, float *diff_sum,
+static inline void add_group(struct f32x16 *sum, struct f32x16 *product, float *diff_sum,
                              const float *diff_dst, const float *diff_dst2, const float *src,
-                             const uint16_t *mask, struct group mean)
+                             const uint16_t *mask, struct f32x16 mean)
 {
-    const struct group x = load(src);
-    struct group dy = load_masked(diff_dst, mask);
+    const struct f32x16 x = load(src);
+    struct f32x16 dy = load_masked(diff_dst, mask);
     if (diff_dst2) {
         add(&dy, load_masked(diff_dst2, mask));
         store(diff_sum, dy);
@@ -184,12 +184,12 @@ static void bwd_sums(float sum[LANES], float product[LANES], float *diff_sum, co
                      const float *diff_dst2, const float *src, const uint16_t *mask,
                      const float mean[LANES], size_t n)
 {
-    const struct group m = load(mean);
+    const struct f32x16 m = load(mean);
     double s1[LANES] = {0}, s2[LANES] = {0};
 
     for (size_t first = 0; first < n; first += CHUNK) {
         size_t end = n - first < CHUNK ? n : first + CHUNK, i = first;
-        struct group g1 = {0}, g2 = {0};
+        struct f32x16 g1 = {0}, g2 = {0};
         if (diff_dst2) {
             for (; i + LANES <= end; i += LANES) {
                 PREFETCH(diff_dst + i);
@@ -230,29 +230,29 @@ static void bwd_sums(float sum[LANES], float product[LANES], float *diff_sum, co
 }
 
 /* a * (dy - b - c * (src - mean)) */
-static inline struct group bwd_group(struct group dy, struct group x,
-                                     const struct dt_lanes_coefs *coefs)
+static inline struct f32x16 bwd_group(struct f32x16 dy, struct f32x16 x,
+                                      const struct dt_norm_coefs *coefs)
 {
-    const struct group a = load(coefs->a), b = load(coefs->b), c = load(coefs->c);
-    const struct group mean = load(coefs->mean);
+    const struct f32x16 a = load(coefs->a), b = load(coefs->b), c = load(coefs->c);
+    const struct f32x16 mean = load(coefs->mean);
     FOR_PARTS (k)
         x.part[k] = a.part[k] * (dy.part[k] - b.part[k] - c.part[k] * (x.part[k] - mean.part[k]));
     return x;
 }
 
 static void bwd_apply(float *diff_src, float *diff_residual, const float *diff_dst,
-                      const float *src, const uint16_t *mask, const struct dt_lanes_coefs *k,
+                      const float *src, const uint16_t *mask, const struct dt_norm_coefs *k,
                       bool past_caches, size_t n)
 {
     const bool streams = past_caches && is_aligned(diff_src) && is_aligned(diff_residual);
-    const struct dt_lanes_coefs coefs = *k;
+    const struct dt_norm_coefs coefs = *k;
     size_t i = 0;
 
     for (; i + LANES <= n; i += LANES) {
         PREFETCH(diff_dst + i);
         PREFETCH(src + i);
-        const struct group dy = load_masked(diff_dst + i, mask ? mask + i / LANES : NULL);
-        const struct group dx = bwd_group(dy, load(src + i), &coefs);
+        const struct f32x16 dy = load_masked(diff_dst + i, mask ? mask + i / LANES : NULL);
+        const struct f32x16 dx = bwd_group(dy, load(src + i), &coefs);
         put(diff_src + i, dx, streams);
         if (diff_residual)
             put(diff_residual + i, dy, streams);
@@ -261,7 +261,7 @@ static void bwd_apply(float *diff_src, float *diff_residual, const float *diff_d
         float d[LANES], x[LANES];
         load_rest(d, diff_dst + i, n - i);
         load_rest(x, src + i, n - i);
-        const struct group dy = load_masked(d, mask ? mask + i / LANES : NULL);
+        const struct f32x16 dy = load_masked(d, mask ? mask + i / LANES : NULL);
         store(x, bwd_group(dy, load(x), &coefs));
         store(d, dy);
         memcpy(diff_src + i, x, (n - i) * sizeof(float));
@@ -273,21 +273,21 @@ static void bwd_apply(float *diff_src, float *diff_residual, const float *diff_d
 }
 
 /* a * dy - b - c * (src - mean) */
-static inline struct group group_bwd_group(struct group dy, struct group x,
-                                           const struct dt_lanes_coefs *coefs)
+static inline struct f32x16 group_bwd_group(struct f32x16 dy, struct f32x16 x,
+                                            const struct dt_norm_coefs *coefs)
 {
-    const struct group a = load(coefs->a), b = load(coefs->b), c = load(coefs->c);
-    const struct group mean = load(coefs->mean);
+    const struct f32x16 a = load(coefs->a), b = load(coefs->b), c = load(coefs->c);
+    const struct f32x16 mean = load(coefs->mean);
     FOR_PARTS (k)
         x.part[k] = a.part[k] * dy.part[k] - b.part[k] - c.part[k] * (x.part[k] - mean.part[k]);
     return x;
 }
 
 static void group_bwd_apply(float *diff_src, const float *diff_dst, const float *src,
-                            const struct dt_lanes_coefs *k, bool past_caches, size_t n)
+                            const struct dt_norm_coefs *k, bool past_caches, size_t n)
 {
     const bool streams = past_caches && is_aligned(diff_src);
-    const struct dt_lanes_coefs coefs = *k;
+    const struct dt_norm_coefs coefs = *k;
     size_t i = 0;
 
     for (; i + LANES <= n; i += LANES) {
@@ -306,4 +306,4 @@ static void group_bwd_apply(float *diff_src, const float *diff_dst, const float 
         stream_end();
 }
 
-const struct dt_lane_loops dt_lanes = {moments, apply, bwd_sums, bwd_apply, group_bwd_apply};
+const struct dt_norm_loops dt_norm_rows = {moments, apply, bwd_sums, bwd_apply, group_bwd_apply};

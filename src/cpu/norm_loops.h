@@ -1,7 +1,7 @@
 /* The inner loops of batch and group normalisation: one row of floats in groups of 16 lanes, each
  * lane with its own coefficients. Row lengths need not be multiples of 16; dst may be src. */
-#ifndef DTRAIN_CPU_LANES_H
-#define DTRAIN_CPU_LANES_H
+#ifndef DTRAIN_CPU_NORM_LOOPS_H
+#define DTRAIN_CPU_NORM_LOOPS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,11 +29,11 @@ static inline double dt_lane_count(size_t n, int lane)
 }
 
 /* Per lane; the forward pass uses only a and b. */
-struct dt_lanes_coefs {
+struct dt_norm_coefs {
     float mean[LANES], a[LANES], b[LANES], c[LANES];
 };
 
-struct dt_lane_loops {
+struct dt_norm_loops {
     /* Mean and sum of squared deviations from it, per lane. */
     void (*moments)(float mean[LANES], float m2[LANES], const float *src, size_t n);
 
@@ -41,7 +41,7 @@ struct dt_lane_loops {
      * gets one bit per value: 1 if it was positive or NaN. past_caches: dst is too large to still
      * be in a cache when it is read. */
     void (*apply)(float *dst, uint16_t *mask, const float *src, const float *residual,
-                  const struct dt_lanes_coefs *k, bool relu, bool past_caches, size_t n);
+                  const struct dt_norm_coefs *k, bool relu, bool past_caches, size_t n);
 
     /* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst, or 0 where mask has a 0.
      * With diff_dst2 (may be NULL) dy is the sum of both and is stored to diff_sum. */
@@ -51,15 +51,15 @@ struct dt_lane_loops {
 
     /* diff_src = a * (dy - b - c * (src - mean)); diff_residual (may be NULL) = dy. */
     void (*bwd_apply)(float *diff_src, float *diff_residual, const float *diff_dst,
-                      const float *src, const uint16_t *mask, const struct dt_lanes_coefs *k,
+                      const float *src, const uint16_t *mask, const struct dt_norm_coefs *k,
                       bool past_caches, size_t n);
 
     /* diff_src = a * diff_dst - b - c * (src - mean). */
     void (*group_bwd_apply)(float *diff_src, const float *diff_dst, const float *src,
-                            const struct dt_lanes_coefs *k, bool past_caches, size_t n);
+                            const struct dt_norm_coefs *k, bool past_caches, size_t n);
 };
 
-#define dt_lanes DT_ISA_NAME(dt_lanes)
-extern const struct dt_lane_loops dt_lanes;
+#define dt_norm_rows DT_ISA_NAME(dt_norm_rows)
+extern const struct dt_norm_loops dt_norm_rows;
 
 #endif

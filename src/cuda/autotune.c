@@ -1,5 +1,5 @@
-/* Chooses a plan for every convolution and a way for every group of nodes: the cuDNN candidates
- * that the options allow, and then both ways to run a group, are timed on the device (tune.h) and
+/* Chooses a plan for every convolution and a way for every fusion of nodes: the cuDNN candidates
+ * that the options allow, and then both ways to run a fusion, are timed on the device (tune.h) and
  * the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same, and keeps its
  * choices on disk. */
 #include "cuda/cuda_conv.h"
@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cuda/group.h"
+#include "cuda/fusion.h"
 #include "cuda/tune.h"
 
 /* --- Which candidates are usable --- */
@@ -46,20 +46,20 @@ bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsig
     return !(numerical & refused);
 }
 
-dt_status dt_conv_try(struct dt_dnn_plan *plan, const struct dt_dnn_target *target,
+dt_status dt_conv_try(struct dt_dnn_exec *plan, const struct dt_dnn_target *target,
                       struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
                       enum dt_dtype type, int candidate)
 {
     struct dt_dnn_engine engine;
-    *plan = (struct dt_dnn_plan){0};
+    *plan = (struct dt_dnn_exec){0};
     DT_TRY(dt_dnn_engine(&engine, offer, candidate));
     if (!dt_conv_allows(rules, type, engine.numerical))
         DT_FAIL(DT_ERR_DEVICE, "engine %lld is not allowed (its notes: 0x%x)",
                 (long long)engine.index, engine.numerical);
-    DT_TRY(dt_dnn_plan_create(plan, target, offer, candidate));
+    DT_TRY(dt_dnn_exec_create(plan, target, offer, candidate));
     size_t bytes = plan->workspace_bytes;
     if (bytes > DT_CONV_MAX_WORKSPACE) {
-        dt_dnn_plan_destroy(plan);
+        dt_dnn_exec_destroy(plan);
         DT_FAIL(DT_ERR_DEVICE, "engine %lld needs a workspace of %zu MB", (long long)engine.index,
                 bytes / 1000000);
     }
@@ -75,7 +75,7 @@ struct chooser {
     struct dt_device *dev;
     struct dt_dnn_target target;
     struct dt_conv_rules rules;
-    struct dt_plan_cache *cache;
+    struct dt_algo_cache *cache;
     struct dt_conv_timer timer;
     double end_s;    /* of all timing */
     bool told_stale; /* has warned of choices that no longer fit */
@@ -100,7 +100,7 @@ static dt_status take_choice(struct chooser *c, struct dt_conv_problem *problem,
                              const struct dt_conv_choice *choice)
 {
     struct dt_dnn_offer *offer = NULL;
-    struct dt_dnn_plan plan = {0};
+    struct dt_dnn_exec plan = {0};
     dt_status status = DT_OK;
     DT_TRY_OUT(dt_dnn_offer_create(&offer, &c->target, &problem->task));
     if (choice->candidate < 0 || choice->candidate >= offer->n_candidates)
@@ -113,9 +113,9 @@ static dt_status take_choice(struct chooser *c, struct dt_conv_problem *problem,
                             (long long)choice->candidate, plan.tag, choice->tag));
     problem->plan = plan;
     problem->choice = *choice;
-    plan = (struct dt_dnn_plan){0};
+    plan = (struct dt_dnn_exec){0};
 out:
-    dt_dnn_plan_destroy(&plan);
+    dt_dnn_exec_destroy(&plan);
     dt_dnn_offer_destroy(offer);
     return status;
 }
@@ -125,7 +125,7 @@ struct trial {
     struct chooser *chooser;
     const struct dt_conv_task *task;
     struct dt_dnn_offer *offer;
-    struct dt_dnn_plan *plan; /* per candidate, made when it is first timed */
+    struct dt_dnn_exec *plan; /* per candidate, made when it is first timed */
 };
 
 static dt_status time_candidate(void *context, int i, int n, double *seconds)
@@ -147,7 +147,7 @@ static void take_fastest(struct trial *t, const struct dt_tune_rank *places,
                          struct dt_conv_problem *problem)
 {
     struct dt_conv_choice *choice = &problem->choice;
-    struct dt_dnn_plan *best = &t->plan[places[0].way];
+    struct dt_dnn_exec *best = &t->plan[places[0].way];
     choice->candidate = places[0].way;
     choice->seconds = places[0].seconds;
     snprintf(choice->tag, sizeof choice->tag, "%s", best->tag);
@@ -156,7 +156,7 @@ static void take_fastest(struct trial *t, const struct dt_tune_rank *places,
         snprintf(choice->runner_up, sizeof choice->runner_up, "%s", t->plan[places[1].way].tag);
     }
     problem->plan = *best;
-    *best = (struct dt_dnn_plan){0};
+    *best = (struct dt_dnn_exec){0};
 }
 
 /* `n_left` problems, this one included, share the time that is left. */
@@ -177,7 +177,7 @@ static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
         take_fastest(&t, places, problem);
 out:
     for (int i = 0; i < offer->n_candidates && !c->dev->hung; i++) /* else they may still run */
-        dt_dnn_plan_destroy(&t.plan[i]);
+        dt_dnn_exec_destroy(&t.plan[i]);
     free(t.plan);
     return status;
 }
@@ -271,7 +271,7 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
     char key[DT_CONV_TEXT_MAX + 32];
     struct dt_conv_choice kept;
     make_key(key, sizeof(key), c, problem);
-    if (dt_plan_cache_get(c->cache, key, &kept)) {
+    if (dt_algo_cache_get(c->cache, key, &kept)) {
         problem->refused = is_kept_refusal(problem, &kept);
         if (problem->refused)
             return DT_OK;
@@ -285,13 +285,13 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
         DT_TRY(find_choice(c, problem, n_left));
     if (problem->refused && !is_kept_refusal(problem, &problem->choice))
         return DT_OK; /* another start may succeed */
-    return dt_plan_cache_put(c->cache, key, &problem->choice);
+    return dt_algo_cache_put(c->cache, key, &problem->choice);
 }
 
-/* --- The choice for one group --- */
+/* --- The choice for one fusion --- */
 
 static const char *const way_name[] = {
-    [DT_GROUP_APART] = "apart", [DT_GROUP_TOGETHER] = "together"};
+    [DT_FUSION_APART] = "apart", [DT_FUSION_TOGETHER] = "together"};
 
 static void take_way(struct dt_conv_choice *choice, const struct dt_tune_rank *places)
 {
@@ -309,46 +309,46 @@ static bool is_way_timed(const struct chooser *c)
     return is_timed(c) && c->dev->options.fusion == DT_FUSION_AUTO;
 }
 
-static dt_status time_ways(struct chooser *c, struct dt_cuda_group *group, int n_left)
+static dt_status time_ways(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
-    struct dt_group_timer *timer = NULL;
+    struct dt_fusion_timer *timer = NULL;
     struct dt_tune_rank places[DT_TUNE_PLACES];
     dt_status status = DT_OK;
-    DT_TRY_OUT(dt_group_timer_open(&timer, c->dev, group));
-    const struct dt_tune_work work = {.n_ways = DT_N_GROUP_WAYS,
-                                      .time = dt_group_timer_run,
+    DT_TRY_OUT(dt_fusion_timer_open(&timer, c->dev, fusion));
+    const struct dt_tune_work work = {.n_ways = DT_N_FUSION_WAYS,
+                                      .time = dt_fusion_timer_run,
                                       .clock_s = host_clock,
                                       .context = timer,
                                       .budget_s = dt_tune_budget(c->end_s - dt_clock_s(), n_left)};
     DT_TRY_OUT(dt_tune(places, &work));
     if (places[0].way >= 0)
-        take_way(&group->choice, places);
+        take_way(&fusion->choice, places);
 out:
-    dt_group_timer_close(timer);
+    dt_fusion_timer_close(timer);
     return status;
 }
 
 /* Unless it is measured, and if there is not enough memory to do so: our own kernels only move less
  * if nodes run together, but cuDNN's may be slower. */
-static enum dt_group_way default_way(const struct chooser *c, const struct dt_cuda_group *group)
+static enum dt_fusion_way default_way(const struct chooser *c, const struct dt_cuda_fusion *fusion)
 {
-    const bool is_gain = !group->problem[0] || c->dev->options.fusion == DT_FUSION_ON;
-    return is_gain ? DT_GROUP_TOGETHER : DT_GROUP_APART;
+    const bool is_gain = !fusion->problem[0] || c->dev->options.fusion == DT_FUSION_ON;
+    return is_gain ? DT_FUSION_TOGETHER : DT_FUSION_APART;
 }
 
-static void take_untimed(struct dt_conv_choice *choice, enum dt_group_way way)
+static void take_untimed(struct dt_conv_choice *choice, enum dt_fusion_way way)
 {
     const struct dt_tune_rank places[] = {{way, NAN}, {-1, NAN}};
     *choice = (struct dt_conv_choice){.seconds = NAN, .runner_up_s = NAN};
     take_way(choice, places);
 }
 
-static dt_status find_way(struct chooser *c, struct dt_cuda_group *group, int n_left)
+static dt_status find_way(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
-    take_untimed(&group->choice, default_way(c, group));
+    take_untimed(&fusion->choice, default_way(c, fusion));
     if (!is_way_timed(c))
         return DT_OK;
-    dt_status status = time_ways(c, group, n_left);
+    dt_status status = time_ways(c, fusion, n_left);
     if (status != DT_OK && status != DT_ERR_DEVICE && status != DT_ERR_MEMORY)
         return status;
     dt_error_clear(); /* also of a way that failed when it was timed */
@@ -357,41 +357,41 @@ static dt_status find_way(struct chooser *c, struct dt_cuda_group *group, int n_
 
 static bool get_kept_way(const struct chooser *c, const char *key, struct dt_conv_choice *out)
 {
-    return is_way_timed(c) && dt_plan_cache_get(c->cache, key, out) &&
-           out->candidate < DT_N_GROUP_WAYS && strcmp(out->tag, way_name[out->candidate]) == 0;
+    return is_way_timed(c) && dt_algo_cache_get(c->cache, key, out) &&
+           out->candidate < DT_N_FUSION_WAYS && strcmp(out->tag, way_name[out->candidate]) == 0;
 }
 
-static dt_status choose_way(struct chooser *c, struct dt_cuda_group *group, int n_left)
+static dt_status choose_way(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
-    const struct dt_group_task *task = group->task;
-    if (!dt_group_is_possible(group)) {
-        take_untimed(&group->choice, DT_GROUP_APART);
+    const struct dt_fusion_task *task = fusion->task;
+    if (!dt_fusion_is_possible(fusion)) {
+        take_untimed(&fusion->choice, DT_FUSION_APART);
         return DT_OK;
     }
     if (task->chosen) {
-        group->choice = task->choice;
+        fusion->choice = task->choice;
         return DT_OK;
     }
-    if (get_kept_way(c, task->text, &group->choice))
+    if (get_kept_way(c, task->text, &fusion->choice))
         return DT_OK;
-    DT_TRY(find_way(c, group, n_left));
-    if (isnan(group->choice.seconds))
+    DT_TRY(find_way(c, fusion, n_left));
+    if (isnan(fusion->choice.seconds))
         return DT_OK; /* another run may be able to time it */
-    return dt_plan_cache_put(c->cache, task->text, &group->choice);
+    return dt_algo_cache_put(c->cache, task->text, &fusion->choice);
 }
 
-static void settle(struct dt_cuda_group *group)
+static void settle(struct dt_cuda_fusion *fusion)
 {
-    if (dt_group_is_possible(group)) {
-        group->task->chosen = true;
-        group->task->choice = group->choice;
+    if (dt_fusion_is_possible(fusion)) {
+        fusion->task->chosen = true;
+        fusion->task->choice = fusion->choice;
     }
-    dt_group_settle(group, (enum dt_group_way)group->choice.candidate);
+    dt_fusion_settle(fusion, (enum dt_fusion_way)fusion->choice.candidate);
 }
 
 /* --- The choices for all ranks --- */
 
-/* Rank 0's message to the others: its identity and a choice for each problem and then each group
+/* Rank 0's message to the others: its identity and a choice for each problem and then each fusion
  * that needs one. */
 struct table {
     char gpu[64];
@@ -427,7 +427,7 @@ static void keep(struct chooser *c, struct table *table, struct progress *p,
     table->choice[p->done++] = *choice;
     show_progress(c->dev, p);
     if (dt_clock_s() - p->saved_s > save_every_s) {
-        dt_plan_cache_save(c->cache);
+        dt_algo_cache_save(c->cache);
         p->saved_s = dt_clock_s();
     }
 }
@@ -444,7 +444,7 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
     table->cudnn = (int64_t)cudnnGetVersion();
     snprintf(scope, sizeof(scope), "%s, cuDNN %lld", dev->name, (long long)table->cudnn);
     /* Choices made by timing are not what other runs want, nor the other way round. */
-    DT_TRY(dt_plan_cache_open(&c->cache, is_timed(c) ? dev->cache_dir : "", scope));
+    DT_TRY(dt_algo_cache_open(&c->cache, is_timed(c) ? dev->cache_dir : "", scope));
     show_progress(dev, &shown);
     for (struct dt_conv_problem *p = dev->problems; p; p = p->next) {
         if (!is_open(p))
@@ -452,18 +452,18 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
         DT_TRY_OUT(choose_one(c, p, n - shown.done));
         keep(c, table, &shown, &p->choice);
     }
-    dt_conv_timer_close(&c->timer);                     /* groups need its memory */
-    for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++) /* a later one builds on others */
-        for (struct dt_cuda_group *group = dev->groups; group; group = group->next) {
-            if (group->settled || (int)group->kind != kind)
+    dt_conv_timer_close(&c->timer);                      /* fusions need its memory */
+    for (int kind = 0; kind < DT_N_FUSION_KINDS; kind++) /* a later one builds on others */
+        for (struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next) {
+            if (fusion->settled || (int)fusion->kind != kind)
                 continue;
-            DT_TRY_OUT(choose_way(c, group, n - shown.done));
-            settle(group);
-            keep(c, table, &shown, &group->choice);
+            DT_TRY_OUT(choose_way(c, fusion, n - shown.done));
+            settle(fusion);
+            keep(c, table, &shown, &fusion->choice);
         }
 out:
-    dt_plan_cache_save(c->cache); /* also after a failure, to keep what was timed */
-    dt_plan_cache_close(c->cache);
+    dt_algo_cache_save(c->cache); /* also after a failure, to keep what was timed */
+    dt_algo_cache_close(c->cache);
     dt_conv_timer_close(&c->timer);
     return status;
 }
@@ -486,12 +486,12 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
                 table->gpu, (long long)table->cudnn, dt_conv_text(text, &p->task), c->dev->name,
                 cudnnGetVersion(), why);
     }
-    for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++)
-        for (struct dt_cuda_group *group = c->dev->groups; group; group = group->next) {
-            if (group->settled || (int)group->kind != kind)
+    for (int kind = 0; kind < DT_N_FUSION_KINDS; kind++)
+        for (struct dt_cuda_fusion *fusion = c->dev->fusions; fusion; fusion = fusion->next) {
+            if (fusion->settled || (int)fusion->kind != kind)
                 continue;
-            group->choice = table->choice[i++];
-            settle(group);
+            fusion->choice = table->choice[i++];
+            settle(fusion);
         }
     return DT_OK;
 }
@@ -501,12 +501,12 @@ static int count_open(const struct dt_device *dev)
     int n = 0;
     for (const struct dt_conv_problem *p = dev->problems; p; p = p->next)
         n += is_open(p);
-    for (const struct dt_cuda_group *group = dev->groups; group; group = group->next)
-        n += !group->settled;
+    for (const struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next)
+        n += !fusion->settled;
     return n;
 }
 
-dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
+dt_status dt_cuda_autotune(struct dt_device *dev, dt_status prepared)
 {
     const struct dt_device_options *options = &dev->options;
     struct chooser c = {
@@ -533,22 +533,22 @@ dt_status dt_cuda_choose(struct dt_device *dev, dt_status prepared)
     return DT_OK;
 }
 
-static struct dt_choice describe(const struct dt_conv_choice *choice, const char *group)
+static struct dt_choice describe(const struct dt_conv_choice *choice, const char *fusion)
 {
-    return (struct dt_choice){group, choice->tag, choice->runner_up, choice->seconds,
+    return (struct dt_choice){fusion, choice->tag, choice->runner_up, choice->seconds,
                               choice->runner_up_s};
 }
 
-bool dt_cuda_chosen(const struct dt_device *dev, const struct dt_exec *exec, int i,
+bool dt_cuda_choice(const struct dt_device *dev, const struct dt_exec *exec, int i,
                     struct dt_choice *out)
 {
     if (exec->problem && i-- == 0) {
-        *out = describe(&dt_group_problem(exec)->choice, NULL);
+        *out = describe(&dt_fusion_problem(exec)->choice, NULL);
         return true;
     }
-    for (const struct dt_cuda_group *group = dev->groups; group; group = group->next)
-        if (group->exec[0] == exec && i-- == 0) {
-            *out = describe(&group->choice, dt_group_name(group->kind));
+    for (const struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next)
+        if (fusion->exec[0] == exec && i-- == 0) {
+            *out = describe(&fusion->choice, dt_fusion_name(fusion->kind));
             return true;
         }
     return false;

@@ -1,5 +1,5 @@
 /* Applies the rules to every rank and writes the message. */
-#include "watch/blame.h"
+#include "watch/diagnosis.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -31,14 +31,14 @@ static bool has_left(const struct dt_view *view)
     return view->is_known && (view->beat.flags & DT_HEARTBEAT_HAS_LEFT) && view->process != 'T';
 }
 
-static bool is_remote(const struct dt_verdict_case *c, int rank)
+static bool is_remote(const struct dt_diagnosis_case *c, int rank)
 {
     const char *host = c->ranks[rank].beat.host;
     return c->ranks[rank].is_elsewhere ||
            (host[0] && strcmp(host, c->ranks[c->self].beat.host) != 0);
 }
 
-bool dt_verdict_answers(const struct dt_verdict_case *c, int rank)
+bool dt_diagnosis_answers(const struct dt_diagnosis_case *c, int rank)
 {
     const struct dt_view *view = &c->ranks[rank];
     if (rank == c->self)
@@ -46,14 +46,14 @@ bool dt_verdict_answers(const struct dt_verdict_case *c, int rank)
     return view->is_known && !has_left(view) && view->age_s <= PERIODS_TO_ANSWER * c->period_s;
 }
 
-static bool is_over(const struct dt_verdict_case *c, const struct dt_heartbeat_thread *thread,
+static bool is_over(const struct dt_diagnosis_case *c, const struct dt_heartbeat_thread *thread,
                     double age_s)
 {
     return thread->limit_s > 0 && thread->idle_s + age_s > fmax(thread->limit_s - c->slack_s, 0);
 }
 
 /* Any state but DEAD, which depends on the other ranks. */
-static enum state find_state(const struct dt_verdict_case *c, int rank)
+static enum state find_state(const struct dt_diagnosis_case *c, int rank)
 {
     const struct dt_view *view = &c->ranks[rank];
     const struct dt_heartbeat_thread *main = &view->beat.main;
@@ -61,7 +61,7 @@ static enum state find_state(const struct dt_verdict_case *c, int rank)
         return HAS_LEFT;
     if (view->is_elsewhere)
         return ELSEWHERE;
-    if (!dt_verdict_answers(c, rank))
+    if (!dt_diagnosis_answers(c, rank))
         return ANSWERS_NOT;
     if (is_over(c, &view->beat.writer, view->age_s))
         return WRITER_STUCK;
@@ -72,7 +72,7 @@ static enum state find_state(const struct dt_verdict_case *c, int rank)
 }
 
 /* A silent rank is dead after this time: the shortest limit at which another rank noticed. */
-static double patience(const struct dt_verdict_case *c)
+static double patience(const struct dt_diagnosis_case *c)
 {
     double shortest = INFINITY;
     for (int r = 0; r < c->n_ranks; r++) {
@@ -83,7 +83,7 @@ static double patience(const struct dt_verdict_case *c)
     return fmax(shortest - c->slack_s, PERIODS_TO_ANSWER * c->period_s);
 }
 
-static enum state judge_rank(const struct dt_verdict_case *c, int rank, double patience_s)
+static enum state state_of(const struct dt_diagnosis_case *c, int rank, double patience_s)
 {
     enum state state = find_state(c, rank);
     const struct dt_view *view = &c->ranks[rank];
@@ -130,14 +130,14 @@ static void add_culprit(struct dt_text *out, const struct dt_view *view, int ran
     dt_text_add(out, ", for %.0f s", thread->idle_s + view->age_s);
 }
 
-static int add_culprits(struct dt_text *out, const struct dt_verdict_case *c, double patience_s)
+static int add_culprits(struct dt_text *out, const struct dt_diagnosis_case *c, double patience_s)
 {
     /* Dead ranks come first, as others may be stuck because of them. */
     static const enum state order[] = {DEAD, STUCK, WRITER_STUCK};
     int n = 0;
     for (size_t k = 0; k < DT_COUNT(order); k++)
         for (int r = 0; r < c->n_ranks; r++) {
-            if (judge_rank(c, r, patience_s) != order[k])
+            if (state_of(c, r, patience_s) != order[k])
                 continue;
             if (n++ >= MAX_NAMED)
                 continue;
@@ -149,13 +149,13 @@ static int add_culprits(struct dt_text *out, const struct dt_verdict_case *c, do
     return n;
 }
 
-static bool waits(const struct dt_verdict_case *c, int rank)
+static bool waits(const struct dt_diagnosis_case *c, int rank)
 {
     enum state state = find_state(c, rank);
     return state == WAITS || state == WAITS_LONG;
 }
 
-static void add_waiting(struct dt_text *out, const struct dt_verdict_case *c, int n_culprits)
+static void add_waiting(struct dt_text *out, const struct dt_diagnosis_case *c, int n_culprits)
 {
     int n = 0, n_named = 0;
     for (int r = 0; r < c->n_ranks; r++)
@@ -171,7 +171,7 @@ static void add_waiting(struct dt_text *out, const struct dt_verdict_case *c, in
     dt_text_add(out, " %s for %s", n == 1 ? "waits" : "wait", n_culprits == 1 ? "it" : "them");
 }
 
-static int count(const struct dt_verdict_case *c, enum state state)
+static int count(const struct dt_diagnosis_case *c, enum state state)
 {
     int n = 0;
     for (int r = 0; r < c->n_ranks; r++)
@@ -180,14 +180,14 @@ static int count(const struct dt_verdict_case *c, enum state state)
 }
 
 /* Every rank that has not left waits beyond its limit. */
-static bool all_wait(const struct dt_verdict_case *c)
+static bool all_wait(const struct dt_diagnosis_case *c)
 {
     int n = count(c, WAITS_LONG);
     return n > 0 && n + count(c, HAS_LEFT) + count(c, ELSEWHERE) == c->n_ranks;
 }
 
 /* Whether it is too early to blame what lies between the nodes. */
-static bool is_early(const struct dt_verdict_case *c)
+static bool is_early(const struct dt_diagnosis_case *c)
 {
     bool any = false;
     for (int r = 0; r < c->n_ranks; r++)
@@ -196,7 +196,7 @@ static bool is_early(const struct dt_verdict_case *c)
 }
 
 /* The hosts of the ranks elsewhere, each once. */
-static void add_hosts(struct dt_text *out, const struct dt_verdict_case *c)
+static void add_hosts(struct dt_text *out, const struct dt_diagnosis_case *c)
 {
     int n = 0;
     dt_text_add(out, " Or a rank hangs on ");
@@ -214,7 +214,7 @@ static void add_hosts(struct dt_text *out, const struct dt_verdict_case *c)
                      "interfaces that must reach each other");
 }
 
-static void add_wait(struct dt_text *out, const struct dt_verdict_case *c)
+static void add_wait(struct dt_text *out, const struct dt_diagnosis_case *c)
 {
     const struct dt_heartbeat_thread *main = &c->ranks[c->self].beat.main;
     dt_text_add(out, "in %s at step %" PRId64 ", section %s, for %.0f s", main->waits_for,
@@ -222,7 +222,7 @@ static void add_wait(struct dt_text *out, const struct dt_verdict_case *c)
 }
 
 /* Nobody is to blame, but this rank, or every one that can be seen, waits too long. */
-static bool blame_way(struct dt_text *out, const struct dt_verdict_case *c)
+static bool blame_way(struct dt_text *out, const struct dt_diagnosis_case *c)
 {
     const struct dt_heartbeat *own = &c->ranks[c->self].beat;
     if (is_early(c))
@@ -246,7 +246,7 @@ static bool blame_way(struct dt_text *out, const struct dt_verdict_case *c)
     return true;
 }
 
-static bool accuse(struct dt_text *out, const struct dt_verdict_case *c)
+static bool accuse(struct dt_text *out, const struct dt_diagnosis_case *c)
 {
     int n = add_culprits(out, c, patience(c));
     if (n == 0)
@@ -255,12 +255,12 @@ static bool accuse(struct dt_text *out, const struct dt_verdict_case *c)
     return true;
 }
 
-void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c)
+void dt_diagnosis_find(struct dt_diagnosis *out, const struct dt_diagnosis_case *c)
 {
     struct dt_text text = dt_text_in(out->text, sizeof out->text);
     dt_text_add(&text, "dtrain: error[HANG] ");
     out->speaker = 0;
-    while (!dt_verdict_answers(c, out->speaker))
+    while (!dt_diagnosis_answers(c, out->speaker))
         out->speaker++;
     out->expired = accuse(&text, c);
     if (!out->expired) {

@@ -27,7 +27,7 @@ struct entry {
     struct dt_conv_choice choice;
 };
 
-struct dt_plan_cache {
+struct dt_algo_cache {
     char folder[DT_PATH_MAX], path[DT_PATH_MAX];
     char scope[KEY_MAX / 2];
     struct entry *entries;
@@ -35,7 +35,7 @@ struct dt_plan_cache {
     bool changed;
 };
 
-static struct entry *find_entry(const struct dt_plan_cache *cache, const char *key)
+static struct entry *find_entry(const struct dt_algo_cache *cache, const char *key)
 {
     for (size_t i = 0; i < cache->n_entries; i++)
         if (strcmp(cache->entries[i].key, key) == 0)
@@ -43,7 +43,7 @@ static struct entry *find_entry(const struct dt_plan_cache *cache, const char *k
     return NULL;
 }
 
-static dt_status add_entry(struct dt_plan_cache *cache, const char *key,
+static dt_status add_entry(struct dt_algo_cache *cache, const char *key,
                            const struct dt_conv_choice *choice)
 {
     size_t bytes = strlen(key) + 1;
@@ -59,14 +59,14 @@ static dt_status add_entry(struct dt_plan_cache *cache, const char *key,
     return DT_OK;
 }
 
-static void clear(struct dt_plan_cache *cache)
+static void clear(struct dt_algo_cache *cache)
 {
     for (size_t i = 0; i < cache->n_entries; i++)
         free(cache->entries[i].key);
     cache->n_entries = 0;
 }
 
-static void full_key(char out[KEY_MAX], const struct dt_plan_cache *cache, const char *key)
+static void full_key(char out[KEY_MAX], const struct dt_algo_cache *cache, const char *key)
 {
     snprintf(out, KEY_MAX, "%s: %s", cache->scope, key);
 }
@@ -82,7 +82,7 @@ static bool read_tag(char out[DT_DNN_TAG_MAX], const struct dt_json *member)
     return fits;
 }
 
-static dt_status read_entry(struct dt_plan_cache *cache, const struct dt_json *value)
+static dt_status read_entry(struct dt_algo_cache *cache, const struct dt_json *value)
 {
     struct dt_conv_choice choice = {.seconds = 1e-6 * dt_json_number(value, "us"),
                                     .runner_up_s = 1e-6 * dt_json_number(value, "runner_up_us")};
@@ -97,7 +97,7 @@ static dt_status read_entry(struct dt_plan_cache *cache, const struct dt_json *v
 }
 
 /* Adds the entries of the file. */
-static dt_status merge_file(struct dt_plan_cache *cache)
+static dt_status merge_file(struct dt_algo_cache *cache)
 {
     struct dt_json_doc *doc = NULL;
     int64_t version;
@@ -117,9 +117,9 @@ out:
     return status;
 }
 
-dt_status dt_plan_cache_open(struct dt_plan_cache **out, const char *folder, const char *scope)
+dt_status dt_algo_cache_open(struct dt_algo_cache **out, const char *folder, const char *scope)
 {
-    struct dt_plan_cache *cache = NULL;
+    struct dt_algo_cache *cache = NULL;
     dt_status status = DT_OK;
     *out = NULL;
     DT_TRY(DT_NEW(cache, 1));
@@ -136,11 +136,11 @@ dt_status dt_plan_cache_open(struct dt_plan_cache **out, const char *folder, con
     *out = cache;
     cache = NULL;
 out:
-    dt_plan_cache_close(cache);
+    dt_algo_cache_close(cache);
     return status;
 }
 
-bool dt_plan_cache_get(const struct dt_plan_cache *cache, const char *key,
+bool dt_algo_cache_get(const struct dt_algo_cache *cache, const char *key,
                        struct dt_conv_choice *out)
 {
     char full[KEY_MAX];
@@ -153,7 +153,7 @@ bool dt_plan_cache_get(const struct dt_plan_cache *cache, const char *key,
 
 /* --- Writing --- */
 
-dt_status dt_plan_cache_put(struct dt_plan_cache *cache, const char *key,
+dt_status dt_algo_cache_put(struct dt_algo_cache *cache, const char *key,
                             const struct dt_conv_choice *choice)
 {
     char full[KEY_MAX];
@@ -166,7 +166,7 @@ dt_status dt_plan_cache_put(struct dt_plan_cache *cache, const char *key,
     return DT_OK;
 }
 
-static dt_status print_entries(struct dt_jsonw *w, const struct dt_plan_cache *cache)
+static dt_status print_entries(struct dt_jsonw *w, const struct dt_algo_cache *cache)
 {
     dt_jsonw_begin(w, NULL, '{');
     dt_jsonw_integer(w, "version", VERSION);
@@ -188,7 +188,7 @@ static dt_status print_entries(struct dt_jsonw *w, const struct dt_plan_cache *c
     return dt_jsonw_end(w);
 }
 
-static dt_status save_entries(struct dt_plan_cache *cache)
+static dt_status save_entries(struct dt_algo_cache *cache)
 {
     struct dt_jsonw w;
     dt_status status = DT_OK;
@@ -204,7 +204,7 @@ out:
     return status;
 }
 
-void dt_plan_cache_save(struct dt_plan_cache *cache)
+void dt_algo_cache_save(struct dt_algo_cache *cache)
 {
     if (!cache->folder[0] || !cache->changed)
         return;
@@ -216,7 +216,7 @@ void dt_plan_cache_save(struct dt_plan_cache *cache)
     }
 }
 
-void dt_plan_cache_close(struct dt_plan_cache *cache)
+void dt_algo_cache_close(struct dt_algo_cache *cache)
 {
     if (!cache)
         return;

@@ -1,4 +1,4 @@
-/* Finds groups: nodes whose values pass from one to the other only. Synced nodes are in none, as
+/* Finds fusions: nodes whose values pass from one to the other only. Synced nodes are in none, as
  * other work comes between their halves. */
 #include <stdlib.h>
 
@@ -32,12 +32,12 @@ static bool is_sum(const struct dt_node *node)
     return node->src[DT_BN_BWD_DIFF_DST2] >= 0;
 }
 
-/* Whether the node is the last of a group, all of whose nodes are then in `found`. */
+/* Whether the node is the last of a fusion, all of whose nodes are then in `found`. */
 typedef bool finder_fn(const struct finder *f, const struct dt_node *last,
-                       const struct dt_node *found[DT_MAX_GROUP]);
+                       const struct dt_node *found[DT_MAX_FUSED]);
 
 static bool find_bn_pair(const struct finder *f, const struct dt_node *last,
-                         const struct dt_node *found[DT_MAX_GROUP])
+                         const struct dt_node *found[DT_MAX_FUSED])
 {
     if (!last->residual || !is_own_bn(last))
         return false;
@@ -49,7 +49,7 @@ static bool find_bn_pair(const struct finder *f, const struct dt_node *last,
 }
 
 static bool find_bn_pair_bwd(const struct finder *f, const struct dt_node *last,
-                             const struct dt_node *found[DT_MAX_GROUP])
+                             const struct dt_node *found[DT_MAX_FUSED])
 {
     const int diff_dst = last->src[DT_BN_BWD_DIFF_DST];
     const struct dt_node *first = maker(f, diff_dst, DT_OP_BN_BWD);
@@ -61,7 +61,7 @@ static bool find_bn_pair_bwd(const struct finder *f, const struct dt_node *last,
 }
 
 static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
-                         const struct dt_node *found[DT_MAX_GROUP])
+                         const struct dt_node *found[DT_MAX_FUSED])
 {
     const struct dt_node *unpool = maker(f, last->src[DT_BN_BWD_DIFF_DST], DT_OP_MAX_POOL_BWD);
     if (!unpool || !last->relu || is_sum(last) || last->residual || dt_node_is_synced(last))
@@ -78,7 +78,7 @@ static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
 }
 
 static bool find_conv_bn(const struct finder *f, const struct dt_node *last,
-                         const struct dt_node *found[DT_MAX_GROUP])
+                         const struct dt_node *found[DT_MAX_FUSED])
 {
     const int id = f->producer[last->src[0]];
     if (id < 0)
@@ -92,7 +92,7 @@ static bool find_conv_bn(const struct finder *f, const struct dt_node *last,
 
 /* bn_bwd right after conv_bwd_data, whose result it alone reads, and the bn of both. */
 static bool find_bwd(const struct finder *f, const struct dt_node *last,
-                     const struct dt_node *found[DT_MAX_GROUP])
+                     const struct dt_node *found[DT_MAX_FUSED])
 {
     const struct dt_node *conv = last - 1;
     const int bn = f->producer[last->src[DT_BN_BWD_MEAN]];
@@ -106,14 +106,14 @@ static bool find_bwd(const struct finder *f, const struct dt_node *last,
 }
 
 static bool find_conv_bn_bwd(const struct finder *f, const struct dt_node *last,
-                             const struct dt_node *found[DT_MAX_GROUP])
+                             const struct dt_node *found[DT_MAX_FUSED])
 {
     return find_bwd(f, last, found) && !is_sum(last) && !last->residual && !found[0]->residual;
 }
 
 /* Not where the residual is a bn: see bn_pair. */
 static bool find_conv_add_bn_bwd(const struct finder *f, const struct dt_node *last,
-                                 const struct dt_node *found[DT_MAX_GROUP])
+                                 const struct dt_node *found[DT_MAX_FUSED])
 {
     return find_bwd(f, last, found) && last->residual &&
            last->src[DT_BN_BWD_DIFF_DST2] == found[1]->dst[0] && found[0]->residual &&
@@ -121,9 +121,9 @@ static bool find_conv_add_bn_bwd(const struct finder *f, const struct dt_node *l
 }
 
 static bool find_conv_pair_bwd(const struct finder *f, const struct dt_node *last,
-                               const struct dt_node *found[DT_MAX_GROUP])
+                               const struct dt_node *found[DT_MAX_FUSED])
 {
-    const struct dt_node *pair[DT_MAX_GROUP], *with[DT_MAX_GROUP];
+    const struct dt_node *pair[DT_MAX_FUSED], *with[DT_MAX_FUSED];
     if (!find_bn_pair_bwd(f, last, pair) || !find_bwd(f, pair[0], with))
         return false;
     found[0] = &f->g->node[f->producer[last->src[DT_BN_BWD_MEAN]]];
@@ -135,13 +135,13 @@ static bool find_conv_pair_bwd(const struct finder *f, const struct dt_node *las
 }
 
 static bool find_bn_conv(const struct finder *f, const struct dt_node *last,
-                         const struct dt_node *found[DT_MAX_GROUP])
+                         const struct dt_node *found[DT_MAX_FUSED])
 {
     const int id = f->producer[last->src[0]];
     if (id < 0 || id + 2 >= f->g->n_nodes)
         return false;
     const struct dt_node *bn = &f->g->node[id], *conv = bn + 1;
-    const struct dt_node *conv_bn[DT_MAX_GROUP];
+    const struct dt_node *conv_bn[DT_MAX_FUSED];
     found[0] = bn;
     found[1] = conv;
     found[2] = bn + 2;
@@ -157,13 +157,13 @@ static const struct rule {
     finder_fn *find;
     int n_nodes;
     enum dt_op last;
-} rules[DT_N_GROUP_KINDS] = {
-#define ROW(NAME, kind, ...) [DT_GROUP_##NAME] = {.name = #kind, .find = find_##kind, __VA_ARGS__},
-    DT_GROUP_LIST(ROW)
+} rules[DT_N_FUSION_KINDS] = {
+#define ROW(NAME, kind, ...) [DT_FUSION_##NAME] = {.name = #kind, .find = find_##kind, __VA_ARGS__},
+    DT_FUSION_LIST(ROW)
 #undef ROW
 };
 
-const char *dt_group_name(enum dt_group_kind kind)
+const char *dt_fusion_name(enum dt_fusion_kind kind)
 {
     return rules[kind].name;
 }
@@ -198,24 +198,24 @@ static void close_finder(struct finder *f)
     free(f->n_readers);
 }
 
-dt_status dt_graph_groups(const struct dt_graph *g, struct dt_group **groups, int *n_groups)
+dt_status dt_graph_fusions(const struct dt_graph *g, struct dt_fusion **fusions, int *n_fusions)
 {
     struct finder f = {0};
     dt_status status = DT_OK;
-    *groups = NULL;
-    *n_groups = 0;
+    *fusions = NULL;
+    *n_fusions = 0;
     DT_TRY_OUT(open_finder(&f, g));
-    DT_TRY_OUT(DT_NEW(*groups, (size_t)g->n_nodes * DT_N_GROUP_KINDS));
+    DT_TRY_OUT(DT_NEW(*fusions, (size_t)g->n_nodes * DT_N_FUSION_KINDS));
     for (int i = 0; i < g->n_nodes; i++)
-        for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++) {
+        for (int kind = 0; kind < DT_N_FUSION_KINDS; kind++) {
             const struct rule *rule = &rules[kind];
-            const struct dt_node *node = &g->node[i], *found[DT_MAX_GROUP];
+            const struct dt_node *node = &g->node[i], *found[DT_MAX_FUSED];
             if (node->phase != DT_TRAIN || node->op != rule->last || !rule->find(&f, node, found))
                 continue;
-            struct dt_group *group = &(*groups)[(*n_groups)++];
-            *group = (struct dt_group){.kind = kind, .n_nodes = rule->n_nodes};
+            struct dt_fusion *fusion = &(*fusions)[(*n_fusions)++];
+            *fusion = (struct dt_fusion){.kind = kind, .n_nodes = rule->n_nodes};
             for (int k = 0; k < rule->n_nodes; k++)
-                group->node[k] = (int)(found[k] - g->node);
+                fusion->node[k] = (int)(found[k] - g->node);
         }
 out:
     close_finder(&f);

@@ -3,16 +3,16 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "test_dir.h"
-#include "watch/blame.h"
-#include "watch/siblings.h"
+#include "watch/diagnosis.h"
+#include "watch/local_ranks.h"
 
 enum { N_MAX = 32 };
 
 static struct dt_view views[N_MAX];
-static struct dt_verdict verdict;
+static struct dt_diagnosis verdict;
 
 /* All ranks compute and have moved just now. */
-static struct dt_verdict_case at_work(int n_ranks)
+static struct dt_diagnosis_case at_work(int n_ranks)
 {
     for (int r = 0; r < n_ranks; r++) {
         views[r] = (struct dt_view){.is_known = true};
@@ -24,12 +24,12 @@ static struct dt_verdict_case at_work(int n_ranks)
         beat->main.limit_s = 60;
         snprintf(beat->host, sizeof beat->host, "node%d", r);
     }
-    return (struct dt_verdict_case){.ranks = views,
-                                    .n_ranks = n_ranks,
-                                    .has_folder = true,
-                                    .has_checkpoint = true,
-                                    .period_s = 1,
-                                    .nodes = ""};
+    return (struct dt_diagnosis_case){.ranks = views,
+                                      .n_ranks = n_ranks,
+                                      .has_folder = true,
+                                      .has_checkpoint = true,
+                                      .period_s = 1,
+                                      .nodes = ""};
 }
 
 static void let_wait(int rank, double seconds)
@@ -39,16 +39,16 @@ static void let_wait(int rank, double seconds)
     strcpy(views[rank].beat.main.waits_for, "sum");
 }
 
-static const char *text_of(const struct dt_verdict_case *c)
+static const char *text_of(const struct dt_diagnosis_case *c)
 {
-    dt_verdict_find(&verdict, c);
+    dt_diagnosis_find(&verdict, c);
     assert_int_equal(verdict.expired, verdict.text[0] != '\0');
     return verdict.text;
 }
 
 TEST(moving)
 {
-    struct dt_verdict_case c = at_work(3);
+    struct dt_diagnosis_case c = at_work(3);
     assert_string_equal(text_of(&c), "");
     views[1].beat.main.idle_s = 60;
     assert_string_equal(text_of(&c), "");
@@ -64,7 +64,7 @@ TEST(moving)
 
 TEST(stuck)
 {
-    struct dt_verdict_case c = at_work(4);
+    struct dt_diagnosis_case c = at_work(4);
     for (int r = 0; r < 4; r++)
         let_wait(r, 59);
     views[1].beat.main = (struct dt_heartbeat_thread){
@@ -83,7 +83,7 @@ TEST(stuck)
 
 TEST(dead)
 {
-    struct dt_verdict_case c = at_work(3);
+    struct dt_diagnosis_case c = at_work(3);
     c.self = 2;
     /* Nobody misses it yet. */
     views[0].age_s = 1000;
@@ -118,7 +118,7 @@ TEST(dead)
 /* A dead rank first: others may be stuck because of it. Many are counted. */
 TEST(several)
 {
-    struct dt_verdict_case c = at_work(3);
+    struct dt_diagnosis_case c = at_work(3);
     views[0].beat.main.idle_s = views[1].beat.main.idle_s = 61;
     views[2].age_s = 62;
     text_of(&c);
@@ -136,7 +136,7 @@ TEST(several)
 
 TEST(all_wait)
 {
-    struct dt_verdict_case c = at_work(3);
+    struct dt_diagnosis_case c = at_work(3);
     let_wait(0, 61);
     let_wait(1, 61);
     let_wait(2, 59);
@@ -153,7 +153,7 @@ TEST(all_wait)
 /* Who knows nothing of other nodes gives those who do time to speak. */
 TEST(other_nodes)
 {
-    struct dt_verdict_case c = at_work(4);
+    struct dt_diagnosis_case c = at_work(4);
     c.has_folder = false;
     c.apart_s = 90;
     for (int r = 0; r < 2; r++) {
@@ -188,7 +188,7 @@ TEST(other_nodes)
 /* What the system shows of processes on this node. */
 TEST(stopped)
 {
-    struct dt_verdict_case c = at_work(2);
+    struct dt_diagnosis_case c = at_work(2);
     let_wait(0, 61);
     views[1] = (struct dt_view){.age_s = 61, .process = 'T'};
     views[1].beat.pid = 101;
@@ -214,7 +214,7 @@ TEST(lists_of_nodes)
     };
     char out[64];
     for (size_t i = 0; i < DT_COUNT(cases); i++) {
-        dt_siblings_expand(out, sizeof out, cases[i][0], cases[i][1]);
+        dt_local_ranks_expand(out, sizeof out, cases[i][0], cases[i][1]);
         assert_string_equal(out, cases[i][2]);
     }
 }
@@ -227,19 +227,19 @@ TEST(path_of_beats)
     assert_int_equal(make_test_dir(NULL), 0);
     setenv("PMIX_SERVER_TMPDIR", test_dir, 1);
     setenv("PMIX_NAMESPACE", "job", 1);
-    assert_int_equal(dt_siblings_path(path, 0), DT_OK);
+    assert_int_equal(dt_local_ranks_path(path, 0), DT_OK);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 077, 0);
     assert_int_equal(rename(path, at("other")), 0);
     assert_int_equal(symlink(at("other"), path), 0);
-    assert_int_equal(dt_siblings_path(path, 0), DT_ERR_PERMISSION);
+    assert_int_equal(dt_local_ranks_path(path, 0), DT_ERR_PERMISSION);
     assert_int_equal(remove_test_dir(NULL), 0);
-    assert_int_equal(dt_siblings_path(path, 0), DT_ERR_PERMISSION);
+    assert_int_equal(dt_local_ranks_path(path, 0), DT_ERR_PERMISSION);
 }
 
 TEST(writer)
 {
-    struct dt_verdict_case c = at_work(2);
+    struct dt_diagnosis_case c = at_work(2);
     views[0].beat.writer = (struct dt_heartbeat_thread){
         .section = DT_SECTION_SAVE, .step = 40, .limit_s = 600, .idle_s = 600};
     assert_string_equal(text_of(&c), "");
@@ -251,7 +251,7 @@ TEST(writer)
 /* Slots that cannot be read accuse nobody but the file system. */
 TEST(blind)
 {
-    struct dt_verdict_case c = at_work(2);
+    struct dt_diagnosis_case c = at_work(2);
     c.is_blind = true;
     assert_string_equal(text_of(&c), "");
     let_wait(0, 61);
@@ -261,7 +261,7 @@ TEST(blind)
 
 TEST(slack)
 {
-    struct dt_verdict_case c = at_work(3);
+    struct dt_diagnosis_case c = at_work(3);
     views[1].beat.main.idle_s = 61;
     views[2].beat.main.idle_s = 58.5;
     text_of(&c);

@@ -1,5 +1,5 @@
 /* /proc, and what launchers write where it can be seen. */
-#include "watch/siblings.h"
+#include "watch/local_ranks.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -71,7 +71,7 @@ static void visit(void (*see)(void *context, const char *pid, char state), void 
 }
 
 struct search {
-    struct dt_sibling *by_rank;
+    struct dt_local_rank *by_rank;
     int n_ranks;
     const char *variable;
 };
@@ -81,10 +81,10 @@ static void take_rank(void *context, const char *pid, char state)
     const struct search *s = context;
     int rank = read_rank(pid, s->variable);
     if (rank >= 0 && rank < s->n_ranks)
-        s->by_rank[rank] = (struct dt_sibling){(int32_t)strtol(pid, NULL, 10), state};
+        s->by_rank[rank] = (struct dt_local_rank){(int32_t)strtol(pid, NULL, 10), state};
 }
 
-void dt_siblings_find(struct dt_sibling *by_rank, int n_ranks, const char *variable)
+void dt_local_ranks_find(struct dt_local_rank *by_rank, int n_ranks, const char *variable)
 {
     struct search search = {by_rank, n_ranks, variable};
     memset(by_rank, 0, (size_t)n_ranks * sizeof *by_rank);
@@ -135,7 +135,7 @@ static const char *add_range(struct nodes *nodes, int prefix_bytes, const char *
     return suffix + suffix_bytes;
 }
 
-void dt_siblings_expand(char *out, size_t bytes, const char *list, const char *own)
+void dt_local_ranks_expand(char *out, size_t bytes, const char *list, const char *own)
 {
     struct nodes nodes = {dt_text_in(out, bytes), own};
     while (*list && *list != '@') {
@@ -171,7 +171,7 @@ static void find_list(void *context, const char *pid, char state)
         fclose(file);
 }
 
-void dt_siblings_nodes(char *out, size_t bytes, const char *own)
+void dt_local_ranks_nodes(char *out, size_t bytes, const char *own)
 {
     static const char *const names[] = {"OMPI_MCA_orte_node_regex", "SLURM_STEP_NODELIST",
                                         "SLURM_JOB_NODELIST"};
@@ -180,7 +180,7 @@ void dt_siblings_nodes(char *out, size_t bytes, const char *own)
         snprintf(list, sizeof list, "%s", getenv(names[i]) ? getenv(names[i]) : "");
     if (!list[0])
         visit(find_list, list);
-    dt_siblings_expand(out, bytes, list, own);
+    dt_local_ranks_expand(out, bytes, list, own);
 }
 
 static dt_status find_path(char *out, int i)
@@ -198,7 +198,7 @@ static dt_status find_path(char *out, int i)
 }
 
 /* Others can guess the name, so a file of theirs is not used, and nobody may write to this one. */
-dt_status dt_siblings_path(char *out, int i)
+dt_status dt_local_ranks_path(char *out, int i)
 {
     struct stat info;
     DT_TRY(find_path(out, i));

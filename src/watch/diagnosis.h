@@ -1,7 +1,7 @@
 /* Finds the rank to blame: the rules of watchdog.h as a function of one rank's view of all ranks.
  */
-#ifndef DTRAIN_WATCH_BLAME_H
-#define DTRAIN_WATCH_BLAME_H
+#ifndef DTRAIN_WATCH_DIAGNOSIS_H
+#define DTRAIN_WATCH_DIAGNOSIS_H
 
 #include <stdbool.h>
 
@@ -16,7 +16,7 @@ struct dt_view {
     double age_s;      /* since its beat changed, or since the start; 0 for oneself */
 };
 
-struct dt_verdict_case {
+struct dt_diagnosis_case {
     const struct dt_view *ranks;
     int n_ranks, self;
     bool is_blind;   /* the beats cannot be read now, so the ages are frozen */
@@ -24,22 +24,22 @@ struct dt_verdict_case {
     bool has_checkpoint;
     double period_s; /* between two beats of a healthy rank */
     double slack_s;  /* subtracted from all limits */
-    /* The least time for a verdict that blames another node or the way to it: the launcher, or a
+    /* The least time for a diagnosis that blames another node or the way to it: the launcher, or a
      * watchdog there, may know better. */
     double apart_s;
     const char
         *nodes; /* the others, as "node2 or node3", according to the launcher; "" if unknown */
 };
 
-enum { DT_VERDICT_TEXT = 2048 };
-struct dt_verdict {
+enum { DT_DIAGNOSIS_TEXT = 2048 };
+struct dt_diagnosis {
     bool expired;
-    int speaker;                /* the lowest rank that answers */
-    char text[DT_VERDICT_TEXT]; /* one line without newline; "" if not expired */
+    int speaker;                  /* the lowest rank that answers */
+    char text[DT_DIAGNOSIS_TEXT]; /* one line without newline; "" if not expired */
 };
 
-void dt_verdict_find(struct dt_verdict *out, const struct dt_verdict_case *c);
+void dt_diagnosis_find(struct dt_diagnosis *out, const struct dt_diagnosis_case *c);
 /* Whether that rank still writes its beat. */
-bool dt_verdict_answers(const struct dt_verdict_case *c, int rank);
+bool dt_diagnosis_answers(const struct dt_diagnosis_case *c, int rank);
 
 #endif

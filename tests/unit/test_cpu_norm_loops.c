@@ -8,7 +8,7 @@
 
 enum { MAX = 3 * 4096 + 21 };
 
-static const struct dt_lane_loops *lanes;
+static const struct dt_norm_loops *lanes;
 static const size_t LENGTHS[] = {1, 15, 16, 17, 49, 784, 4096, 4097, MAX};
 
 static float x[MAX + LANES] __attribute__((aligned(64)));
@@ -48,7 +48,7 @@ TEST(moments)
     }
 }
 
-static void fill_coefs(struct dt_lanes_coefs *k)
+static void fill_coefs(struct dt_norm_coefs *k)
 {
     for (size_t i = 0; i < LANES; i++) {
         k->mean[i] = rig_value(i);
@@ -60,7 +60,7 @@ static void fill_coefs(struct dt_lanes_coefs *k)
 
 static void check_apply(size_t n, bool relu, bool residual, bool past_caches, size_t shift)
 {
-    struct dt_lanes_coefs k;
+    struct dt_norm_coefs k;
     float *dst = y + shift;
     fill();
     fill_coefs(&k);
@@ -87,7 +87,7 @@ TEST(apply)
 TEST(nan)
 {
     enum { COUNT = 2 * LANES + 5 };
-    struct dt_lanes_coefs k;
+    struct dt_norm_coefs k;
     fill_coefs(&k);
     for (size_t at = 0; at < COUNT; at++) {
         fill();
@@ -103,7 +103,7 @@ TEST(nan)
 static void check_backward(size_t n, bool masked, bool residual, bool past_caches, bool two,
                            size_t shift)
 {
-    struct dt_lanes_coefs k;
+    struct dt_norm_coefs k;
     float *dx = y + shift, *dr = z + shift;
     float sum[LANES], product[LANES];
     double s1[LANES] = {0}, s2[LANES] = {0};
@@ -143,7 +143,7 @@ TEST(backward)
 
 TEST(group_backward)
 {
-    struct dt_lanes_coefs k;
+    struct dt_norm_coefs k;
     fill_coefs(&k);
     for (size_t n = 0; n < DT_COUNT(LENGTHS); n++)
         for (unsigned flags = 0; flags < 4; flags++) {
@@ -163,7 +163,7 @@ TEST(group_backward)
 
 TEST(in_place)
 {
-    struct dt_lanes_coefs k;
+    struct dt_norm_coefs k;
     fill();
     fill_coefs(&k);
     lanes->apply(y, NULL, x, r, &k, true, false, MAX);

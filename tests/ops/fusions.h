@@ -1,5 +1,5 @@
-/* Nodes that a backend runs together (dt_graph_groups), as small graphs: the reference runs them
- * one by one. Backends without groups have nothing to do here. */
+/* Nodes that a backend runs together (dt_graph_fusions), as small graphs: the reference runs them
+ * one by one. Backends without fusions have nothing to do here. */
 #ifndef DTRAIN_TESTS_OPS_GROUPS_H
 #define DTRAIN_TESTS_OPS_GROUPS_H
 
@@ -16,7 +16,7 @@ static struct op_case with_flags(const struct op_case *c, unsigned flags)
     return other;
 }
 
-static int group_diff(struct dt_graph *g, const struct op_case *c, const char *name, int other)
+static int fusion_diff(struct dt_graph *g, const struct op_case *c, const char *name, int other)
 {
     return c->flags & F_TWO ? add_like(g, name, DT_DIFF, DT_F32, other) : -1;
 }
@@ -64,7 +64,8 @@ static void build_bn_pair(struct dt_graph *g, const struct op_case *c)
     const struct bn one = add_bn(g, &first, add_like(g, "src2", DT_ACT, DT_F32, src), -1);
     const struct bn two = add_bn(g, &second, src, one.dst[0]);
     const int diff_dst = add_like(g, "diff_dst", DT_DIFF, DT_F32, src);
-    const int diff_dst2 = c->k > 0 ? add_conv_after(g, c, src) : group_diff(g, c, "diff_dst2", src);
+    const int diff_dst2 =
+        c->k > 0 ? add_conv_after(g, c, src) : fusion_diff(g, c, "diff_dst2", src);
     add_bn_bwd(g, &first, &one, add_bn_bwd(g, &second, &two, diff_dst, diff_dst2), -1);
 }
 
@@ -89,7 +90,7 @@ static void build_conv_bn(struct dt_graph *g, const struct op_case *c)
     const int residual = c->flags & F_RESIDUAL ? add_like(g, "residual", DT_ACT, DT_F32, dst) : -1;
     const struct bn bn = add_bn(g, c, dst, residual);
     add_bn_bwd(g, c, &bn, add_like(g, "diff_dst", DT_DIFF, DT_F32, dst),
-               group_diff(g, c, "diff_dst2", dst));
+               fusion_diff(g, c, "diff_dst2", dst));
 }
 
 /* With a residual, that of conv_add_bn_bwd. */
@@ -146,25 +147,25 @@ static const struct op_case conv_shapes[] = {
 
 /* Each is run with every subset of `some` flags. cuDNN has operations around a convolution in fp16
  * only, and adds to the gradient that it computes only with stride 1. */
-static const struct group_case {
-    enum dt_group_kind kind;
+static const struct fusion_case {
+    enum dt_fusion_kind kind;
     case_build_fn *build;
     unsigned always, some;
     const struct op_case *shapes;
     size_t n_shapes;
     bool has_conv, is_dense;
-} group_list[] = {
+} fusion_list[] = {
 #define SHAPES(of) of##_shapes, DT_COUNT(of##_shapes)
-    {DT_GROUP_BN_PAIR, build_bn_pair, 0, F_RELU | F_TWO, SHAPES(pair), false, false},
-    {DT_GROUP_BN_PAIR_BWD, build_bn_pair, F_FAR, F_TWO, SHAPES(far), false, false},
-    {DT_GROUP_BN_POOL, build_bn_pool, F_RELU | F_COARSE, 0, SHAPES(pool), false, false},
-    {DT_GROUP_CONV_BN, build_conv_bn, F_COARSE, F_RELU | F_RESIDUAL | F_TWO, SHAPES(conv), true,
+    {DT_FUSION_BN_PAIR, build_bn_pair, 0, F_RELU | F_TWO, SHAPES(pair), false, false},
+    {DT_FUSION_BN_PAIR_BWD, build_bn_pair, F_FAR, F_TWO, SHAPES(far), false, false},
+    {DT_FUSION_BN_POOL, build_bn_pool, F_RELU | F_COARSE, 0, SHAPES(pool), false, false},
+    {DT_FUSION_CONV_BN, build_conv_bn, F_COARSE, F_RELU | F_RESIDUAL | F_TWO, SHAPES(conv), true,
      false},
-    {DT_GROUP_CONV_BN_BWD, build_conv_bn_bwd, F_COARSE | F_RELU, 0, SHAPES(conv), true, false},
-    {DT_GROUP_CONV_ADD_BN_BWD, build_conv_bn_bwd, F_COARSE | F_RELU | F_RESIDUAL, 0, SHAPES(conv),
+    {DT_FUSION_CONV_BN_BWD, build_conv_bn_bwd, F_COARSE | F_RELU, 0, SHAPES(conv), true, false},
+    {DT_FUSION_CONV_ADD_BN_BWD, build_conv_bn_bwd, F_COARSE | F_RELU | F_RESIDUAL, 0, SHAPES(conv),
      true, true},
-    {DT_GROUP_BN_CONV, build_bn_conv, F_COARSE | F_RELU, 0, SHAPES(conv), true, false},
-    {DT_GROUP_CONV_PAIR_BWD, build_bn_pair, F_COARSE | F_RELU, 0, SHAPES(conv), true, true},
+    {DT_FUSION_BN_CONV, build_bn_conv, F_COARSE | F_RELU, 0, SHAPES(conv), true, false},
+    {DT_FUSION_CONV_PAIR_BWD, build_bn_pair, F_COARSE | F_RELU, 0, SHAPES(conv), true, true},
 #undef SHAPES
 };
 
@@ -177,9 +178,9 @@ static bool uses(const struct dt_graph *g, enum dt_op op)
 }
 
 /* Around a convolution values are rounded on the way, also before they are added up. Its gradient's
- * place has what a group leaves of that. */
-static struct bound group_bound(const struct suite *suite, const struct rig *rig,
-                                const struct dt_node *node, int t)
+ * place has what a fusion leaves of that. */
+static struct bound fusion_bound(const struct suite *suite, const struct rig *rig,
+                                 const struct dt_node *node, int t)
 {
     struct bound bound = case_bound(suite, rig, node, t);
     if (node->op == DT_OP_CONV_BWD_DATA)
@@ -193,104 +194,105 @@ static struct bound group_bound(const struct suite *suite, const struct rig *rig
 
 enum { TAGS_BYTES = 1024 };
 
-/* Whether the group runs together or not, as expected; `tags` names the plans of convolutions, each
- * with a time if they were measured. */
-static dt_status read_choices(struct rig *rig, const struct group_case *group, bool together,
+/* Whether the fusion runs together or not, as expected; `tags` names the plans of convolutions,
+ * each with a time if they were measured. */
+static dt_status read_choices(struct rig *rig, const struct fusion_case *fusion, bool together,
                               bool timed, char tags[TAGS_BYTES])
 {
     struct dt_choice choice;
     struct dt_text text = dt_text_in(tags, TAGS_BYTES);
     bool found = false;
     for (int i = 0; i < rig->g->n_nodes; i++)
-        for (int k = 0; rig->backend->chosen(rig->dev, rig->exec[i], k, &choice); k++) {
-            const char *name = dt_group_name(group->kind);
-            if (!choice.group)
+        for (int k = 0; rig->backend->choice_of(rig->dev, rig->exec[i], k, &choice); k++) {
+            const char *name = dt_fusion_name(fusion->kind);
+            if (!choice.fusion)
                 dt_text_add(&text, "%s ", choice.way);
-            if (!choice.group && timed && !(choice.seconds > 0))
+            if (!choice.fusion && timed && !(choice.seconds > 0))
                 DT_FAIL(DT_ERR_INTERNAL, "%s was not timed", choice.way);
-            if (!choice.group || strcmp(choice.group, name) != 0)
+            if (!choice.fusion || strcmp(choice.fusion, name) != 0)
                 continue;
             found = true;
             if (strcmp(choice.way, together ? "together" : "apart") != 0)
                 DT_FAIL(DT_ERR_INTERNAL, "%s runs %s", name, choice.way);
         }
     if (!found)
-        DT_FAIL(DT_ERR_INTERNAL, "there is no %s", dt_group_name(group->kind));
+        DT_FAIL(DT_ERR_INTERNAL, "there is no %s", dt_fusion_name(fusion->kind));
     return DT_OK;
 }
 
 /* Without running anything. */
-static void choose(struct suite *suite, const struct group_case *group, const struct op_case *c,
+static void choose(struct suite *suite, const struct fusion_case *fusion, const struct op_case *c,
                    bool together, char tags[TAGS_BYTES])
 {
     struct dt_graph *g = NULL;
     struct rig rig = {0};
-    dt_status status = build_graph(&g, group->build, c);
+    dt_status status = build_graph(&g, fusion->build, c);
     if (status == DT_OK) {
         status = rig_open(&rig, suite->backend, &suite->options, g, NULL);
         if (status == DT_OK)
-            status = read_choices(&rig, group, together, !suite->options.deterministic, tags);
+            status = read_choices(&rig, fusion, together, !suite->options.deterministic, tags);
         rig_close(&rig);
     }
     dt_graph_destroy(g);
-    report(suite, dt_group_name(group->kind), status);
+    report(suite, dt_fusion_name(fusion->kind), status);
 }
 
 /* By every plan that is offered: the numbers of the candidates go round. That the timer finds room
  * for the tensors of all is seen first. */
-static bool run_candidates(struct suite *suite, const struct group_case *group,
+static bool run_candidates(struct suite *suite, const struct fusion_case *fusion,
                            const struct op_case *c)
 {
     enum { MOST = 64 };
     char first[TAGS_BYTES], tags[TAGS_BYTES] = "";
     bool passed = true, again = false;
     suite->options.deterministic = false;
-    choose(suite, group, c, true, tags);
+    choose(suite, fusion, c, true, tags);
     suite->options.deterministic = true;
     for (int i = 1; i <= MOST && passed && !again; i++) {
         suite->options.conv_candidate = i;
-        choose(suite, group, c, true, i == 1 ? first : tags);
+        choose(suite, fusion, c, true, i == 1 ? first : tags);
         again = i > 1 && strcmp(tags, first) == 0;
-        passed = again || report_case(suite, dt_group_name(group->kind), group->build, c);
+        passed = again || report_case(suite, dt_fusion_name(fusion->kind), fusion->build, c);
     }
     suite->options.conv_candidate = 0;
     return again;
 }
 
 /* Returns the number of failures. */
-static int run_group(struct suite *suite, const struct group_case *group, struct op_case c)
+static int run_fusion(struct suite *suite, const struct fusion_case *fusion, struct op_case c)
 {
     char tags[TAGS_BYTES];
     int n_failed = 0;
-    const bool together = !group->is_dense || c.stride == 1;
-    c.flags = group->always | group->some;
+    const bool together = !fusion->is_dense || c.stride == 1;
+    c.flags = fusion->always | fusion->some;
     if (together || suite->few_images) /* another cuDNN may do more */
-        choose(suite, group, &c, together, tags);
+        choose(suite, fusion, &c, together, tags);
     if (!together)
         return 0;
-    if (group->has_conv)
-        n_failed += !run_candidates(suite, group, &c);
-    for (unsigned some = group->some + 1; some-- > 0;) {
-        c.flags = group->always | some;
-        if ((some & group->some) == some)
-            n_failed += !report_case(suite, dt_group_name(group->kind), group->build, &c);
+    if (fusion->has_conv)
+        n_failed += !run_candidates(suite, fusion, &c);
+    for (unsigned some = fusion->some + 1; some-- > 0;) {
+        c.flags = fusion->always | some;
+        if ((some & fusion->some) == some)
+            n_failed += !report_case(suite, dt_fusion_name(fusion->kind), fusion->build, &c);
     }
     return n_failed;
 }
 
-static void test_groups(void **state)
+static void test_fusions(void **state)
 {
     struct suite *suite = *state;
     int n_failed = 0;
-    if (!suite->backend->offer || suite->options.precision == DT_PRECISION_TF32) /* as fp32 */
+    if (!suite->backend->propose_fusion ||
+        suite->options.precision == DT_PRECISION_TF32) /* as fp32 */
         skip();
-    suite->bound = group_bound;
+    suite->bound = fusion_bound;
     suite->options.fusion = DT_FUSION_ON;
-    for (size_t i = 0; i < DT_COUNT(group_list); i++) {
-        const struct group_case *group = &group_list[i];
-        const bool has_it = !group->has_conv || suite->options.precision == DT_PRECISION_FP16;
-        for (size_t k = 0; k < group->n_shapes && has_it; k++)
-            n_failed += run_group(suite, group, group->shapes[k]);
+    for (size_t i = 0; i < DT_COUNT(fusion_list); i++) {
+        const struct fusion_case *fusion = &fusion_list[i];
+        const bool has_it = !fusion->has_conv || suite->options.precision == DT_PRECISION_FP16;
+        for (size_t k = 0; k < fusion->n_shapes && has_it; k++)
+            n_failed += run_fusion(suite, fusion, fusion->shapes[k]);
     }
     suite->options.fusion = DT_FUSION_AUTO;
     suite->bound = case_bound;

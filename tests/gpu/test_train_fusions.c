@@ -1,10 +1,10 @@
-/* Nodes of a group that run together must train a network as they do one by one: whole plans, in
- * which tensors share memory, with one kind of group after the other and with all of them. */
+/* Nodes of a fusion that run together must train a network as they do one by one: whole plans, in
+ * which tensors share memory, with one kind of fusion after the other and with all of them. */
 #include <stdio.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "cuda/group.h"
+#include "cuda/fusion.h"
 #include "need_gpu.h"
 #include "plan_net.h"
 #include "test.h"
@@ -13,7 +13,7 @@
 
 enum { N_CLASSES = 5, BATCH = 6, MAX_SIZE = 24, N_SEEDS = 3 };
 #define BIT(kind) (1U << (kind))
-#define ALL_KINDS (BIT(DT_N_GROUP_KINDS) - 1)
+#define ALL_KINDS (BIT(DT_N_FUSION_KINDS) - 1)
 #define IN(NAME)  (1U << DT_PRECISION_##NAME)
 #define ALL_TYPES (IN(FP32) | IN(BF16) | IN(FP16))
 
@@ -21,15 +21,15 @@ enum { N_CLASSES = 5, BATCH = 6, MAX_SIZE = 24, N_SEEDS = 3 };
 static const struct {
     unsigned runs_in; /* precisions in which it runs together */
     unsigned needs;   /* kinds that it builds on */
-} rows[DT_N_GROUP_KINDS] = {
-    [DT_GROUP_BN_PAIR] = {ALL_TYPES, 0},
-    [DT_GROUP_BN_PAIR_BWD] = {ALL_TYPES, 0},
-    [DT_GROUP_BN_POOL] = {ALL_TYPES, 0},
-    [DT_GROUP_CONV_BN] = {IN(FP16), 0},
-    [DT_GROUP_CONV_BN_BWD] = {IN(FP16), 0},
-    [DT_GROUP_CONV_ADD_BN_BWD] = {IN(FP16), 0},
-    [DT_GROUP_BN_CONV] = {IN(FP16), BIT(DT_GROUP_CONV_BN) | BIT(DT_GROUP_CONV_BN_BWD)},
-    [DT_GROUP_CONV_PAIR_BWD] = {IN(FP16), BIT(DT_GROUP_BN_PAIR_BWD)},
+} rows[DT_N_FUSION_KINDS] = {
+    [DT_FUSION_BN_PAIR] = {ALL_TYPES, 0},
+    [DT_FUSION_BN_PAIR_BWD] = {ALL_TYPES, 0},
+    [DT_FUSION_BN_POOL] = {ALL_TYPES, 0},
+    [DT_FUSION_CONV_BN] = {IN(FP16), 0},
+    [DT_FUSION_CONV_BN_BWD] = {IN(FP16), 0},
+    [DT_FUSION_CONV_ADD_BN_BWD] = {IN(FP16), 0},
+    [DT_FUSION_BN_CONV] = {IN(FP16), BIT(DT_FUSION_CONV_BN) | BIT(DT_FUSION_CONV_BN_BWD)},
+    [DT_FUSION_CONV_PAIR_BWD] = {IN(FP16), BIT(DT_FUSION_BN_PAIR_BWD)},
 };
 
 /* Relative rounding errors. */
@@ -48,10 +48,10 @@ struct trial {
 /* Of the kinds under test only. */
 static unsigned offered;
 
-static dt_status offer(struct dt_device *dev, const struct dt_group *group,
+static dt_status offer(struct dt_device *dev, const struct dt_fusion *fusion,
                        struct dt_exec *const *exec)
 {
-    return offered & BIT(group->kind) ? dt_backend_cuda.offer(dev, group, exec) : DT_OK;
+    return offered & BIT(fusion->kind) ? dt_backend_cuda.propose_fusion(dev, fusion, exec) : DT_OK;
 }
 
 static bool can_fuse(void *context, const struct dt_graph *g, const struct dt_node *node)
@@ -110,11 +110,11 @@ static int add_network(struct dt_graph *g, const struct trial *t)
     return dt_graph_linear(g, dt_graph_avg_pool(g, x, "pool", 1), "fc", N_CLASSES, init, init);
 }
 
-static struct dt_graph *make_graph(const struct trial *t, struct dt_device *dev, int bn_group)
+static struct dt_graph *make_graph(const struct trial *t, struct dt_device *dev, int bn_ranks)
 {
     struct dt_graph *g = NULL;
     OK(dt_graph_create(&g));
-    g->bn_group = bn_group;
+    g->bn_ranks = bn_ranks;
     for (int phase = 0; phase < DT_N_PHASES; phase++) {
         OK(dt_graph_begin(g, (enum dt_phase)phase, BATCH, t->image_size, t->image_size));
         dt_graph_softmax_xent(g, add_network(g, t), 0);
@@ -128,7 +128,7 @@ static struct dt_graph *make_graph(const struct trial *t, struct dt_device *dev,
     return g;
 }
 
-static void open_net(struct net *net, const struct trial *t, enum dt_fusion fusion)
+static void open_net(struct net *net, const struct trial *t, enum dt_fusion_mode fusion)
 {
     static struct dt_backend backend;
     const struct dt_device_options device = {.threads = 1,
@@ -144,7 +144,7 @@ static void open_net(struct net *net, const struct trial *t, enum dt_fusion fusi
                                             .accumulate = t->n_passes > 1,
                                             .record = t->records};
     backend = dt_backend_cuda;
-    backend.offer = offer;
+    backend.propose_fusion = offer;
     offered = t->kinds;
     OK(backend.open(&net->dev, &device));
     net->g = make_graph(t, net->dev, 0);
@@ -191,29 +191,29 @@ static double run_step(struct net *net, const struct trial *t, int step)
     return counters.loss;
 }
 
-/* --- Which groups run together --- */
+/* --- Which fusions run together --- */
 
-static void count_together(int n[DT_N_GROUP_KINDS], const struct net *net)
+static void count_together(int n[DT_N_FUSION_KINDS], const struct net *net)
 {
     for (int i = 0; i < net->g->n_nodes; i++)
-        for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++) {
+        for (int kind = 0; kind < DT_N_FUSION_KINDS; kind++) {
             const bool is_first =
-                dt_cuda_partner(net->plan->exec[i], (enum dt_group_kind)kind, 0, 1) != NULL;
+                dt_cuda_partner(net->plan->exec[i], (enum dt_fusion_kind)kind, 0, 1) != NULL;
             assert_true(!is_first || net->g->node[i].phase == DT_TRAIN);
             n[kind] += is_first;
         }
 }
 
-static void check_together(const struct net *net, const struct trial *t, enum dt_fusion fusion)
+static void check_together(const struct net *net, const struct trial *t, enum dt_fusion_mode fusion)
 {
-    int n[DT_N_GROUP_KINDS] = {0};
+    int n[DT_N_FUSION_KINDS] = {0};
     count_together(n, net);
-    for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++) {
+    for (int kind = 0; kind < DT_N_FUSION_KINDS; kind++) {
         const bool is_expected = fusion == DT_FUSION_ON && t->kinds & BIT(kind) &&
                                  rows[kind].runs_in & 1U << t->precision;
         if ((n[kind] > 0) != is_expected)
-            fail_msg("%s: %d groups of %s run together", t->what, n[kind],
-                     dt_group_name((enum dt_group_kind)kind));
+            fail_msg("%s: %d fusions of %s run together", t->what, n[kind],
+                     dt_fusion_name((enum dt_fusion_kind)kind));
     }
 }
 
@@ -307,8 +307,8 @@ static void check_precisions(struct trial t)
 
 TEST(kinds)
 {
-    for (int kind = 0; kind < DT_N_GROUP_KINDS; kind++)
-        check_precisions((struct trial){.what = dt_group_name((enum dt_group_kind)kind),
+    for (int kind = 0; kind < DT_N_FUSION_KINDS; kind++)
+        check_precisions((struct trial){.what = dt_fusion_name((enum dt_fusion_kind)kind),
                                         .kinds = rows[kind].needs | BIT(kind),
                                         .image_size = 24,
                                         .channels = 16,
@@ -323,7 +323,7 @@ TEST(all)
         {"odd sizes", ALL_KINDS, .image_size = 21, .channels = 12, .n_passes = 1, .n_steps = 2},
         {"frozen norm", ALL_KINDS, 0, 0, 16, 16, 1, 2, .frozen = "c.bn4"},
         {"frozen convolution", ALL_KINDS, 0, 0, 16, 16, 1, 2, .frozen = "a.conv2"},
-        {"frozen stem", ALL_KINDS & ~BIT(DT_GROUP_BN_POOL), 0, 0, 16, 16, 1, 2, .frozen = "stem"},
+        {"frozen stem", ALL_KINDS & ~BIT(DT_FUSION_BN_POOL), 0, 0, 16, 16, 1, 2, .frozen = "stem"},
         {"two passes", ALL_KINDS, .image_size = 16, .channels = 16, .n_passes = 2, .n_steps = 2},
         {"recorded", ALL_KINDS, 0, 0, 16, 16, 1, .n_steps = 6, .records = true},
     };
@@ -339,12 +339,12 @@ TEST(all)
 TEST(synced)
 {
     const struct trial t = {.image_size = 16, .channels = 16};
-    struct dt_group *groups = NULL;
+    struct dt_fusion *fusions = NULL;
     int n = -1;
     struct dt_graph *g = make_graph(&t, NULL, 2);
-    OK(dt_graph_groups(g, &groups, &n));
+    OK(dt_graph_fusions(g, &fusions, &n));
     assert_int_equal(n, 0);
-    free(groups);
+    free(fusions);
     dt_graph_destroy(g);
 }
 

@@ -1,5 +1,5 @@
 /* The choices on a device. Convolution algorithms: measured and kept, taken from the file only if
- * it is the same plan, forced by an option, and never one that sums in 16 bits. Groups of nodes:
+ * it is the same plan, forced by an option, and never one that sums in 16 bits. Fusions of nodes:
  * measured once for all that are the same work, kept, shared, and apart where together is refused.
  */
 #include <math.h>
@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "cuda/cuda_conv.h"
-#include "cuda/group.h"
+#include "cuda/fusion.h"
 #include "need_gpu.h"
 #include "plan_cache_folder.h"
 #include "test.h"
@@ -84,7 +84,7 @@ static void choose(struct dt_conv_choice out[N_PROBLEMS], int conv_candidate)
     for (int i = 0; i < g->n_nodes; i++)
         OK(CUDA->prepare(dev, &exec[i], g, i));
     assert_non_null(freopen(log_path, "w", stderr));
-    dt_status status = CUDA->choose(dev, DT_OK);
+    dt_status status = CUDA->autotune(dev, DT_OK);
     fflush(stderr);
     assert_int_equal(dup2(old, STDERR_FILENO), STDERR_FILENO);
     close(old);
@@ -96,7 +96,7 @@ static void choose(struct dt_conv_choice out[N_PROBLEMS], int conv_candidate)
     }
     assert_int_equal(n, N_PROBLEMS);
     for (int i = 0; i < g->n_nodes; i++)
-        if (CUDA->chosen(dev, exec[i], 0, &choice)) {
+        if (CUDA->choice_of(dev, exec[i], 0, &choice)) {
             const struct dt_conv_choice *own = &exec[i]->problem->choice;
             assert_string_equal(choice.way, own->tag);
             assert_string_equal(choice.runner_up, own->runner_up);
@@ -195,12 +195,12 @@ static int find_usable(struct dt_device *dev, const struct dt_conv_task *task, i
     const struct dt_conv_rules rules = dt_conv_rules(&dev->options);
     const struct dt_dnn_target target = {.handle = dev->dnn};
     struct dt_dnn_offer *offer = NULL;
-    struct dt_dnn_plan plan;
+    struct dt_dnn_exec plan;
     OK(dt_dnn_offer_create(&offer, &target, task));
     int n = offer->n_candidates, i = (number - 1) % n;
     while (dt_conv_try(&plan, &target, offer, &rules, task->type, i) != DT_OK)
         i = (i + 1) % n;
-    dt_dnn_plan_destroy(&plan);
+    dt_dnn_exec_destroy(&plan);
     dt_dnn_offer_destroy(offer);
     return i;
 }
@@ -226,14 +226,14 @@ TEST_WITH(forced, set_up, NULL)
     CUDA->close(dev);
 }
 
-/* --- Groups --- */
+/* --- Fusions --- */
 
 enum { MAX_GROUPS = 32, MAX_NODES = 64, MAX_BLOCKS = 128 };
 
 struct way {
-    char text[DT_GROUP_TEXT_MAX];
+    char text[DT_FUSION_TEXT_MAX];
     struct dt_conv_choice choice;
-    enum dt_group_kind kind;
+    enum dt_fusion_kind kind;
     bool together, has_conv;
 };
 
@@ -247,7 +247,7 @@ static int add_conv_bn(struct dt_graph *g, int src, const char *name, int kernel
 }
 
 /* "c" and "d" are the same work, "e" differs from them in the window only. */
-static struct dt_graph *make_groups_graph(void)
+static struct dt_graph *make_fusions_graph(void)
 {
     static const double zeros[3] = {0, 0, 0}, ones[3] = {1, 1, 1};
     struct dt_graph *g = NULL;
@@ -268,33 +268,33 @@ static struct dt_graph *make_groups_graph(void)
     return g;
 }
 
-/* Each group is listed once, with its first node. */
+/* Each fusion is listed once, with its first node. */
 static void check_listed(struct dt_device *dev, const struct dt_graph *g,
-                         struct dt_exec *const *exec, int n_groups)
+                         struct dt_exec *const *exec, int n_fusions)
 {
     struct dt_choice choice;
     int n = 0;
     for (int i = 0; i < g->n_nodes; i++)
-        for (int k = 0; CUDA->chosen(dev, exec[i], k, &choice); k++) {
-            n += choice.group != NULL;
-            assert_true(choice.group || k == 0);
-            assert_true(!choice.group || strcmp(choice.way, "apart") == 0 ||
+        for (int k = 0; CUDA->choice_of(dev, exec[i], k, &choice); k++) {
+            n += choice.fusion != NULL;
+            assert_true(choice.fusion || k == 0);
+            assert_true(!choice.fusion || strcmp(choice.way, "apart") == 0 ||
                         strcmp(choice.way, "together") == 0);
         }
-    assert_int_equal(n, n_groups);
+    assert_int_equal(n, n_fusions);
 }
 
 static int read_ways(struct way out[MAX_GROUPS], struct dt_device *dev)
 {
     int n = 0;
-    for (const struct dt_cuda_group *group = dev->groups; group; group = group->next) {
+    for (const struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next) {
         assert_in_range(n, 0, MAX_GROUPS - 1);
-        out[n].choice = group->choice;
-        out[n].kind = group->kind;
-        out[n].together = dt_cuda_partner(group->exec[0], group->kind, 0, 1) != NULL;
-        out[n].has_conv = group->problem[0] != NULL;
-        assert_string_equal(group->choice.tag, out[n].together ? "together" : "apart");
-        snprintf(out[n].text, sizeof out[n].text, "%s", group->task->text);
+        out[n].choice = fusion->choice;
+        out[n].kind = fusion->kind;
+        out[n].together = dt_cuda_partner(fusion->exec[0], fusion->kind, 0, 1) != NULL;
+        out[n].has_conv = fusion->problem[0] != NULL;
+        assert_string_equal(fusion->choice.tag, out[n].together ? "together" : "apart");
+        snprintf(out[n].text, sizeof out[n].text, "%s", fusion->task->text);
         n++;
     }
     return n;
@@ -318,19 +318,19 @@ static int choose_ways(struct way out[MAX_GROUPS], const struct dt_device_option
 {
     struct dt_device *dev = NULL;
     struct dt_exec *exec[MAX_NODES] = {NULL};
-    struct dt_graph *g = make_groups_graph();
-    struct dt_group *groups = NULL;
+    struct dt_graph *g = make_fusions_graph();
+    struct dt_fusion *fusions = NULL;
     void *block[MAX_BLOCKS];
     int n = 0;
     assert_in_range(g->n_nodes, 1, MAX_NODES);
     OK(CUDA->open(&dev, options));
     for (int i = 0; i < g->n_nodes; i++)
         OK(CUDA->prepare(dev, &exec[i], g, i));
-    OK(dt_graph_groups(g, &groups, &n));
+    OK(dt_graph_fusions(g, &fusions, &n));
     for (int i = 0; i < n; i++)
-        OK(CUDA->offer(dev, &groups[i], exec));
+        OK(CUDA->propose_fusion(dev, &fusions[i], exec));
     int n_blocks = has_memory ? 0 : take_memory(block);
-    OK(CUDA->choose(dev, DT_OK));
+    OK(CUDA->autotune(dev, DT_OK));
     assert_string_equal(dt_error_text(), "");
     assert_int_equal(cudaGetLastError(), cudaSuccess);
     while (n_blocks > 0)
@@ -339,14 +339,14 @@ static int choose_ways(struct way out[MAX_GROUPS], const struct dt_device_option
     check_listed(dev, g, exec, n);
     for (int i = 0; i < g->n_nodes; i++)
         CUDA->release(dev, exec[i]);
-    assert_null(dev->groups);
-    free(groups);
+    assert_null(dev->fusions);
+    free(fusions);
     dt_graph_destroy(g);
     CUDA->close(dev);
     return n;
 }
 
-static struct dt_device_options with_fusion(enum dt_fusion fusion)
+static struct dt_device_options with_fusion(enum dt_fusion_mode fusion)
 {
     return (struct dt_device_options){.threads = 1,
                                       .precision = DT_PRECISION_FP16,
@@ -360,7 +360,7 @@ static int count_ways_in_file(void)
     return count_in(path, "\"plan\": \"together\"") + count_in(path, "\"plan\": \"apart\"");
 }
 
-/* Groups with the same text share a measurement; returns the number of texts that have one. */
+/* Fusions with the same text share a measurement; returns the number of texts that have one. */
 static int count_measured(const struct way *way, int n)
 {
     int n_texts = 0;
@@ -386,7 +386,7 @@ static void check_same(const struct way *a, const struct way *b, int n)
     }
 }
 
-TEST_WITH(groups_kept, set_up, NULL)
+TEST_WITH(fusions_kept, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
     struct way first[MAX_GROUPS], second[MAX_GROUPS];
@@ -394,7 +394,7 @@ TEST_WITH(groups_kept, set_up, NULL)
     int n_conv_bn = 0;
     const int n = choose_ways(first, &options, true);
     for (int i = 0; i < n; i++)
-        if (first[i].kind == DT_GROUP_CONV_BN)
+        if (first[i].kind == DT_FUSION_CONV_BN)
             conv_bn[n_conv_bn++] = first[i].text;
     assert_int_equal(n_conv_bn, 6);
     assert_string_equal(conv_bn[2], conv_bn[3]);
@@ -409,7 +409,7 @@ TEST_WITH(groups_kept, set_up, NULL)
 }
 
 /* Nothing that was not measured is kept. */
-TEST_WITH(groups_on, set_up, NULL)
+TEST_WITH(fusions_on, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_ON);
     struct way way[MAX_GROUPS];
@@ -421,13 +421,13 @@ TEST_WITH(groups_on, set_up, NULL)
 }
 
 /* cuDNN has no fused convolutions in fp32, whatever the file says. */
-TEST_WITH(groups_refused, set_up, NULL)
+TEST_WITH(fusions_refused, set_up, NULL)
 {
     struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
     struct way way[MAX_GROUPS];
-    struct dt_plan_cache *cache = NULL;
+    struct dt_algo_cache *cache = NULL;
     struct dt_device *dev = NULL;
-    const struct dt_conv_choice together = {DT_GROUP_TOGETHER, "together", "", 1e-6, NAN};
+    const struct dt_conv_choice together = {DT_FUSION_TOGETHER, "together", "", 1e-6, NAN};
     char scope[128];
     options.precision = DT_PRECISION_FP32;
     for (int time = 0; time < 2; time++) {
@@ -435,21 +435,21 @@ TEST_WITH(groups_refused, set_up, NULL)
         OK(CUDA->open(&dev, &options));
         snprintf(scope, sizeof scope, "%s, cuDNN %lld", dev->name, (long long)cudnnGetVersion());
         CUDA->close(dev);
-        OK(dt_plan_cache_open(&cache, folder, scope));
+        OK(dt_algo_cache_open(&cache, folder, scope));
         for (int i = 0; i < n; i++)
-            if (way[i].kind == DT_GROUP_CONV_BN) {
+            if (way[i].kind == DT_FUSION_CONV_BN) {
                 assert_false(way[i].together);
-                OK(dt_plan_cache_put(cache, way[i].text, &together));
+                OK(dt_algo_cache_put(cache, way[i].text, &together));
             }
-        dt_plan_cache_save(cache);
-        dt_plan_cache_close(cache);
+        dt_algo_cache_save(cache);
+        dt_algo_cache_close(cache);
         assert_in_range(count_in(path, "\"none\""), 1, MAX_GROUPS); /* not asked again */
     }
 }
 
-/* The algorithms of convolutions are kept, so only groups would be timed: our own kernels are taken
- * as they are better, cuDNN's not. */
-TEST_WITH(groups_without_memory, set_up, NULL)
+/* The algorithms of convolutions are kept, so only fusions would be timed: our own kernels are
+ * taken as they are better, cuDNN's not. */
+TEST_WITH(fusions_without_memory, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
     struct way way[MAX_GROUPS];
@@ -484,7 +484,7 @@ static dt_status receive_all(void *context, dt_status mine, void *data, size_t b
     return mine;
 }
 
-TEST_WITH(groups_shared, set_up, NULL)
+TEST_WITH(fusions_shared, set_up, NULL)
 {
     struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
     struct way first[MAX_GROUPS], second[MAX_GROUPS];
