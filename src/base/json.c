@@ -1,7 +1,8 @@
-/* Strict JSON parsing: dt_json_scan checks the text and finds the position of every value, cJSON
- * parses it, and the tree is turned into read-only nodes that carry those positions. cJSON's own
- * tree is kept, because the nodes borrow its strings. Duplicate keys are detected here, where keys
- * are already decoded ("a" and "\u0061" are the same key). */
+/* Strict JSON parsing: a walk over the stream checks the text and finds the position of every
+ * value, so that cJSON only ever sees clean, small, shallow text; cJSON parses it, and its tree is
+ * turned into read-only nodes that carry those positions. The tree is kept, because the nodes
+ * borrow its strings. Duplicate keys are detected here, where keys are already decoded ("a" and
+ * "\u0061" are the same key). */
 #include "base/json.h"
 
 #include <cjson/cJSON.h>
@@ -11,7 +12,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_scan.h"
 #include "base/mem.h"
 
 const struct dt_json_limits dt_json_default_limits = {.bytes = 1 << 20, .n_values = 10000};
@@ -22,9 +22,77 @@ struct dt_json_doc {
     int n_nodes;
 };
 
+/* --- The walk: line and column of every node --- */
+
+struct walk {
+    struct dt_json_stream *stream;
+    struct dt_json_doc *doc;
+    size_t capacity;
+    int max_values;
+};
+
+static dt_status walk_value(struct walk *walk);
+
+static dt_status add_node(struct walk *walk)
+{
+    struct dt_json_doc *doc = walk->doc;
+    void *nodes = doc->nodes;
+    if (doc->n_nodes == walk->max_values)
+        return dt_json_stream_fail(walk->stream, dt_json_stream_offset(walk->stream),
+                                   "more than %d values", walk->max_values);
+    DT_TRY(dt_mem_grow(&nodes, &walk->capacity, (size_t)doc->n_nodes, sizeof *doc->nodes,
+                       "JSON values"));
+    doc->nodes = nodes;
+    struct dt_json *node = &doc->nodes[doc->n_nodes++];
+    dt_json_stream_place(walk->stream, &node->line, &node->column);
+    return DT_OK;
+}
+
+static dt_status walk_children(struct walk *walk, enum dt_json_type type)
+{
+    const char *key = NULL;
+    bool more;
+    DT_TRY(dt_json_stream_enter(walk->stream, type));
+    for (;;) {
+        if (type == DT_JSON_OBJECT)
+            DT_TRY(dt_json_stream_member(walk->stream, &key));
+        else
+            DT_TRY(dt_json_stream_item(walk->stream, &more));
+        if (type == DT_JSON_OBJECT ? !key : !more)
+            return DT_OK;
+        DT_TRY(walk_value(walk));
+    }
+}
+
+static dt_status walk_value(struct walk *walk)
+{
+    enum dt_json_type type;
+    const char *text;
+    size_t bytes;
+    DT_TRY(dt_json_stream_peek(walk->stream, &type));
+    DT_TRY(add_node(walk));
+    if (type == DT_JSON_OBJECT || type == DT_JSON_ARRAY)
+        return walk_children(walk, type);
+    return type == DT_JSON_STRING ? dt_json_stream_string(walk->stream, &text, &bytes)
+                                  : dt_json_stream_skip(walk->stream);
+}
+
+static dt_status walk_text(struct dt_json_doc *doc, const char *text, size_t bytes,
+                           const char *source, int max_values)
+{
+    struct walk walk = {.doc = doc, .max_values = max_values};
+    DT_TRY(dt_json_stream_open_text(&walk.stream, text, bytes, source));
+    dt_status status = walk_value(&walk);
+    if (status == DT_OK)
+        status = dt_json_stream_end(walk.stream);
+    dt_json_stream_close(walk.stream);
+    return status;
+}
+
+/* --- From cJSON's tree to nodes --- */
+
 struct converter {
     struct dt_json_doc *doc;
-    const struct dt_json_place *places;
     const char *source;
     int n_done;
 };
@@ -77,21 +145,17 @@ static enum dt_json_type type_of(const cJSON *item)
     return DT_JSON_NULL;
 }
 
-/* Recursive; the scan has already limited the depth. */
+/* Recursive; the walk has already limited the depth. */
 static dt_status convert(struct converter *c, const struct dt_json **out, const cJSON *item)
 {
     if (c->n_done >= c->doc->n_nodes)
-        DT_FAIL(DT_ERR_INTERNAL, "%s: cJSON found more values than the scan", c->source);
+        DT_FAIL(DT_ERR_INTERNAL, "%s: cJSON found more values than the walk", c->source);
     struct dt_json *node = &c->doc->nodes[c->n_done];
-    *node = (struct dt_json){
-        .type = type_of(item),
-        .key = item->string,
-        .string = item->valuestring,
-        .number = item->valuedouble,
-        .boolean = (item->type & 0xff) == cJSON_True,
-        .line = c->places[c->n_done].line,
-        .column = c->places[c->n_done].column,
-    };
+    node->type = type_of(item);
+    node->key = item->string;
+    node->string = item->valuestring;
+    node->number = item->valuedouble;
+    node->boolean = (item->type & 0xff) == cJSON_True;
     c->n_done++;
     *out = node;
     const struct dt_json **link = &node->child;
@@ -133,20 +197,17 @@ dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes
 {
     dt_status status = DT_OK;
     struct dt_json_doc *made = NULL;
-    struct dt_json_place *places = NULL;
     const struct dt_json *root = NULL;
     limits = limits ? limits : &dt_json_default_limits;
     DT_TRY(check_bytes(bytes, limits->bytes, source));
     DT_TRY_OUT(DT_NEW(made, 1));
-    DT_TRY_OUT(dt_json_scan(&places, &made->n_nodes, text, bytes, source, limits->n_values));
-    DT_TRY_OUT(DT_NEW(made->nodes, (size_t)made->n_nodes + 1));
+    DT_TRY_OUT(walk_text(made, text, bytes, source, limits->n_values));
     DT_TRY_OUT(parse_tree(&made->tree, text, bytes, source));
-    struct converter c = {.doc = made, .places = places, .source = source};
+    struct converter c = {.doc = made, .source = source};
     DT_TRY_OUT(convert(&c, &root, made->tree));
     *doc = made;
     made = NULL;
 out:
-    free(places);
     dt_json_destroy(made);
     return status;
 }

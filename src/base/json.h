@@ -6,20 +6,7 @@
 #ifndef DTRAIN_BASE_JSON_H
 #define DTRAIN_BASE_JSON_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "base/status.h"
-
-enum dt_json_type {
-    DT_JSON_NULL,
-    DT_JSON_BOOL,
-    DT_JSON_NUMBER,
-    DT_JSON_STRING,
-    DT_JSON_ARRAY,
-    DT_JSON_OBJECT
-};
+#include "base/json_stream.h"
 
 /* One value; read-only after parsing. Links are NULL at the end. */
 struct dt_json {

@@ -1,35 +1,53 @@
 #include "base/json_stream.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/json_token.h"
 #include "base/mem.h"
 
-struct dt_json_stream {
-    uint64_t value; /* offset of the value taken last */
-    int depth;
-    struct {
-        uint64_t offset;
-        bool is_object, has_items;
-    } open[DT_JSON_DEPTH_MAX + 1]; /* objects and arrays around the next value, from 1 */
-    char key[DT_JSON_STRING_MAX + 1], text[DT_JSON_STRING_MAX + 1];
-    struct dt_json_buffer buffer;
-};
-
-dt_status dt_json_stream_open(struct dt_json_stream **stream, const char *path)
+/* A stream with a block of `bytes`. */
+static dt_status create(struct dt_json_stream **stream, const char *path, size_t bytes)
 {
     struct dt_json_stream *s;
     *stream = NULL;
     DT_TRY(DT_NEW(s, 1));
-    const dt_status status = dt_json_buffer_open(&s->buffer, path);
-    if (status != DT_OK)
+    s->path = path;
+    s->fd = -1;
+    s->line = 1;
+    s->at = s->end = s->block = dt_mem_alloc(bytes + 1, 1, "JSON");
+    if (!s->block)
         dt_json_stream_close(s);
+    else
+        *stream = s;
+    return *stream ? DT_OK : DT_ERR_MEMORY;
+}
+
+dt_status dt_json_stream_open(struct dt_json_stream **stream, const char *path)
+{
+    DT_TRY(create(stream, path, DT_JSON_BLOCK_BYTES));
+    const dt_status status = dt_file_open(&(*stream)->fd, &(*stream)->file_bytes, path);
+    if (status != DT_OK) {
+        dt_json_stream_close(*stream);
+        *stream = NULL;
+    }
     DT_TRY(status);
-    *stream = s;
+    (void)posix_fadvise((*stream)->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    return DT_OK;
+}
+
+dt_status dt_json_stream_open_text(struct dt_json_stream **stream, const char *text, size_t bytes,
+                                   const char *source)
+{
+    DT_TRY(create(stream, source, bytes));
+    memcpy((*stream)->block, text, bytes);
+    (*stream)->end += bytes;
+    (*stream)->file_bytes = (*stream)->read_bytes = bytes;
     return DT_OK;
 }
 
@@ -37,7 +55,9 @@ void dt_json_stream_close(struct dt_json_stream *stream)
 {
     if (!stream)
         return;
-    dt_json_buffer_close(&stream->buffer);
+    if (stream->fd >= 0)
+        close(stream->fd);
+    free(stream->block);
     free(stream);
 }
 
@@ -46,9 +66,15 @@ uint64_t dt_json_stream_offset(const struct dt_json_stream *stream)
     return stream->value;
 }
 
+void dt_json_stream_place(const struct dt_json_stream *stream, int *line, int *column)
+{
+    *line = (int)stream->line;
+    *column = (int)(stream->value - stream->start) + 1;
+}
+
 uint64_t dt_json_stream_bytes(const struct dt_json_stream *stream)
 {
-    return stream->buffer.file_bytes;
+    return stream->file_bytes;
 }
 
 dt_status dt_json_stream_fail(const struct dt_json_stream *stream, uint64_t offset,
@@ -56,7 +82,7 @@ dt_status dt_json_stream_fail(const struct dt_json_stream *stream, uint64_t offs
 {
     va_list args;
     va_start(args, format);
-    const dt_status status = dt_json_buffer_fail_list(&stream->buffer, offset, format, args);
+    const dt_status status = dt_json_refuse_list(stream, offset, "", format, args);
     va_end(args);
     return status;
 }
@@ -65,20 +91,16 @@ dt_status dt_json_stream_fail(const struct dt_json_stream *stream, uint64_t offs
 
 static dt_status refuse(const struct dt_json_stream *s, const char *expected)
 {
-    return dt_json_buffer_refuse(&s->buffer, s->buffer.at, expected);
+    return dt_json_refuse_byte(s, s->at, expected);
 }
 
 /* To the first byte of the next value. */
 static dt_status begin_value(struct dt_json_stream *s)
 {
-    if (s->buffer.read_bytes == 0) {
-        DT_TRY(dt_json_buffer_have(&s->buffer));
-        if (strncmp(s->buffer.at, "\xef\xbb\xbf", 3) == 0)
-            DT_JSON_FAIL_AT(&s->buffer, s->buffer.at,
-                            "the text begins with a byte-order mark; save it as plain UTF-8");
-    }
-    DT_TRY(dt_json_skip_space(&s->buffer));
-    s->value = dt_json_buffer_offset(&s->buffer, s->buffer.at);
+    DT_TRY(dt_json_skip_space(s));
+    s->value = dt_json_offset(s, s->at);
+    if (s->value == 0 && strncmp(s->at, "\xef\xbb\xbf", 3) == 0)
+        DT_JSON_FAIL_AT(s, s->at, "the text begins with a byte-order mark; save it as plain UTF-8");
     return DT_OK;
 }
 
@@ -86,7 +108,7 @@ dt_status dt_json_stream_peek(struct dt_json_stream *stream, enum dt_json_type *
 {
     *type = DT_JSON_NULL;
     DT_TRY(begin_value(stream));
-    const char c = *stream->buffer.at;
+    const char c = *stream->at;
     *type = c == '{'                             ? DT_JSON_OBJECT
             : c == '['                           ? DT_JSON_ARRAY
             : c == '"'                           ? DT_JSON_STRING
@@ -100,16 +122,14 @@ dt_status dt_json_stream_enter(struct dt_json_stream *stream, enum dt_json_type 
 {
     const bool is_object = type == DT_JSON_OBJECT;
     DT_TRY(begin_value(stream));
-    if (*stream->buffer.at != (is_object ? '{' : '['))
+    if (*stream->at != (is_object ? '{' : '['))
         return refuse(stream, is_object ? "an object, '{'" : "an array, '['");
     if (stream->depth == DT_JSON_DEPTH_MAX)
-        DT_JSON_FAIL_AT(&stream->buffer, stream->buffer.at, "nested more than %d deep",
-                        DT_JSON_DEPTH_MAX);
-    stream->depth++;
-    stream->open[stream->depth].offset = stream->value;
+        DT_JSON_FAIL_AT(stream, stream->at, "nested more than %d deep", DT_JSON_DEPTH_MAX);
+    stream->open[++stream->depth].offset = stream->value;
     stream->open[stream->depth].is_object = is_object;
     stream->open[stream->depth].has_items = false;
-    stream->buffer.at++;
+    stream->at++;
     return DT_OK;
 }
 
@@ -119,26 +139,27 @@ dt_status dt_json_stream_item(struct dt_json_stream *s, bool *more)
     const bool is_object = s->open[s->depth].is_object, is_first = !s->open[s->depth].has_items;
     const char closing = is_object ? '}' : ']';
     *more = false;
-    DT_TRY(dt_json_skip_space(&s->buffer));
-    *more = *s->buffer.at != closing;
+    s->open[s->depth].key[0] = '\0';
+    DT_TRY(dt_json_skip_space(s));
+    *more = *s->at != closing;
     if (!*more) {
         s->value = s->open[s->depth--].offset;
-        s->buffer.at++;
+        s->at++;
         return DT_OK;
     }
     s->open[s->depth].has_items = true;
     if (is_first)
         return DT_OK;
-    if (s->buffer.at == s->buffer.end)
-        return dt_json_buffer_fail(&s->buffer, s->open[s->depth].offset,
-                                   "'%c' without its '%c': the file is not complete",
-                                   is_object ? '{' : '[', closing);
-    if (*s->buffer.at != ',')
+    if (s->at == s->end)
+        return dt_json_refuse(s, s->open[s->depth].offset,
+                              "'%c' without its '%c': the %s is not complete",
+                              is_object ? '{' : '[', closing, s->fd < 0 ? "text" : "file");
+    if (*s->at != ',')
         return refuse(s, is_object ? "',' or '}'" : "',' or ']'");
-    s->buffer.at++;
-    DT_TRY(dt_json_skip_space(&s->buffer));
-    if (*s->buffer.at == closing)
-        DT_JSON_FAIL_AT(&s->buffer, s->buffer.at, "comma before '%c'", closing);
+    s->at++;
+    DT_TRY(dt_json_skip_space(s));
+    if (*s->at == closing)
+        DT_JSON_FAIL_AT(s, s->at, "comma before '%c'", closing);
     return DT_OK;
 }
 
@@ -150,13 +171,16 @@ dt_status dt_json_stream_member(struct dt_json_stream *stream, const char **key)
     DT_TRY(dt_json_stream_item(stream, &more));
     if (!more)
         return DT_OK;
-    if (*stream->buffer.at != '"')
+    if (*stream->at != '"')
         return refuse(stream, "a key in double quotes");
-    DT_TRY(dt_json_take_string(&stream->buffer, stream->key, &bytes));
-    DT_TRY(dt_json_skip_space(&stream->buffer));
-    if (*stream->buffer.at != ':')
+    DT_TRY(dt_json_take_string(stream, stream->key, &bytes));
+    bytes = bytes < DT_JSON_KEY_SHOWN ? bytes : DT_JSON_KEY_SHOWN;
+    memcpy(stream->open[stream->depth].key, stream->key, bytes);
+    stream->open[stream->depth].key[bytes] = '\0';
+    DT_TRY(dt_json_skip_space(stream));
+    if (*stream->at != ':')
         return refuse(stream, "':' after the key");
-    stream->buffer.at++;
+    stream->at++;
     *key = stream->key;
     return DT_OK;
 }
@@ -164,9 +188,9 @@ dt_status dt_json_stream_member(struct dt_json_stream *stream, const char **key)
 dt_status dt_json_stream_number(struct dt_json_stream *stream, double *value)
 {
     DT_TRY(begin_value(stream));
-    if (*stream->buffer.at != '-' && !isdigit((unsigned char)*stream->buffer.at))
+    if (*stream->at != '-' && !isdigit((unsigned char)*stream->at))
         return refuse(stream, "a number");
-    return dt_json_take_number(&stream->buffer, value);
+    return dt_json_take_number(stream, value);
 }
 
 dt_status dt_json_stream_integer(struct dt_json_stream *stream, int64_t *value)
@@ -174,8 +198,7 @@ dt_status dt_json_stream_integer(struct dt_json_stream *stream, int64_t *value)
     double number;
     DT_TRY(dt_json_stream_number(stream, &number));
     if (number != floor(number) || fabs(number) > 0x1p53)
-        return dt_json_buffer_fail(&stream->buffer, stream->value,
-                                   "%.17g is not an integer within 2^53", number);
+        return dt_json_refuse(stream, stream->value, "%.17g is not an integer within 2^53", number);
     *value = (int64_t)number;
     return DT_OK;
 }
@@ -185,14 +208,14 @@ dt_status dt_json_stream_bool(struct dt_json_stream *stream, bool *value)
     enum dt_json_type type;
     double number;
     DT_TRY(dt_json_stream_peek(stream, &type));
-    *value = *stream->buffer.at == 't';
+    *value = *stream->at == 't';
     if (type == DT_JSON_BOOL)
-        return dt_json_skip_literal(&stream->buffer);
+        return dt_json_skip_literal(stream);
     if (type != DT_JSON_NUMBER)
         return refuse(stream, "0, 1, false or true");
-    DT_TRY(dt_json_take_number(&stream->buffer, &number));
+    DT_TRY(dt_json_take_number(stream, &number));
     if (number != 0 && number != 1)
-        return dt_json_buffer_fail(&stream->buffer, stream->value, "%g is neither 0 nor 1", number);
+        return dt_json_refuse(stream, stream->value, "%g is neither 0 nor 1", number);
     *value = number == 1;
     return DT_OK;
 }
@@ -200,9 +223,9 @@ dt_status dt_json_stream_bool(struct dt_json_stream *stream, bool *value)
 dt_status dt_json_stream_string(struct dt_json_stream *stream, const char **text, size_t *bytes)
 {
     DT_TRY(begin_value(stream));
-    if (*stream->buffer.at != '"')
+    if (*stream->at != '"')
         return refuse(stream, "a string in double quotes");
-    DT_TRY(dt_json_take_string(&stream->buffer, stream->text, bytes));
+    DT_TRY(dt_json_take_string(stream, stream->text, bytes));
     *text = stream->text;
     return DT_OK;
 }
@@ -227,9 +250,9 @@ static dt_status skip_items(struct dt_json_stream *s)
     DT_TRY(dt_json_stream_enter(s, DT_JSON_ARRAY));
     DT_TRY(dt_json_stream_item(s, &more));
     while (more) {
-        const char *comma = dt_json_plain_numbers(s->buffer.at);
+        const char *comma = dt_json_plain_numbers(s->at);
         if (comma)
-            s->buffer.at = comma;
+            s->at = comma;
         else
             DT_TRY(dt_json_stream_skip(s));
         DT_TRY(dt_json_stream_item(s, &more));
@@ -240,6 +263,7 @@ static dt_status skip_items(struct dt_json_stream *s)
 dt_status dt_json_stream_skip(struct dt_json_stream *stream)
 {
     double ignored;
+    size_t bytes;
     enum dt_json_type type;
     DT_TRY(dt_json_stream_peek(stream, &type));
     const uint64_t offset = stream->value;
@@ -251,14 +275,14 @@ dt_status dt_json_stream_skip(struct dt_json_stream *stream)
         DT_TRY(skip_items(stream));
         break;
     case DT_JSON_STRING:
-        DT_TRY(dt_json_skip_string(&stream->buffer));
+        DT_TRY(dt_json_take_string(stream, NULL, &bytes));
         break;
     case DT_JSON_NUMBER:
-        DT_TRY(dt_json_take_number(&stream->buffer, &ignored));
+        DT_TRY(dt_json_take_number(stream, &ignored));
         break;
     case DT_JSON_BOOL:
     case DT_JSON_NULL:
-        DT_TRY(dt_json_skip_literal(&stream->buffer));
+        DT_TRY(dt_json_skip_literal(stream));
         break;
     }
     stream->value = offset;
@@ -267,8 +291,8 @@ dt_status dt_json_stream_skip(struct dt_json_stream *stream)
 
 dt_status dt_json_stream_end(struct dt_json_stream *stream)
 {
-    DT_TRY(dt_json_skip_space(&stream->buffer));
-    if (stream->buffer.at != stream->buffer.end)
+    DT_TRY(dt_json_skip_space(stream));
+    if (stream->at != stream->end)
         return refuse(stream, "the end of the text");
     return DT_OK;
 }

@@ -1,23 +1,36 @@
 /* Strict JSON of any size, read once from front to back without a tree: the caller takes one value
- * after another and skips what it does not need. The file is read in blocks, so memory does not
+ * after another and skips what it does not need. A file is read in blocks, so memory does not
  * depend on its size.
  *
  * Accepts exactly RFC 8259 with the limits of base/json.h on depth, numbers and strings; strings
  * that are skipped may have any length. Of keys that occur twice only the caller can know. Every
- * value is checked, even when it is skipped. Errors are DT_ERR_DATA "file:line:column: what", or
- * those of reading. */
+ * value is checked, even when it is skipped. Errors are DT_ERR_DATA "file:line:column: keys: what"
+ * with the keys that lead to the value, as in "train.epochs", or those of reading. */
 #ifndef DTRAIN_BASE_JSON_STREAM_H
 #define DTRAIN_BASE_JSON_STREAM_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "base/json.h"
+#include "base/status.h"
+
+enum dt_json_type {
+    DT_JSON_NULL,
+    DT_JSON_BOOL,
+    DT_JSON_NUMBER,
+    DT_JSON_STRING,
+    DT_JSON_ARRAY,
+    DT_JSON_OBJECT
+};
 
 struct dt_json_stream;
 
 /* `path` is kept until dt_json_stream_close. */
 dt_status dt_json_stream_open(struct dt_json_stream **stream, const char *path);
+/* A copy of `text`, which need not be NUL-terminated; `source` is kept as the name of the file. */
+dt_status dt_json_stream_open_text(struct dt_json_stream **stream, const char *text, size_t bytes,
+                                   const char *source);
 void dt_json_stream_close(struct dt_json_stream *stream); /* accepts NULL */
 
 /* Type of the next value, which is not taken yet. */
@@ -45,6 +58,8 @@ dt_status dt_json_stream_end(struct dt_json_stream *stream);
 /* Byte offset of the value taken last (of an object or array: where it begins); of the file. */
 uint64_t dt_json_stream_offset(const struct dt_json_stream *stream);
 uint64_t dt_json_stream_bytes(const struct dt_json_stream *stream);
+/* Line and column, from 1, of a value that dt_json_stream_peek has found. */
+void dt_json_stream_place(const struct dt_json_stream *stream, int *line, int *column);
 /* DT_ERR_DATA "file:line:column: text" for a byte offset that has been read before; to find the
  * line the file is read again. */
 dt_status dt_json_stream_fail(const struct dt_json_stream *stream, uint64_t offset,

@@ -1,50 +1,31 @@
 #include "base/json_token.h"
 
 #include <ctype.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
 enum { TOKEN_BYTES = DT_JSON_STRING_MAX + 64 };
 
-dt_status dt_json_buffer_open(struct dt_json_buffer *buffer, const char *path)
-{
-    buffer->path = path;
-    buffer->line = 1;
-    buffer->at = buffer->end = buffer->block;
-    buffer->fd = -1;
-    DT_TRY(dt_file_open(&buffer->fd, &buffer->file_bytes, path));
-    (void)posix_fadvise(buffer->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    return DT_OK;
-}
-
-void dt_json_buffer_close(struct dt_json_buffer *buffer)
-{
-    if (buffer->path && buffer->fd >= 0)
-        close(buffer->fd);
-}
-
-static size_t left_in_buffer(const struct dt_json_buffer *s)
+static size_t left_in_block(const struct dt_json_stream *s)
 {
     return (size_t)(s->end - s->at);
 }
 
-static bool is_all_read(const struct dt_json_buffer *s)
+static bool is_all_read(const struct dt_json_stream *s)
 {
     return s->read_bytes == s->file_bytes;
 }
 
-static dt_status refill(struct dt_json_buffer *s)
+static dt_status refill(struct dt_json_stream *s)
 {
-    size_t kept = left_in_buffer(s), room = DT_JSON_BLOCK_BYTES - kept;
+    size_t kept = left_in_block(s), room = DT_JSON_BLOCK_BYTES - kept;
     if (room > s->file_bytes - s->read_bytes)
         room = (size_t)(s->file_bytes - s->read_bytes);
     memmove(s->block, s->at, kept);
@@ -56,17 +37,18 @@ static dt_status refill(struct dt_json_buffer *s)
     return DT_OK;
 }
 
-dt_status dt_json_buffer_have(struct dt_json_buffer *s)
+/* Makes sure that a whole token is in the block from `at` on, which it moves. */
+static dt_status have_token(struct dt_json_stream *s)
 {
-    return left_in_buffer(s) < TOKEN_BYTES && !is_all_read(s) ? refill(s) : DT_OK;
+    return left_in_block(s) < TOKEN_BYTES && !is_all_read(s) ? refill(s) : DT_OK;
 }
 
-uint64_t dt_json_buffer_offset(const struct dt_json_buffer *s, const char *at)
+uint64_t dt_json_offset(const struct dt_json_stream *s, const char *at)
 {
     return s->read_bytes - (uint64_t)(s->end - at);
 }
 
-dt_status dt_json_skip_space(struct dt_json_buffer *s)
+dt_status dt_json_skip_space(struct dt_json_stream *s)
 {
     for (;;) {
         if (*s->at == '\0' && s->at == s->end && !is_all_read(s)) {
@@ -75,9 +57,9 @@ dt_status dt_json_skip_space(struct dt_json_buffer *s)
         }
         if (*s->at == '\n') {
             s->line++;
-            s->start = dt_json_buffer_offset(s, s->at) + 1;
+            s->start = dt_json_offset(s, s->at) + 1;
         } else if (*s->at != ' ' && *s->at != '\t' && *s->at != '\r') {
-            return dt_json_buffer_have(s);
+            return have_token(s);
         }
         s->at++;
     }
@@ -85,8 +67,16 @@ dt_status dt_json_skip_space(struct dt_json_buffer *s)
 
 /* --- Errors --- */
 
+static dt_status read_again(const struct dt_json_stream *s, char *out, size_t n, uint64_t offset)
+{
+    if (s->fd >= 0)
+        return dt_file_pread(s->fd, out, n, offset, s->path);
+    memcpy(out, s->block + offset, n);
+    return DT_OK;
+}
+
 /* The line of an offset, and where that line begins. */
-static dt_status find_line(const struct dt_json_buffer *s, uint64_t offset, uint64_t *line,
+static dt_status find_line(const struct dt_json_stream *s, uint64_t offset, uint64_t *line,
                            uint64_t *start)
 {
     char block[4096];
@@ -94,7 +84,7 @@ static dt_status find_line(const struct dt_json_buffer *s, uint64_t offset, uint
     *start = 0;
     for (uint64_t at = 0, n; at < offset; at += n) {
         n = offset - at < sizeof block ? offset - at : sizeof block;
-        DT_TRY(dt_file_pread(s->fd, block, (size_t)n, at, s->path));
+        DT_TRY(read_again(s, block, (size_t)n, at));
         for (size_t i = 0; i < n; i++)
             if (block[i] == '\n') {
                 *line += 1;
@@ -104,41 +94,48 @@ static dt_status find_line(const struct dt_json_buffer *s, uint64_t offset, uint
     return DT_OK;
 }
 
-dt_status dt_json_buffer_fail_list(const struct dt_json_buffer *buffer, uint64_t offset,
-                                   const char *format, va_list args)
+dt_status dt_json_refuse_list(const struct dt_json_stream *s, uint64_t offset, const char *keys,
+                              const char *format, va_list args)
 {
     char what[1024];
-    uint64_t line = buffer->line, start = buffer->start;
+    uint64_t line = s->line, start = s->start;
     vsnprintf(what, sizeof what, format, args);
     if (offset < start)
-        DT_TRY(find_line(buffer, offset, &line, &start));
-    DT_FAIL(DT_ERR_DATA, "%s:%llu:%llu: %s", buffer->path, (unsigned long long)line,
-            (unsigned long long)(offset - start + 1), what);
+        DT_TRY(find_line(s, offset, &line, &start));
+    DT_FAIL(DT_ERR_DATA, "%s:%llu:%llu: %s%s", s->path, (unsigned long long)line,
+            (unsigned long long)(offset - start + 1), keys, what);
 }
 
-dt_status dt_json_buffer_fail(const struct dt_json_buffer *buffer, uint64_t offset,
-                              const char *format, ...)
+dt_status dt_json_refuse(const struct dt_json_stream *s, uint64_t offset, const char *format, ...)
 {
+    char keys[256];
+    struct dt_text text = dt_text_in(keys, sizeof keys);
     va_list args;
+    for (int i = 1; i <= s->depth; i++)
+        if (s->open[i].key[0])
+            dt_text_add(&text, "%s%s", text.used ? "." : "", s->open[i].key);
+    dt_text_add(&text, text.used ? ": " : "");
     va_start(args, format);
-    const dt_status status = dt_json_buffer_fail_list(buffer, offset, format, args);
+    const dt_status status = dt_json_refuse_list(s, offset, keys, format, args);
     va_end(args);
     return status;
 }
 
-dt_status dt_json_buffer_refuse(const struct dt_json_buffer *s, const char *at,
-                                const char *expected)
+dt_status dt_json_refuse_byte(const struct dt_json_stream *s, const char *at, const char *expected)
 {
     const int c = (unsigned char)*at;
+    const char *hint = "";
     if (at == s->end)
-        DT_JSON_FAIL_AT(s, at, "expected %s, but the file ends here: it is not complete", expected);
-    const bool is_number = c == 'N' || c == 'I' || c == '+' || c == '.';
+        DT_JSON_FAIL_AT(s, at, "expected %s, but the %s ends here: it is not complete", expected,
+                        s->fd < 0 ? "text" : "file");
+    if (c == '/' || c == '#')
+        hint = "; JSON has no comments, use a key \"_comment\"";
+    else if (c == '\'')
+        hint = "; JSON strings need double quotes";
+    else if (c == 'N' || c == 'I' || c == '+' || c == '.')
+        hint = "; JSON numbers look like -1, 0.5 or 1e-4, and NaN and Infinity are not among them";
     if (c > 0x20 && c < 0x7f)
-        DT_JSON_FAIL_AT(
-            s, at, "expected %s, got '%c'%s", expected, c,
-            is_number ? "; JSON numbers look like -1, 0.5 or 1e-4, and NaN and Infinity are not "
-                        "among them"
-                      : "");
+        DT_JSON_FAIL_AT(s, at, "expected %s, got '%c'%s", expected, c, hint);
     DT_JSON_FAIL_AT(s, at, "expected %s, got byte 0x%02x", expected, (unsigned)c);
 }
 
@@ -152,26 +149,26 @@ static const char *skip_digits(const char *at)
 }
 
 /* The end of the number at s->at. */
-static dt_status scan_number(const struct dt_json_buffer *s, const char **end)
+static dt_status scan_number(const struct dt_json_stream *s, const char **end)
 {
     const char *at = s->at + (*s->at == '-'), *first = at;
     at = skip_digits(first);
     if (at == first)
-        return dt_json_buffer_refuse(s, at, "a digit");
+        return dt_json_refuse_byte(s, at, "a digit");
     if (at - first > 1 && *first == '0')
         DT_JSON_FAIL_AT(s, s->at, "number with a leading zero");
     if (*at == '.') {
         first = ++at;
         at = skip_digits(first);
         if (at == first)
-            return dt_json_buffer_refuse(s, at, "a digit after the decimal point");
+            return dt_json_refuse_byte(s, at, "a digit after the decimal point");
     }
     if (*at == 'e' || *at == 'E') {
         at++;
         first = at += *at == '+' || *at == '-';
         at = skip_digits(first);
         if (at == first)
-            return dt_json_buffer_refuse(s, at, "a digit in the exponent");
+            return dt_json_refuse_byte(s, at, "a digit in the exponent");
     }
     if (at - s->at > DT_JSON_NUMBER_MAX)
         DT_JSON_FAIL_AT(s, s->at, "number of more than %d characters", DT_JSON_NUMBER_MAX);
@@ -204,7 +201,7 @@ static bool convert_short(double *value, const char *text, const char *end)
     return true;
 }
 
-dt_status dt_json_take_number(struct dt_json_buffer *s, double *value)
+dt_status dt_json_take_number(struct dt_json_stream *s, double *value)
 {
     char copy[DT_JSON_NUMBER_MAX + 1] = "";
     const char *end = s->at;
@@ -244,7 +241,7 @@ static int put_utf8(char *out, int32_t code)
 }
 
 /* \uXXXX, or a pair of them, at s->at. Writes at most 4 bytes. */
-static dt_status take_unicode(struct dt_json_buffer *s, char *out, int *n)
+static dt_status take_unicode(struct dt_json_stream *s, char *out, int *n)
 {
     int32_t code = hex4(s->at + 2);
     size_t bytes = 6;
@@ -265,7 +262,7 @@ static dt_status take_unicode(struct dt_json_buffer *s, char *out, int *n)
     return DT_OK;
 }
 
-static dt_status take_escape(struct dt_json_buffer *s, char *out, int *n)
+static dt_status take_escape(struct dt_json_stream *s, char *out, int *n)
 {
     static const char letters[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
     const char c = s->at[1], *found = c ? strchr(letters, c) : NULL;
@@ -283,12 +280,11 @@ static dt_status take_escape(struct dt_json_buffer *s, char *out, int *n)
 
 /* What is not plain ASCII at s->at in a string: an escape, or a character of several bytes; at most
  * 4 bytes go to `out`. */
-static dt_status take_special(struct dt_json_buffer *s, char *out, int *n, uint64_t begin)
+static dt_status take_special(struct dt_json_stream *s, char *out, int *n, uint64_t begin)
 {
     const int c = (unsigned char)*s->at;
     if (c == '\0' && s->at == s->end)
-        return dt_json_buffer_fail(s, begin,
-                                   "string without a closing quote; is the text complete?");
+        return dt_json_refuse(s, begin, "string without a closing quote; is the text complete?");
     if (c < 0x20)
         DT_JSON_FAIL_AT(s, s->at, "control character 0x%02x in a string (write it as an escape)",
                         (unsigned)c);
@@ -307,48 +303,43 @@ static bool is_plain(char c)
     return (unsigned char)c >= 0x20 && (unsigned char)c < 0x80 && c != '"' && c != '\\';
 }
 
-dt_status dt_json_take_string(struct dt_json_buffer *s, char out[DT_JSON_STRING_MAX + 1],
-                              size_t *bytes)
+static dt_status add_bytes(const struct dt_json_stream *s, char *out, size_t *used,
+                           const char *from, size_t n, uint64_t begin)
 {
-    const char *begin = s->at++;
+    if (!out)
+        return DT_OK;
+    if (n > DT_JSON_STRING_MAX - *used)
+        return dt_json_refuse(s, begin, "string of more than %d bytes", DT_JSON_STRING_MAX);
+    memcpy(out + *used, from, n);
+    *used += n;
+    return DT_OK;
+}
+
+dt_status dt_json_take_string(struct dt_json_stream *s, char *out, size_t *bytes)
+{
+    const uint64_t begin = dt_json_offset(s, s->at);
     size_t used = 0;
+    s->at++;
     while (*s->at != '"') {
         char special[4];
-        int n = 1;
-        if (is_plain(*s->at))
-            special[0] = *s->at++;
-        else
-            DT_TRY(take_special(s, special, &n, dt_json_buffer_offset(s, begin)));
-        if (used + (size_t)n > DT_JSON_STRING_MAX)
-            DT_JSON_FAIL_AT(s, begin, "string of more than %d bytes", DT_JSON_STRING_MAX);
-        memcpy(out + used, special, (size_t)n);
-        used += (size_t)n;
+        int n = 0;
+        const char *plain = s->at;
+        while (is_plain(*s->at))
+            s->at++;
+        DT_TRY(add_bytes(s, out, &used, plain, (size_t)(s->at - plain), begin));
+        DT_TRY(have_token(s));
+        if (!is_plain(*s->at) && *s->at != '"')
+            DT_TRY(take_special(s, special, &n, begin));
+        DT_TRY(add_bytes(s, out, &used, special, (size_t)n, begin));
     }
     s->at++;
-    out[used] = '\0';
+    if (out)
+        out[used] = '\0';
     *bytes = used;
     return DT_OK;
 }
 
-dt_status dt_json_skip_string(struct dt_json_buffer *s)
-{
-    const uint64_t begin = dt_json_buffer_offset(s, s->at);
-    char ignored[4];
-    int n;
-    for (s->at++;;) {
-        while (is_plain(*s->at))
-            s->at++;
-        if (*s->at == '"')
-            break;
-        DT_TRY(dt_json_buffer_have(s));
-        if (!is_plain(*s->at) && *s->at != '"')
-            DT_TRY(take_special(s, ignored, &n, begin));
-    }
-    s->at++;
-    return DT_OK;
-}
-
-dt_status dt_json_skip_literal(struct dt_json_buffer *s)
+dt_status dt_json_skip_literal(struct dt_json_stream *s)
 {
     static const char *const literals[] = {"true", "false", "null"};
     for (size_t i = 0; i < DT_COUNT(literals); i++) {
@@ -358,7 +349,7 @@ dt_status dt_json_skip_literal(struct dt_json_buffer *s)
             return DT_OK;
         }
     }
-    return dt_json_buffer_refuse(s, s->at, "a value");
+    return dt_json_refuse_byte(s, s->at, "a value");
 }
 
 const char *dt_json_plain_numbers(const char *at)

@@ -1,7 +1,7 @@
 /* The pull parser: the same texts are accepted and refused as by base/json.h, at any position
  * relative to the blocks in which the file is read; numbers are those of strtod. */
-#include "base/json_scan.h"
 #include "base/json_stream.h"
+#include "base/json_token.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "data_files.h"
@@ -74,8 +74,8 @@ static const struct {
     {"{", ":1:2: expected a key in double quotes, but the file ends here", 0},
     {"[1}", ":1:3: expected ',' or ']', got '}'", 0},
     {"{a:1}", ":1:2: expected a key in double quotes, got 'a'", 0},
-    {"{\"a\" 1}", ":1:6: expected ':' after the key, got '1'", 0},
-    {"{\"a\":}", ":1:6: expected a value, got '}'", 0},
+    {"{\"a\" 1}", ":1:6: a: expected ':' after the key, got '1'", 0},
+    {"{\"a\":}", ":1:6: a: expected a value, got '}'", 0},
     {"\"abc", ":1:1: string without a closing quote", 0},
     {"{\"abc", ":1:2: string without a closing quote", 0},
     {"[\"abc\\", ":1:6: unknown escape", 0},
@@ -161,6 +161,27 @@ TEST(long_strings)
         dt_json_stream_close(stream);
     }
     free(string);
+}
+
+/* With escapes a string is up to six times as long in the file, and may cross the end of a block.
+ */
+TEST(long_escapes)
+{
+    const size_t edge = (size_t)1 << 18, bytes = edge + 6 * DT_JSON_STRING_MAX;
+    struct dt_json_stream *stream;
+    const char *text;
+    size_t length;
+    char *whole = malloc(bytes);
+    assert_non_null(whole);
+    memset(whole, ' ', edge);
+    for (size_t i = 0; i < DT_JSON_STRING_MAX; i++)
+        memcpy(whole + bytes - 1 - 6 * (i + 1), "\\u0041", 6);
+    whole[edge - 2] = whole[bytes - 1] = '"';
+    assert_int_equal(open_text(&stream, whole, bytes), DT_OK);
+    assert_ok(dt_json_stream_string(stream, &text, &length));
+    assert_int_equal(strspn(text, "A"), DT_JSON_STRING_MAX);
+    dt_json_stream_close(stream);
+    free(whole);
 }
 
 TEST(values)

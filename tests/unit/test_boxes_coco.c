@@ -101,7 +101,7 @@ TEST(mistakes)
          "set.json:4:1: there is no image with the id 11: the list of images lacks it"},
         {"\"category_id\": 9", "\"category_id\": 3",
          "set.json:2:1: there is no category with the id 3"},
-        {"\"id\": 5", "\"id\": 5.5", "set.json:4:8: 5.5 is not an integer"},
+        {"\"id\": 5", "\"id\": 5.5", "set.json:4:8: annotations.id: 5.5 is not an integer"},
         {"\"id\": 5, ", "", "set.json:4:1: the annotation has no \"id\""},
         {"\"image_id\": 10, ", "", "the annotation has no \"image_id\""},
         {"\"category_id\": 9,", "", "the annotation has no \"category_id\""},
