@@ -217,7 +217,8 @@ static uint64_t hash_tables(const struct dt_coco *coco)
     return hash;
 }
 
-dt_status dt_coco_assemble(struct dt_coco *coco, struct dt_coco_rows *rows)
+/* Relates rows and makes the tables of them. The rows are used up, but must be reset. */
+static dt_status assemble(struct dt_coco *coco, struct dt_coco_rows *rows)
 {
     DT_TRY(make_images(coco, rows));
     DT_TRY(make_categories(coco, rows));
@@ -272,158 +273,17 @@ static dt_status read_file(struct dt_coco *coco, const char *path)
     DT_TRY(dt_json_stream_open(&rows.json, path));
     dt_status status = dt_coco_rows_read(&rows);
     if (status == DT_OK)
-        status = dt_coco_assemble(coco, &rows);
+        status = assemble(coco, &rows);
     dt_log_progress("");
     dt_coco_rows_reset(&rows);
     dt_json_stream_close(rows.json);
     return status;
 }
 
-/* --- The index between runs: this header, then the tables --- */
-
-struct index_header {
-    uint64_t fingerprint, n_truths, file_bytes, category_bytes;
-    uint32_t n_images, n_categories;
-};
-static const char index_magic[8] = {'D', 'T', 'C', 'O', 'C', 'O', '_', '1'};
-
-/* The tables in the order of the file, and their sizes in bytes; names as text. */
-enum { N_TABLES = 6 };
-static void list_tables(struct dt_index_part tables[N_TABLES], const struct dt_coco *coco,
-                        const struct index_header *h)
-{
-    const struct dt_index_part all[N_TABLES] = {
-        {coco->images, h->n_images * sizeof *coco->images},
-        {coco->first_truth, ((size_t)h->n_images + 1) * sizeof *coco->first_truth},
-        {coco->truths, h->n_truths * sizeof *coco->truths},
-        {coco->category_ids, h->n_categories * sizeof *coco->category_ids},
-        {coco->files.text, h->file_bytes},
-        {coco->categories.text, h->category_bytes}};
-    memcpy(tables, all, sizeof all);
-}
-
-static size_t bytes_of_tables(const struct dt_index_part tables[N_TABLES])
-{
-    size_t bytes = 0;
-    for (int i = 0; i < N_TABLES; i++)
-        bytes += tables[i].bytes;
-    return bytes;
-}
-
-static void save_index(const struct dt_coco *coco, const struct dt_index_file *file,
-                       const char *cache_dir)
-{
-    struct index_header h = {.fingerprint = coco->fingerprint,
-                             .n_truths = coco->first_truth[coco->n_images],
-                             .file_bytes = coco->files.bytes,
-                             .category_bytes = coco->categories.bytes,
-                             .n_images = coco->n_images,
-                             .n_categories = (uint32_t)coco->n_categories};
-    struct dt_index_part parts[1 + N_TABLES] = {{&h, sizeof h}};
-    list_tables(parts + 1, coco, &h);
-    dt_index_file_save(file, cache_dir, parts, DT_COUNT(parts));
-}
-
-static bool are_sizes_right(const struct index_header *h, size_t bytes)
-{
-    struct dt_index_part tables[N_TABLES];
-    const struct dt_coco none = {0};
-    if (h->n_images == 0 || h->n_images > bytes || h->n_truths > bytes || h->n_categories == 0 ||
-        h->n_categories > bytes || h->file_bytes > bytes || h->category_bytes > bytes)
-        return false;
-    list_tables(tables, &none, h);
-    return sizeof *h + bytes_of_tables(tables) == bytes;
-}
-
-/* `bytes` of names with a NUL after each. */
-static dt_status split_names(struct dt_names *names, const char *text, size_t bytes)
-{
-    for (size_t at = 0, n; at < bytes; at += n + 1) {
-        n = strnlen(text + at, bytes - at);
-        if (n == bytes - at)
-            DT_FAIL(DT_ERR_DATA, "the last name has no end");
-        DT_TRY(dt_names_add(names, text + at, n));
-    }
-    return DT_OK;
-}
-
-static dt_status read_tables(struct dt_coco *coco, const struct index_header *h, const char *at)
-{
-    struct dt_index_part tables[N_TABLES];
-    DT_TRY(DT_NEW(coco->images, h->n_images));
-    DT_TRY(DT_NEW(coco->first_truth, (size_t)h->n_images + 1));
-    DT_TRY(DT_NEW(coco->truths, h->n_truths));
-    DT_TRY(DT_NEW(coco->category_ids, h->n_categories));
-    list_tables(tables, coco, h);
-    for (int i = 0; i < N_TABLES - 2; at += tables[i++].bytes)
-        memcpy(tables[i].data, at, tables[i].bytes);
-    DT_TRY(split_names(&coco->files, at, h->file_bytes));
-    DT_TRY(split_names(&coco->categories, at + h->file_bytes, h->category_bytes));
-    coco->n_images = h->n_images;
-    coco->n_categories = (int)h->n_categories;
-    return DT_OK;
-}
-
-/* Whether all indices are within their tables; sets max_boxes. */
-static bool is_consistent(struct dt_coco *coco, size_t n_truths)
-{
-    const size_t *first = coco->first_truth;
-    if (first[0] != 0 || first[coco->n_images] != n_truths || coco->files.n != coco->n_images ||
-        coco->categories.n != (size_t)coco->n_categories)
-        return false;
-    for (uint32_t i = 0; i < coco->n_images; i++) {
-        if (first[i + 1] < first[i] || first[i + 1] - first[i] > DT_COCO_MAX_BOXES ||
-            coco->images[i].name >= coco->files.n)
-            return false;
-        if (first[i + 1] - first[i] > coco->max_boxes)
-            coco->max_boxes = (uint32_t)(first[i + 1] - first[i]);
-    }
-    for (size_t i = 0; i < n_truths; i++)
-        if (coco->truths[i].label < 0 || coco->truths[i].label >= coco->n_categories)
-            return false;
-    coco->fingerprint = hash_tables(coco);
-    return true;
-}
-
-/* False if there is no index, or not one of this file as it is now. */
-static bool load_index(struct dt_coco *coco, const struct dt_index_file *file)
-{
-    struct index_header h;
-    size_t bytes = 0;
-    char *block = dt_index_file_load(file, &bytes);
-    if (!block)
-        return false;
-    if (bytes >= sizeof h)
-        memcpy(&h, block, sizeof h);
-    const bool valid = bytes >= sizeof h && are_sizes_right(&h, bytes) &&
-                       read_tables(coco, &h, block + sizeof h) == DT_OK &&
-                       is_consistent(coco, h.n_truths) && coco->fingerprint == h.fingerprint;
-    free(block);
-    if (valid)
-        return true;
-    dt_index_file_refuse(file);
-    dt_error_clear();
-    dt_coco_reset(coco);
-    return false;
-}
-
-static dt_status read_cached(struct dt_coco *coco, const char *path, const char *cache_dir)
-{
-    struct dt_index_file file;
-    if (!cache_dir || !cache_dir[0])
-        return read_file(coco, path);
-    DT_TRY(dt_index_file_of(&file, path, cache_dir, index_magic));
-    if (load_index(coco, &file))
-        return DT_OK;
-    DT_TRY(read_file(coco, path));
-    save_index(coco, &file, cache_dir);
-    return DT_OK;
-}
-
-dt_status dt_coco_open(struct dt_coco *coco, const char *path, const char *cache_dir)
+dt_status dt_coco_open(struct dt_coco *coco, const char *path)
 {
     *coco = (struct dt_coco){0};
-    const dt_status status = read_cached(coco, path, cache_dir);
+    const dt_status status = read_file(coco, path);
     if (status != DT_OK)
         dt_coco_reset(coco);
     DT_TRY(status);

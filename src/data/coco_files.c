@@ -75,7 +75,7 @@ static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_o
     DT_TRY(dt_file_path(files->path, "%s", options->path));
     DT_TRY(folder && folder[0] ? dt_file_path(files->folder, "%s", folder)
                                : dt_coco_images_folder(files->folder, files->path));
-    DT_TRY(dt_coco_open(&files->set.coco, files->path, options->cache_dir));
+    DT_TRY(dt_coco_open(&files->set.coco, files->path));
     DT_TRY(dt_coco_set_use(&files->set, dataset, options));
     dataset->n_files = dataset->n + 1;
     return check_folder(dataset, options);

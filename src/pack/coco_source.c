@@ -98,7 +98,7 @@ dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_
     DT_TRY(check_options(options));
     DT_TRY(DT_NEW(source, 1));
     dataset->state = source;
-    DT_TRY(dt_coco_open(&source->coco, options->src, NULL));
+    DT_TRY(dt_coco_open(&source->coco, options->src));
     DT_TRY(options->image_folder ? dt_file_path(source->folder, "%s", options->image_folder)
                                  : dt_coco_images_folder(source->folder, options->src));
     if (stat(source->folder, &info) != 0 || !S_ISDIR(info.st_mode))

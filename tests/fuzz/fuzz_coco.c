@@ -18,7 +18,7 @@ static void try_detections(const uint8_t *data, size_t bytes)
     struct dt_found *found;
     size_t n;
     const char *path = fuzz_file((const uint8_t *)annotations, strlen(annotations));
-    FUZZ_CHECK(dt_coco_open(&coco, path, NULL) == DT_OK);
+    FUZZ_CHECK(dt_coco_open(&coco, path) == DT_OK);
     dt_status status = dt_coco_read_found(&found, &n, &coco, fuzz_file(data, bytes));
     if (status == DT_OK)
         fuzz_accept(n);
@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     } else if (bytes > 0 && data[0] == 'j') {
         try_json(data + 1, bytes - 1);
     } else {
-        dt_status status = dt_coco_open(&coco, fuzz_file(data, bytes), NULL);
+        dt_status status = dt_coco_open(&coco, fuzz_file(data, bytes));
         if (status == DT_OK)
             check_tables(&coco);
         else

@@ -5,7 +5,7 @@
 Makes a file like instances_train2017.json (at 450 MB: 118,287 images, 860,001 boxes with polygons)
 and reads it in every round with dtrain, with yajl (its callbacks only, which take no number) and,
 in the first round, with Python. Printed: time by the clock and CPU time (medians), peak memory (no
-less than that of this script); the same of dtrain with an index of an earlier run."""
+less than that of this script)."""
 
 import os
 import random
@@ -119,11 +119,9 @@ def main():
         size = os.path.getsize(path)
         commands = {
             "dtrain": [args.tool, "coco", path],
-            "dtrain, index": [args.tool, "coco", path, folder],
             "yajl, callbacks only": (yajl := build_yajl(folder)) and yajl + [path],
             "python json": [sys.executable, "-c", PYTHON, path],
         }
-        turns.answer(*commands["dtrain, index"])  # writes it
         for i in range(args.rounds):
             for name, command in commands.items():
                 if command and (i == 0 or name != "python json"):

@@ -9,7 +9,7 @@
  *     input_tool loader PATH SIZE AUGMENT EPOCH N WORKERS     the loader, epochs from EPOCH on
  *     input_tool canvas PATH EPOCH LAPS [warp]        rows of a detector, of COCO's annotations
  *     input_tool index  PATH CACHE                    opens a data set
- *     input_tool coco   PATH [CACHE]                  reads COCO's annotations */
+ *     input_tool coco   PATH                          reads COCO's annotations */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,13 +204,13 @@ static void print_opened(uint32_t images, double begin_cpu_s, double begin_s, lo
            images, cpu_s() - begin_cpu_s, dt_clock_s() - begin_s, before_kib, peak_kib());
 }
 
-static dt_status open_coco(const char *path, const char *cache)
+static dt_status open_coco(const char *path)
 {
     struct dt_coco coco;
     dt_log_init(DT_LOG_WARNING, 0, 1);
     const long before_kib = peak_kib();
     const double begin_cpu_s = cpu_s(), begin_s = dt_clock_s();
-    DT_TRY(dt_coco_open(&coco, path, cache));
+    DT_TRY(dt_coco_open(&coco, path));
     print_opened(coco.n_images, begin_cpu_s, begin_s, before_kib);
     dt_coco_reset(&coco);
     return DT_OK;
@@ -294,8 +294,8 @@ static dt_status run(struct tool *t, int argc, char **argv)
                  {"loader", 8, false, run_loader}};
     if (argc == 4 && strcmp(argv[1], "index") == 0)
         return open_index(argv[2], argv[3]);
-    if ((argc == 3 || argc == 4) && strcmp(argv[1], "coco") == 0)
-        return open_coco(argv[2], argv[3]);
+    if (argc == 3 && strcmp(argv[1], "coco") == 0)
+        return open_coco(argv[2]);
     if ((argc == 5 || argc == 6) && strcmp(argv[1], "canvas") == 0) {
         DT_TRY(open_canvases(t, argv, argc == 6 ? 0.1 : 0));
         return make_rows(t);

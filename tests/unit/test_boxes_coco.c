@@ -1,5 +1,4 @@
-/* COCO's annotations: what the tables hold, every mistake with its place, the index, detections.
- */
+/* COCO's annotations: what the tables hold, every mistake with its place, detections. */
 #include "base/mem.h"
 #include "boxes/coco.h"
 #include "data_files.h"
@@ -21,7 +20,7 @@ static const char good[] =
 static dt_status open_text(struct dt_coco *coco, const char *text)
 {
     write_text("set.json", text);
-    return dt_coco_open(coco, at("set.json"), NULL);
+    return dt_coco_open(coco, at("set.json"));
 }
 
 static void check_truth(const struct dt_truth *t, struct dt_truth expected)
@@ -175,8 +174,8 @@ TEST(empty_lists)
     assert_int_equal(coco.first_truth[1], 0);
     assert_int_equal(coco.max_boxes, 0);
     dt_coco_reset(&coco);
-    assert_int_equal(dt_coco_open(&coco, at("missing.json"), NULL), DT_ERR_NO_INPUT);
-    assert_int_equal(dt_coco_open(&coco, at("."), NULL), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_coco_open(&coco, at("missing.json")), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_coco_open(&coco, at(".")), DT_ERR_NO_INPUT);
 }
 
 /* Every beginning of the file is an error, never a crash. */
@@ -185,7 +184,7 @@ TEST(truncated)
     struct dt_coco coco;
     for (size_t bytes = 0; bytes < strlen(good) - 1; bytes++) {
         write_bytes("cut.json", good, bytes);
-        assert_int_equal(dt_coco_open(&coco, at("cut.json"), NULL), DT_ERR_DATA);
+        assert_int_equal(dt_coco_open(&coco, at("cut.json")), DT_ERR_DATA);
         assert_null(coco.images);
     }
 }
@@ -222,68 +221,6 @@ TEST(fingerprint)
         dt_coco_reset(&coco);
         free(text);
     }
-}
-
-static void check_index(const char *name, uint64_t fingerprint)
-{
-    struct dt_coco coco;
-    assert_ok(dt_coco_open(&coco, at(name), at("cache")));
-    assert_true(coco.fingerprint == fingerprint);
-    assert_int_equal(coco.n_images, 3);
-    assert_string_equal(dt_names_get(&coco.files, coco.images[0].name), "sub/a.jpg");
-    assert_string_equal(dt_names_get(&coco.categories, 1), "tree");
-    check_truth(&coco.truths[1], (struct dt_truth){1.5, 2.25, 10.01, 20, 123.456, 7, 1, false});
-    assert_int_equal(coco.max_boxes, 2);
-    dt_coco_reset(&coco);
-}
-
-/* The index is used as long as size and time of the file are those recorded, and rebuilt when it is
- * damaged anywhere. */
-TEST(index)
-{
-    struct dt_coco coco;
-    char index[300];
-    size_t bytes;
-    write_text("index.json", good);
-    set_time("index.json", 1000);
-    assert_int_equal(dt_coco_open(&coco, at("index.json"), NULL), DT_OK);
-    const uint64_t fingerprint = coco.fingerprint;
-    dt_coco_reset(&coco);
-    check_index("index.json", fingerprint);
-    find_only_file(index, sizeof index, "cache/index");
-
-    char *text = strdup(good);
-    memset(text, ' ', 64);
-    write_text("index.json", text);
-    set_time("index.json", 1000);
-    check_index("index.json", fingerprint); /* the file itself is not read */
-    set_time("index.json", 1001);
-    assert_int_equal(dt_coco_open(&coco, at("index.json"), at("cache")), DT_ERR_DATA);
-    free(text);
-
-    write_text("index.json", good);
-    set_time("index.json", 1000);
-    char *whole = read_bytes(index, &bytes);
-    for (size_t i = 0; i < 2 * bytes; i += 5) {
-        char *bad = malloc(bytes);
-        assert_non_null(bad);
-        memcpy(bad, whole, bytes);
-        if (i < bytes)
-            bad[i] = (char)(bad[i] ^ 0x20);
-        write_bytes(index, bad, i < bytes ? bytes : i - bytes);
-        free(bad);
-        check_index("index.json", fingerprint);
-    }
-    size_t again_bytes;
-    char *again = read_bytes(index, &again_bytes);
-    assert_int_equal(again_bytes, bytes);
-    assert_memory_equal(again, whole, bytes);
-    free(again);
-    free(whole);
-    write_text("no_folder", "");
-    assert_int_equal(dt_coco_open(&coco, at("index.json"), at("no_folder")), DT_OK);
-    dt_coco_reset(&coco);
-    assert_int_equal(dt_coco_open(&coco, at("missing.json"), at("cache")), DT_ERR_NO_INPUT);
 }
 
 TEST(found)
