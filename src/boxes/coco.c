@@ -89,7 +89,7 @@ static dt_status add_category(struct dt_coco *coco, const struct dt_coco_rows *r
     return dt_names_add(&coco->categories, name, strlen(name));
 }
 
-static dt_status make_categories(struct dt_coco *coco, const struct dt_coco_rows *rows)
+dt_status dt_coco_make_categories(struct dt_coco *coco, const struct dt_coco_rows *rows)
 {
     const size_t n = rows->n_categories;
     struct place *places;
@@ -221,7 +221,7 @@ static uint64_t hash_tables(const struct dt_coco *coco)
 static dt_status assemble(struct dt_coco *coco, struct dt_coco_rows *rows)
 {
     DT_TRY(make_images(coco, rows));
-    DT_TRY(make_categories(coco, rows));
+    DT_TRY(dt_coco_make_categories(coco, rows));
     DT_TRY(check_annotation_ids(rows));
     DT_TRY(make_truths(coco, rows));
     coco->fingerprint = hash_tables(coco);
@@ -293,59 +293,35 @@ dt_status dt_coco_open(struct dt_coco *coco, const char *path)
 
 /* --- Detections --- */
 
-struct found_list {
-    struct dt_found *items;
-    size_t n, capacity;
-};
-
-static dt_status add_found(struct found_list *list, const struct dt_coco *coco,
-                           struct dt_coco_rows *rows)
+static dt_status relate_found(struct dt_found *found, const struct dt_coco *coco,
+                              const struct dt_coco_rows *rows)
 {
-    struct dt_coco_found_row row;
-    void *items = list->items;
-    dt_coco_rows_show(rows);
-    DT_TRY(dt_coco_rows_read_found(rows, &row));
-    DT_TRY(find_owner(&row.found.image, &row.found.label, coco, rows, row.image, row.offset));
-    DT_TRY(dt_mem_grow(&items, &list->capacity, list->n, sizeof *list->items, "detections"));
-    list->items = items;
-    list->items[list->n++] = row.found;
-    return DT_OK;
-}
-
-static dt_status read_found_list(struct found_list *list, const struct dt_coco *coco,
-                                 struct dt_coco_rows *rows)
-{
-    enum dt_json_type type;
-    bool more;
-    DT_TRY(dt_json_stream_peek(rows->json, &type));
-    if (type != DT_JSON_ARRAY)
-        FAIL_AT(rows, dt_json_stream_offset(rows->json),
-                "this is not a file of detections: it must be a list of objects with image_id, "
-                "category_id, bbox and score");
-    DT_TRY(dt_json_stream_enter(rows->json, DT_JSON_ARRAY));
-    DT_TRY(dt_json_stream_item(rows->json, &more));
-    while (more) {
-        DT_TRY(add_found(list, coco, rows));
-        DT_TRY(dt_json_stream_item(rows->json, &more));
+    for (size_t i = 0; i < rows->n_found; i++) {
+        const struct dt_coco_found_row *row = &rows->found[i];
+        found[i] = row->found;
+        DT_TRY(find_owner(&found[i].image, &found[i].label, coco, rows, row->image, row->offset));
     }
-    return dt_json_stream_end(rows->json);
+    return DT_OK;
 }
 
 dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt_coco *coco,
                              const char *path)
 {
-    struct found_list list = {0};
     struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s()};
     *found = NULL;
-    *n = 0;
     DT_TRY(dt_json_stream_open(&rows.json, path));
-    const dt_status status = read_found_list(&list, coco, &rows);
+    dt_status status = dt_coco_rows_read_found(&rows);
+    *n = rows.n_found;
+    if (status == DT_OK)
+        status = DT_NEW(*found, rows.n_found);
+    if (status == DT_OK)
+        status = relate_found(*found, coco, &rows);
     dt_log_progress("");
+    dt_coco_rows_reset(&rows);
     dt_json_stream_close(rows.json);
-    if (status != DT_OK)
-        free(list.items);
-    DT_TRY(status);
-    *found = list.items;
-    *n = list.n;
-    return DT_OK;
+    if (status != DT_OK) {
+        free(*found);
+        *found = NULL;
+    }
+    return status;
 }

@@ -38,6 +38,10 @@ dt_status dt_coco_open(struct dt_coco *coco, const char *path);
 void dt_coco_reset(struct dt_coco *coco);
 /* The label of a category, -1 if there is none with this id. */
 int dt_coco_label(const struct dt_coco *coco, int64_t id);
+/* Fills in the categories, in the order of their ids. DT_ERR_DATA if there are none, and for an id
+ * or a name that is used twice. */
+struct dt_coco_rows;
+dt_status dt_coco_make_categories(struct dt_coco *coco, const struct dt_coco_rows *rows);
 /* Of all its members. */
 uint64_t dt_coco_hash_truth(const struct dt_truth *truth, uint64_t hash);
 

@@ -21,59 +21,52 @@ enum {
 #define FAIL_HERE(r, format, ...) \
     FAIL_AT(r, dt_json_stream_offset((r)->json), "%s: " format, (r)->key, __VA_ARGS__)
 
-/* --- Members of an object --- */
+/* --- Objects and lists --- */
 
-/* An object of which only some keys matter; the first n_required must be there. */
-struct object {
-    struct dt_coco_rows *rows;
-    const char *what; /* for messages */
-    const char *const *keys;
-    int n_keys, n_required;
-    uint64_t offset;
-    unsigned seen; /* bit i: keys[i] */
+struct field {
+    const char *key;
+    dt_status (*read)(struct dt_coco_rows *r, void *to);
+    void *to;
+    bool is_optional;
 };
 
-static dt_status begin_object(struct object *object)
+static dt_status check_required(const struct dt_coco_rows *r, uint64_t offset, const char *what,
+                                const struct field *fields, size_t n, unsigned seen)
 {
-    struct dt_json_stream *json = object->rows->json;
-    DT_TRY(dt_json_stream_enter(json, DT_JSON_OBJECT));
-    object->offset = dt_json_stream_offset(json);
+    for (size_t i = 0; i < n; i++)
+        if (!fields[i].is_optional && !(seen >> i & 1))
+            FAIL_AT(r, offset, "%s has no \"%s\"", what, fields[i].key);
     return DT_OK;
 }
 
-static dt_status check_required(const struct object *object)
+/* An object of which only these members matter, and where it begins; `what` is for messages. */
+static dt_status read_object(struct dt_coco_rows *r, uint64_t *offset, const char *what,
+                             const struct field *fields, size_t n)
 {
-    for (int i = 0; i < object->n_required; i++)
-        if (!(object->seen >> i & 1))
-            FAIL_AT(object->rows, object->offset, "%s has no \"%s\"", object->what,
-                    object->keys[i]);
-    return DT_OK;
-}
-
-/* To the value of the next key that matters, *which in `keys`; -1 at the end of the object. */
-static dt_status next_member(struct object *object, int *which)
-{
-    struct dt_json_stream *json = object->rows->json;
     const char *key;
-    for (*which = -1;;) {
-        DT_TRY(dt_json_stream_member(json, &key));
-        if (!key)
-            return check_required(object);
-        for (int i = 0; i < object->n_keys; i++)
-            if (strcmp(key, object->keys[i]) == 0)
-                *which = i;
-        if (*which >= 0)
-            break;
-        DT_TRY(dt_json_stream_skip(json));
+    unsigned seen = 0; /* bit i: fields[i] */
+    DT_TRY(dt_json_stream_enter(r->json, DT_JSON_OBJECT));
+    *offset = dt_json_stream_offset(r->json);
+    DT_TRY(dt_json_stream_member(r->json, &key));
+    while (key) {
+        size_t i = 0;
+        while (i < n && strcmp(key, fields[i].key) != 0)
+            i++;
+        if (i < n && (seen >> i & 1))
+            FAIL_AT(r, *offset, "%s has \"%s\" twice", what, key);
+        if (i < n) {
+            seen |= 1u << i;
+            r->key = fields[i].key;
+            DT_TRY(fields[i].read(r, fields[i].to));
+        } else {
+            DT_TRY(dt_json_stream_skip(r->json));
+        }
+        DT_TRY(dt_json_stream_member(r->json, &key));
     }
-    if (object->seen >> *which & 1)
-        FAIL_AT(object->rows, object->offset, "%s has \"%s\" twice", object->what, key);
-    object->seen |= 1u << *which;
-    object->rows->key = object->keys[*which];
-    return DT_OK;
+    return check_required(r, *offset, what, fields, n, seen);
 }
 
-void dt_coco_rows_show(struct dt_coco_rows *r)
+static void show_progress(struct dt_coco_rows *r)
 {
     if (++r->n_items % PROGRESS_EVERY)
         return;
@@ -85,20 +78,24 @@ void dt_coco_rows_show(struct dt_coco_rows *r)
                        1 + (size_t)(dt_json_stream_bytes(r->json) >> 20), "MiB", r->start_s);
 }
 
-static dt_status read_list(struct dt_coco_rows *r, const char *key,
-                           dt_status (*read_item)(struct dt_coco_rows *r))
+struct list {
+    dt_status (*read_item)(struct dt_coco_rows *r);
+    const char *fault; /* of what is no list */
+};
+
+static dt_status read_list(struct dt_coco_rows *r, void *to)
 {
+    const struct list *list = to;
     enum dt_json_type type;
     bool more;
     DT_TRY(dt_json_stream_peek(r->json, &type));
     if (type != DT_JSON_ARRAY)
-        FAIL_AT(r, dt_json_stream_offset(r->json),
-                "this is not a file of COCO's instances: \"%s\" must be a list", key);
+        FAIL_AT(r, dt_json_stream_offset(r->json), "%s", list->fault);
     DT_TRY(dt_json_stream_enter(r->json, DT_JSON_ARRAY));
     DT_TRY(dt_json_stream_item(r->json, &more));
     while (more) {
-        dt_coco_rows_show(r);
-        DT_TRY(read_item(r));
+        show_progress(r);
+        DT_TRY(list->read_item(r));
         DT_TRY(dt_json_stream_item(r->json, &more));
     }
     return DT_OK;
@@ -106,16 +103,37 @@ static dt_status read_list(struct dt_coco_rows *r, const char *key,
 
 /* --- Values --- */
 
-static dt_status read_within(struct dt_coco_rows *r, int64_t *value, int64_t least, int64_t most)
+static dt_status read_integer(struct dt_coco_rows *r, void *to)
 {
-    DT_TRY(dt_json_stream_integer(r->json, value));
-    if (*value < least || *value > most)
-        FAIL_HERE(r, "%lld is not within %lld..%lld", (long long)*value, (long long)least,
-                  (long long)most);
+    return dt_json_stream_integer(r->json, to);
+}
+
+static dt_status read_flag(struct dt_coco_rows *r, void *to)
+{
+    return dt_json_stream_bool(r->json, to);
+}
+
+static dt_status read_within(struct dt_coco_rows *r, int32_t *value, int32_t least, int32_t most)
+{
+    int64_t number;
+    DT_TRY(dt_json_stream_integer(r->json, &number));
+    if (number < least || number > most)
+        FAIL_HERE(r, "%lld is not within %d..%d", (long long)number, (int)least, (int)most);
+    *value = (int32_t)number;
     return DT_OK;
 }
 
-static dt_status read_name(struct dt_coco_rows *r, struct dt_names *names, bool is_file)
+static dt_status read_side(struct dt_coco_rows *r, void *to)
+{
+    return read_within(r, to, 1, DT_COCO_MAX_SIDE);
+}
+
+static dt_status read_category_id(struct dt_coco_rows *r, void *to)
+{
+    return read_within(r, to, 0, INT32_MAX);
+}
+
+static dt_status read_name(struct dt_coco_rows *r, void *to)
 {
     const char *text;
     size_t bytes;
@@ -124,12 +142,19 @@ static dt_status read_name(struct dt_coco_rows *r, struct dt_names *names, bool 
         FAIL_HERE(r, "a name of %zu bytes; 1 to %d are allowed", bytes, MAX_NAME_BYTES);
     if (dt_name_has_control(text))
         FAIL_HERE(r, "%s has control characters: rename it", text);
-    if (is_file && !dt_name_is_inside(text))
+    return dt_names_add(to, text, bytes);
+}
+
+static dt_status read_file_name(struct dt_coco_rows *r, void *to)
+{
+    const struct dt_names *names = to;
+    DT_TRY(read_name(r, to));
+    const char *name = dt_names_get(names, names->n - 1);
+    if (!dt_name_is_inside(name))
         FAIL_HERE(r,
                   "%s must be a path inside the folder of the images, without a leading '/' and "
                   "without \"..\"",
-                  text);
-    DT_TRY(dt_names_add(names, text, bytes));
+                  name);
     return DT_OK;
 }
 
@@ -143,10 +168,20 @@ static dt_status read_number(struct dt_coco_rows *r, double *value, double least
     return DT_OK;
 }
 
-/* [x, y, width, height] */
-static dt_status read_box(struct dt_coco_rows *r, double *x, double *y, double *w, double *h)
+static dt_status read_area(struct dt_coco_rows *r, void *to)
 {
-    double *const numbers[] = {x, y, w, h};
+    return read_number(r, to, 0, DT_COCO_MAX_AREA);
+}
+
+static dt_status read_score(struct dt_coco_rows *r, void *to)
+{
+    return read_number(r, to, -DT_COCO_MAX_COORDINATE, DT_COCO_MAX_COORDINATE);
+}
+
+/* [x, y, width, height] */
+static dt_status read_box(struct dt_coco_rows *r, void *to)
+{
+    double *const *numbers = to;
     bool more;
     int n = 0;
     DT_TRY(dt_json_stream_enter(r->json, DT_JSON_ARRAY));
@@ -164,111 +199,63 @@ static dt_status read_box(struct dt_coco_rows *r, double *x, double *y, double *
 
 /* --- Items of the lists --- */
 
-static dt_status read_image(struct dt_coco_rows *r)
+/* `last` is the member that only files of annotations have, or only shards. */
+static dt_status add_image(struct dt_coco_rows *r, const struct field *last)
 {
-    static const char *const keys[] = {"id", "file_name", "width", "height"};
-    struct object object = {r, "the image", keys, DT_COUNT(keys), DT_COUNT(keys), 0, 0};
     struct dt_coco_image_row row = {.name = (uint32_t)r->files.n};
-    int64_t width = 0, height = 0;
+    const struct field fields[] = {{"id", read_integer, &row.id, false},
+                                   {"width", read_side, &row.width, false},
+                                   {"height", read_side, &row.height, false},
+                                   *last};
     void *rows = r->images;
-    int which;
     if (r->n_images >= DT_MAX_SAMPLES)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d images", DT_MAX_SAMPLES);
-    DT_TRY(begin_object(&object));
-    DT_TRY(next_member(&object, &which));
-    while (which >= 0) {
-        if (which == 0)
-            DT_TRY(dt_json_stream_integer(r->json, &row.id));
-        else if (which == 1)
-            DT_TRY(read_name(r, &r->files, true));
-        else
-            DT_TRY(read_within(r, which == 2 ? &width : &height, 1, DT_COCO_MAX_SIDE));
-        DT_TRY(next_member(&object, &which));
-    }
-    row.offset = object.offset;
-    row.width = (int32_t)width;
-    row.height = (int32_t)height;
+    DT_TRY(read_object(r, &row.offset, "the image", fields, DT_COUNT(fields)));
     DT_TRY(dt_mem_grow(&rows, &r->image_capacity, r->n_images, sizeof row, "images"));
     r->images = rows;
     r->images[r->n_images++] = row;
     return DT_OK;
 }
 
+static dt_status read_image(struct dt_coco_rows *r)
+{
+    return add_image(r, &(const struct field){"file_name", read_file_name, &r->files, false});
+}
+
 static dt_status read_category(struct dt_coco_rows *r)
 {
-    static const char *const keys[] = {"id", "name"};
-    struct object object = {r, "the category", keys, DT_COUNT(keys), DT_COUNT(keys), 0, 0};
     struct dt_coco_category_row row = {.name = (uint32_t)r->category_names.n};
+    const struct field fields[] = {{"id", read_category_id, &row.id, false},
+                                   {"name", read_name, &r->category_names, false}};
     void *rows = r->categories;
-    int which;
     if (r->n_categories >= DT_COCO_MAX_CATEGORIES)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d categories",
                 DT_COCO_MAX_CATEGORIES);
-    DT_TRY(begin_object(&object));
-    DT_TRY(next_member(&object, &which));
-    while (which >= 0) {
-        if (which == 0)
-            DT_TRY(read_within(r, &row.id, 0, INT32_MAX));
-        else
-            DT_TRY(read_name(r, &r->category_names, false));
-        DT_TRY(next_member(&object, &which));
-    }
-    row.offset = object.offset;
+    DT_TRY(read_object(r, &row.offset, "the category", fields, DT_COUNT(fields)));
     DT_TRY(dt_mem_grow(&rows, &r->category_capacity, r->n_categories, sizeof row, "categories"));
     r->categories = rows;
     r->categories[r->n_categories++] = row;
     return DT_OK;
 }
 
-enum { ID, IMAGE_ID, CATEGORY_ID, BBOX, AREA, IS_CROWD };
-
-/* A label that is still the id of a category. */
-static dt_status read_category_id(struct dt_coco_rows *r, int32_t *label)
+/* The last member, which image it is, only matters in files of annotations. */
+static dt_status add_annotation(struct dt_coco_rows *r, bool is_in_image)
 {
-    int64_t id = 0;
-    DT_TRY(read_within(r, &id, 0, INT32_MAX));
-    *label = (int32_t)id;
-    return DT_OK;
-}
-
-static dt_status read_truth_member(struct dt_coco_rows *r, struct dt_coco_annotation_row *row,
-                                   int which)
-{
-    struct dt_truth *t = &row->truth;
-    switch (which) {
-    case ID:
-        return dt_json_stream_integer(r->json, &t->id);
-    case IMAGE_ID:
-        return dt_json_stream_integer(r->json, &row->image);
-    case CATEGORY_ID:
-        return read_category_id(r, &t->label);
-    case BBOX:
-        return read_box(r, &t->x, &t->y, &t->w, &t->h);
-    case AREA:
-        return read_number(r, &t->area, 0, DT_COCO_MAX_AREA);
-    default:
-        return dt_json_stream_bool(r->json, &t->is_crowd);
-    }
-}
-
-static dt_status read_annotation(struct dt_coco_rows *r)
-{
-    static const char *const keys[] = {"id", "image_id", "category_id", "bbox", "area", "iscrowd"};
-    struct object object = {r, "the annotation", keys, DT_COUNT(keys), AREA, 0, 0};
-    struct dt_coco_annotation_row row = {0};
+    struct dt_coco_annotation_row row = {.truth.area = -1};
+    struct dt_truth *t = &row.truth;
+    double *const box[] = {&t->x, &t->y, &t->w, &t->h};
+    const struct field fields[] = {{"id", read_integer, &t->id, false},
+                                   {"category_id", read_category_id, &t->label, false},
+                                   {"bbox", read_box, (void *)box, false},
+                                   {"area", read_area, &t->area, true},
+                                   {"iscrowd", read_flag, &t->is_crowd, true},
+                                   {"image_id", read_integer, &row.image, false}};
     void *rows = r->annotations;
-    int which;
     if (r->n_annotations >= MAX_ANNOTATIONS)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d annotations", MAX_ANNOTATIONS);
-    DT_TRY(begin_object(&object));
-    DT_TRY(next_member(&object, &which));
-    while (which >= 0) {
-        DT_TRY(read_truth_member(r, &row, which));
-        DT_TRY(next_member(&object, &which));
-    }
-    row.offset = object.offset;
-    if (!(object.seen >> AREA & 1))
-        row.truth.area = row.truth.w * row.truth.h;
+    DT_TRY(read_object(r, &row.offset, "the annotation", fields, DT_COUNT(fields) - is_in_image));
+    if (t->area < 0)
+        t->area = t->w * t->h;
     DT_TRY(
         dt_mem_grow(&rows, &r->annotation_capacity, r->n_annotations, sizeof row, "annotations"));
     r->annotations = rows;
@@ -276,64 +263,74 @@ static dt_status read_annotation(struct dt_coco_rows *r)
     return DT_OK;
 }
 
-static dt_status read_found_member(struct dt_coco_rows *r, struct dt_coco_found_row *row, int which)
+static dt_status read_annotation(struct dt_coco_rows *r)
 {
-    struct dt_found *f = &row->found;
-    switch (which) {
-    case IMAGE_ID:
-        return dt_json_stream_integer(r->json, &row->image);
-    case CATEGORY_ID:
-        return read_category_id(r, &f->label);
-    case BBOX:
-        return read_box(r, &f->x, &f->y, &f->w, &f->h);
-    default:
-        return read_number(r, &f->score, -DT_COCO_MAX_COORDINATE, DT_COCO_MAX_COORDINATE);
-    }
+    return add_annotation(r, false);
 }
 
-dt_status dt_coco_rows_read_found(struct dt_coco_rows *r, struct dt_coco_found_row *row)
+static dt_status read_annotation_of_image(struct dt_coco_rows *r)
 {
-    static const char *const keys[] = {"image_id", "category_id", "bbox", "score"};
-    struct object object = {r, "the detection", keys, DT_COUNT(keys), DT_COUNT(keys), 0, 0};
-    int which;
-    *row = (struct dt_coco_found_row){0};
-    DT_TRY(begin_object(&object));
-    DT_TRY(next_member(&object, &which));
-    while (which >= 0) {
-        DT_TRY(read_found_member(r, row, IMAGE_ID + which));
-        DT_TRY(next_member(&object, &which));
-    }
-    row->offset = object.offset;
+    return add_annotation(r, true);
+}
+
+static dt_status read_found(struct dt_coco_rows *r)
+{
+    struct dt_coco_found_row row = {0};
+    struct dt_found *f = &row.found;
+    double *const box[] = {&f->x, &f->y, &f->w, &f->h};
+    const struct field fields[] = {{"image_id", read_integer, &row.image, false},
+                                   {"category_id", read_category_id, &f->label, false},
+                                   {"bbox", read_box, (void *)box, false},
+                                   {"score", read_score, &f->score, false}};
+    void *rows = r->found;
+    DT_TRY(read_object(r, &row.offset, "the detection", fields, DT_COUNT(fields)));
+    DT_TRY(dt_mem_grow(&rows, &r->found_capacity, r->n_found, sizeof row, "detections"));
+    r->found = rows;
+    r->found[r->n_found++] = row;
     return DT_OK;
 }
 
-/* --- The whole file --- */
+/* --- Whole texts --- */
+
+#define NO_INSTANCES "this is not a file of COCO's instances: "
 
 dt_status dt_coco_rows_read(struct dt_coco_rows *r)
 {
-    static const char *const keys[] = {"images", "categories", "annotations"};
-    static dt_status (*const readers[])(struct dt_coco_rows *) = {read_image, read_category,
-                                                                  read_annotation};
-    struct object object = {r,
-                            "this is not a file of COCO's instances: the outermost object",
-                            keys,
-                            DT_COUNT(keys),
-                            DT_COUNT(keys),
-                            0,
-                            0};
+    struct list images = {read_image, NO_INSTANCES "\"images\" must be a list"};
+    struct list categories = {read_category, NO_INSTANCES "\"categories\" must be a list"};
+    struct list annotations = {read_annotation, NO_INSTANCES "\"annotations\" must be a list"};
+    const struct field fields[] = {{"images", read_list, &images, false},
+                                   {"categories", read_list, &categories, false},
+                                   {"annotations", read_list, &annotations, false}};
     enum dt_json_type type;
-    int which;
+    uint64_t offset;
     DT_TRY(dt_json_stream_peek(r->json, &type));
     if (type != DT_JSON_OBJECT)
         FAIL_AT(r, dt_json_stream_offset(r->json),
-                "this is not a file of COCO's instances: it must be an object with the lists "
-                "\"images\", \"annotations\" and \"categories\"");
-    DT_TRY(begin_object(&object));
-    DT_TRY(next_member(&object, &which));
-    while (which >= 0) {
-        DT_TRY(read_list(r, keys[which], readers[which]));
-        DT_TRY(next_member(&object, &which));
-    }
+                NO_INSTANCES "it must be an object with the lists \"images\", \"annotations\" and "
+                             "\"categories\"");
+    DT_TRY(read_object(r, &offset, NO_INSTANCES "the outermost object", fields, DT_COUNT(fields)));
+    return dt_json_stream_end(r->json);
+}
+
+dt_status dt_coco_rows_read_image(struct dt_coco_rows *r)
+{
+    struct list annotations = {read_annotation_of_image, "\"annotations\" must be a list of boxes"};
+    DT_TRY(add_image(r, &(const struct field){"annotations", read_list, &annotations, false}));
+    return dt_json_stream_end(r->json);
+}
+
+dt_status dt_coco_rows_read_categories(struct dt_coco_rows *r)
+{
+    DT_TRY(read_list(r, &(struct list){read_category, "the categories must be a list"}));
+    return dt_json_stream_end(r->json);
+}
+
+dt_status dt_coco_rows_read_found(struct dt_coco_rows *r)
+{
+    DT_TRY(read_list(r, &(struct list){read_found,
+                                       "this is not a file of detections: it must be a list of "
+                                       "objects with image_id, category_id, bbox and score"}));
     return dt_json_stream_end(r->json);
 }
 
@@ -344,5 +341,6 @@ void dt_coco_rows_reset(struct dt_coco_rows *rows)
     free(rows->images);
     free(rows->categories);
     free(rows->annotations);
+    free(rows->found);
     *rows = (struct dt_coco_rows){.json = rows->json, .path = rows->path};
 }

@@ -1,5 +1,5 @@
-/* The tables of a file of annotations while it is read: what one object of the file says is checked
- * here, what objects say of each other in coco.c. */
+/* The tables of COCO's files while they are read: what one object says is checked here, what
+ * objects say of each other in coco.c. */
 #ifndef DTRAIN_BOXES_COCO_ROWS_H
 #define DTRAIN_BOXES_COCO_ROWS_H
 
@@ -21,7 +21,7 @@ struct dt_coco_image_row {
     uint64_t offset;
 };
 struct dt_coco_category_row {
-    int64_t id;
+    int32_t id;
     uint32_t name; /* index in dt_coco_rows.category_names */
     uint64_t offset;
 };
@@ -30,8 +30,13 @@ struct dt_coco_annotation_row {
     int64_t image;         /* id */
     uint64_t offset;
 };
+struct dt_coco_found_row {
+    struct dt_found found; /* its label is the id of the category */
+    int64_t image;         /* id */
+    uint64_t offset;
+};
 
-/* Starts as {.json, .path}. */
+/* Starts as {.json, .path, .start_s}. */
 struct dt_coco_rows {
     struct dt_json_stream *json;
     const char *path;
@@ -40,24 +45,24 @@ struct dt_coco_rows {
     struct dt_coco_image_row *images;
     struct dt_coco_category_row *categories;
     struct dt_coco_annotation_row *annotations;
-    size_t n_images, n_categories, n_annotations;
-    size_t image_capacity, category_capacity, annotation_capacity;
+    struct dt_coco_found_row *found;
+    size_t n_images, n_categories, n_annotations, n_found;
+    size_t image_capacity, category_capacity, annotation_capacity, found_capacity;
     size_t n_items; /* of any list so far */
     double start_s; /* for the progress */
 };
 
-/* {"images": [...], "annotations": [...], "categories": [...]} in any order, and nothing behind. */
-dt_status dt_coco_rows_read(struct dt_coco_rows *rows);
-void dt_coco_rows_reset(struct dt_coco_rows *rows); /* does not close the stream */
+/* Each reads a whole text, with nothing behind: */
 
-/* One detection of a list; its image is an id. */
-struct dt_coco_found_row {
-    struct dt_found found; /* its label is the id of the category */
-    int64_t image;
-    uint64_t offset;
-};
-dt_status dt_coco_rows_read_found(struct dt_coco_rows *rows, struct dt_coco_found_row *row);
-/* Before every item of a list: shows progress. */
-void dt_coco_rows_show(struct dt_coco_rows *rows);
+/* {"images": [...], "annotations": [...], "categories": [...]} in any order. */
+dt_status dt_coco_rows_read(struct dt_coco_rows *rows);
+/* One image with the list of its annotations inside; the names of the file and of the image in the
+ * annotations do not matter. */
+dt_status dt_coco_rows_read_image(struct dt_coco_rows *rows);
+/* A list of categories; of detections. */
+dt_status dt_coco_rows_read_categories(struct dt_coco_rows *rows);
+dt_status dt_coco_rows_read_found(struct dt_coco_rows *rows);
+
+void dt_coco_rows_reset(struct dt_coco_rows *rows); /* does not close the stream */
 
 #endif

@@ -6,89 +6,13 @@
 
 #include <xxhash.h>
 
-#include "base/classes.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "boxes/coco_rows.h"
 #include "dtrain/config.h"
 
-enum { MAX_VALUES = 2000000 };
-
-static const struct dt_json_limits limits = {DT_WDS_BOXES_BYTES, MAX_VALUES};
-static const int64_t largest_id = INT64_C(1) << 53; /* of the integers that a double holds */
-
 /* --- Reading --- */
-
-static dt_status refuse(const struct dt_json *value, const char *what, const char *fault)
-{
-    DT_FAIL(DT_ERR_DATA, "%s:%d:%d: %s", what, value->line, value->column, fault);
-}
-
-static dt_status read_integer(int64_t *out, const struct dt_json *object, const char *key,
-                              int64_t min, int64_t max, const char *what)
-{
-    const struct dt_json *value = dt_json_get(object, key);
-    if (!value || !dt_json_integer(value, min, max, out))
-        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: \"%s\" must be an integer in %lld..%lld", what,
-                (value ? value : object)->line, (value ? value : object)->column, key,
-                (long long)min, (long long)max);
-    return DT_OK;
-}
-
-static dt_status read_number(double *out, const struct dt_json *value, const char *key, double min,
-                             double max, const char *what)
-{
-    if (value->type != DT_JSON_NUMBER || value->number < min || value->number > max)
-        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: \"%s\" must be a number in %g..%g", what, value->line,
-                value->column, key, min, max);
-    *out = value->number;
-    return DT_OK;
-}
-
-static dt_status read_bbox(struct dt_truth *truth, const struct dt_json *object, const char *what)
-{
-    const struct dt_json *bbox = dt_json_get(object, "bbox");
-    double *const to[] = {&truth->x, &truth->y, &truth->w, &truth->h};
-
-    if (!bbox || bbox->type != DT_JSON_ARRAY || bbox->n_children != (int)DT_COUNT(to))
-        return refuse(bbox ? bbox : object, what, "\"bbox\" must be four numbers: x, y, w, h");
-    const struct dt_json *value = bbox->child;
-    for (size_t i = 0; i < DT_COUNT(to); i++, value = value->next)
-        DT_TRY(read_number(to[i], value, "bbox", i < 2 ? -DT_COCO_MAX_COORDINATE : 0,
-                           DT_COCO_MAX_COORDINATE, what));
-    return DT_OK;
-}
-
-static dt_status read_crowd(bool *is_crowd, const struct dt_json *object, const char *what)
-{
-    const struct dt_json *value = dt_json_get(object, "iscrowd");
-    int64_t number = 0;
-
-    if (value && value->type == DT_JSON_BOOL)
-        number = value->boolean;
-    else if (value)
-        DT_TRY(read_integer(&number, object, "iscrowd", 0, 1, what));
-    *is_crowd = number != 0;
-    return DT_OK;
-}
-
-static dt_status read_truth(struct dt_truth *truth, const struct dt_json *object, const char *what)
-{
-    int64_t category;
-    const struct dt_json *area = dt_json_get(object, "area");
-
-    *truth = (struct dt_truth){0};
-    if (object->type != DT_JSON_OBJECT)
-        return refuse(object, what, "an annotation must be an object");
-    DT_TRY(read_integer(&truth->id, object, "id", -largest_id, largest_id, what));
-    DT_TRY(read_integer(&category, object, "category_id", 0, INT32_MAX, what));
-    truth->label = (int32_t)category;
-    DT_TRY(read_bbox(truth, object, what));
-    truth->area = truth->w * truth->h;
-    if (area)
-        DT_TRY(read_number(&truth->area, area, "area", 0, DT_COCO_MAX_AREA, what));
-    return read_crowd(&truth->is_crowd, object, what);
-}
 
 static dt_status grow(struct dt_wds_boxes *boxes, size_t n_images, size_t n_truths)
 {
@@ -105,39 +29,31 @@ static dt_status grow(struct dt_wds_boxes *boxes, size_t n_images, size_t n_trut
     return DT_OK;
 }
 
-static dt_status read_image(struct dt_wds_boxes *boxes, const struct dt_json *object,
-                            const char *what)
+static dt_status add_image(struct dt_wds_boxes *boxes, const struct dt_coco_rows *rows)
 {
-    int64_t id, width, height;
-    const struct dt_json *annotations = dt_json_get(object, "annotations");
-
-    if (object->type != DT_JSON_OBJECT)
-        return refuse(object, what, "an image of COCO with its annotations must be an object");
-    DT_TRY(read_integer(&id, object, "id", -largest_id, largest_id, what));
-    DT_TRY(read_integer(&width, object, "width", 1, DT_COCO_MAX_SIDE, what));
-    DT_TRY(read_integer(&height, object, "height", 1, DT_COCO_MAX_SIDE, what));
-    if (!annotations || annotations->type != DT_JSON_ARRAY ||
-        annotations->n_children > DT_COCO_MAX_BOXES)
-        return refuse(annotations ? annotations : object, what,
-                      "\"annotations\" must be a list of at most 100,000 boxes");
-    const uint32_t n = (uint32_t)annotations->n_children;
+    const struct dt_coco_image_row *image = rows->images;
+    const size_t n = rows->n_annotations;
+    if (n > DT_COCO_MAX_BOXES)
+        return dt_json_stream_fail(rows->json, image->offset, "the image has more than %d boxes",
+                                   DT_COCO_MAX_BOXES);
     DT_TRY(grow(boxes, 1, n));
-    const struct dt_json *annotation = annotations->child;
-    for (size_t i = 0; i < n; i++, annotation = annotation->next)
-        DT_TRY(read_truth(&boxes->truths[boxes->n_truths + i], annotation, what));
-    boxes->n_truths += n;
-    boxes->images[boxes->n++] =
-        (struct dt_wds_image){.id = id, .width = (int)width, .height = (int)height, .n_truths = n};
+    for (size_t i = 0; i < n; i++)
+        boxes->truths[boxes->n_truths++] = rows->annotations[i].truth;
+    boxes->images[boxes->n++] = (struct dt_wds_image){
+        .id = image->id, .width = image->width, .height = image->height, .n_truths = (uint32_t)n};
     return DT_OK;
 }
 
 dt_status dt_wds_boxes_parse(struct dt_wds_boxes *boxes, const char *text, size_t bytes,
                              const char *what)
 {
-    struct dt_json_doc *doc;
-    DT_TRY(dt_json_parse(&doc, text, bytes, what, &limits));
-    const dt_status status = read_image(boxes, dt_json_root(doc), what);
-    dt_json_destroy(doc);
+    struct dt_coco_rows rows = {.path = what, .start_s = dt_clock_s()};
+    DT_TRY(dt_json_stream_open_text(&rows.json, text, bytes, what));
+    dt_status status = dt_coco_rows_read_image(&rows);
+    if (status == DT_OK)
+        status = add_image(boxes, &rows);
+    dt_coco_rows_reset(&rows);
+    dt_json_stream_close(rows.json);
     return status;
 }
 
@@ -174,68 +90,15 @@ void dt_wds_boxes_reset(struct dt_wds_boxes *boxes)
 
 /* --- Categories --- */
 
-static int compare_ids(const void *a, const void *b)
-{
-    const struct dt_json *const *first = a, *const *second = b;
-    const double x = dt_json_number(*first, "id"), y = dt_json_number(*second, "id");
-    return x > y ? 1 : x < y ? -1 : 0;
-}
-
-static dt_status check_category(const struct dt_json *category, const char *path)
-{
-    const struct dt_json *name = dt_json_get(category, "name");
-    int64_t id;
-
-    if (category->type != DT_JSON_OBJECT || !name || name->type != DT_JSON_STRING ||
-        !name->string[0] || dt_name_has_control(name->string))
-        return refuse(category, path, "a category must be an object with an id and a name");
-    return read_integer(&id, category, "id", 0, INT32_MAX, path);
-}
-
-static dt_status add_categories(struct dt_coco *coco, const struct dt_json **sorted, int n,
-                                const char *path)
-{
-    DT_TRY(DT_NEW(coco->category_ids, (size_t)n));
-    for (int i = 0; i < n; i++) {
-        const char *name = dt_json_get(sorted[i], "name")->string;
-        coco->category_ids[i] = (int64_t)dt_json_number(sorted[i], "id");
-        if (i > 0 && coco->category_ids[i] == coco->category_ids[i - 1])
-            return refuse(sorted[i], path, "the id of this category is that of another one too");
-        if (dt_classes_find(&coco->categories, name) >= 0)
-            return refuse(sorted[i], path, "the name of this category is that of another one too");
-        DT_TRY(dt_names_add(&coco->categories, name, strlen(name)));
-    }
-    coco->n_categories = n;
-    return DT_OK;
-}
-
-static dt_status sort_categories(struct dt_coco *coco, const struct dt_json *list, const char *path)
-{
-    dt_status status = DT_OK;
-    const struct dt_json **sorted = NULL;
-    int n = 0;
-
-    if (list->type != DT_JSON_ARRAY || list->n_children == 0 ||
-        list->n_children > DT_COCO_MAX_CATEGORIES)
-        return refuse(list, path, "the categories must be a list of 1 to 10,000 objects");
-    DT_TRY(DT_NEW(sorted, (size_t)list->n_children));
-    for (const struct dt_json *category = list->child; category; category = category->next) {
-        DT_TRY_OUT(check_category(category, path));
-        sorted[n++] = category;
-    }
-    qsort(sorted, (size_t)n, sizeof *sorted, compare_ids);
-    DT_TRY_OUT(add_categories(coco, sorted, n, path));
-out:
-    free(sorted);
-    return status;
-}
-
 dt_status dt_wds_categories_load(struct dt_coco *coco, const char *path)
 {
-    struct dt_json_doc *doc;
-    DT_TRY(dt_json_load(&doc, path, &limits));
-    const dt_status status = sort_categories(coco, dt_json_root(doc), path);
-    dt_json_destroy(doc);
+    struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s()};
+    DT_TRY(dt_json_stream_open(&rows.json, path));
+    dt_status status = dt_coco_rows_read_categories(&rows);
+    if (status == DT_OK)
+        status = dt_coco_make_categories(coco, &rows);
+    dt_coco_rows_reset(&rows);
+    dt_json_stream_close(rows.json);
     return status;
 }
 

@@ -142,7 +142,7 @@ def check_faults(coco):
 
     faults("box 9 in member b.json has the category 4, which categories.json does not list", set_box(category_id=4))
     faults("member b.jpg: it has 40 x 40 pixels, but its .json member says 40 x 41", set_image(height=41))
-    faults('member b.json of shard faulty/x-0.tar:1:1: "width" must be', lambda s: s[2][1].pop("width"))
+    faults('member b.json of shard faulty/x-0.tar:1:1: the image has no "width"', lambda s: s[2][1].pop("width"))
     faults("b.json of shard faulty/x-0.tar:1:2: ", lambda s: s[2].__setitem__(1, b"{nothing"))
     faults("sample b has no .json member", lambda s: s.pop(2))
     faults("sample b has no .json member with boxes, but a label", lambda s: s[2].__setitem__(0, "b.cls"))
@@ -150,7 +150,7 @@ def check_faults(coco):
     faults("member b.json is a second .json member of its sample", lambda s: s.insert(3, list(s[2])))
     faults("the image id 1 occurs twice", set_image(id=1))
     write("faulty/categories.json", [{"id": 3}])
-    assert "categories.json:1:2: a category must be" in run("verify", "faulty", code=65)
+    assert 'categories.json:1:2: the category has no "name"' in run("verify", "faulty", code=65)
 
 
 made, jpegs = make_coco()

@@ -48,7 +48,7 @@ loader-position     src/data/loader.c               ^unit/data_loader
 tar-truncated       src/data/tar_walk.c             ^unit/data_ ^fuzz/tar
     if (end + TAR_BLOCK > past) => if (end > past)
 coco-crowd          src/boxes/coco_rows.c            ^unit/boxes_coco ^fuzz/coco
-    dt_json_stream_bool(r->json, &t->is_crowd); => dt_json_stream_bool(r->json, &(bool){false});
+    read_flag, &t->is_crowd, true => read_flag, &(bool){false}, true
 resize-window       src/image/resize.c              ^unit/image_
     (centre + span->stretch + 0.5) => (centre + span->stretch - 0.5)
 crop-fallback       src/image/crop.c                ^unit/image_

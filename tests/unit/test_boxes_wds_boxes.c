@@ -55,23 +55,23 @@ TEST(bad_members)
     static const struct {
         const char *text, *by, *error;
     } rows[] = {
-        {"\"id\": 7", "\"id\": 7.5", "m:1:8: \"id\" must be an integer in"},
-        {"\"id\": 7, ", "", "m:1:1: \"id\" must be an integer"},
-        {"\"width\": 40", "\"width\": 0", "\"width\" must be an integer in 1..65500"},
-        {"\"height\": 30", "\"height\": 65501", "\"height\" must be"},
-        {"\"annotations\": [", "\"other\": [", "\"annotations\" must be a list"},
-        {"\"annotations\": [", "\"annotations\": [3, ", "an annotation must be an object"},
-        {"\"id\": 3", "\"id\": 9007199254740994", "\"id\" must be"},
-        {"\"category_id\": 90", "\"category_id\": -1", "\"category_id\" must be"},
-        {"\"category_id\": 90", "\"category_id\": 2147483648", "in 0..2147483647"},
-        {"\"category_id\": 90, ", "", "\"category_id\" must be"},
-        {"[1.5, 2, 10, 0.1]", "[1.5, 2, 10]", "\"bbox\" must be four numbers"},
-        {"[1.5, 2, 10, 0.1]", "[1.5, 2, 10, \"1\"]", "\"bbox\" must be a number"},
-        {"[1.5, 2, 10, 0.1]", "[1.5, 2, -10, 1]", "\"bbox\" must be a number in 0..1e+09"},
-        {"[1.5, 2, 10, 0.1]", "[2e9, 2, 10, 1]", "\"bbox\" must be a number in -1e+09"},
-        {"\"bbox\": [1.5, 2, 10, 0.1], ", "", "\"bbox\" must be four numbers"},
-        {"\"area\": 0.125", "\"area\": -1", "\"area\" must be a number in 0.."},
-        {"\"iscrowd\": 1", "\"iscrowd\": 2", "\"iscrowd\" must be an integer in 0..1"},
+        {"\"id\": 7", "\"id\": 7.5", "m:1:8: id: 7.5 is not an integer within 2^53"},
+        {"\"id\": 7, ", "", "m:1:1: the image has no \"id\""},
+        {"\"width\": 40", "\"width\": 0", "width: 0 is not within 1..65500"},
+        {"\"height\": 30", "\"height\": 65501", "height: 65501 is not within"},
+        {"\"annotations\": [", "\"other\": [", "the image has no \"annotations\""},
+        {"\"annotations\": [", "\"annotations\": [3, ", "annotations: expected an object"},
+        {"\"id\": 3", "\"id\": 9007199254740994", "annotations.id: 9007199254740994 is"},
+        {"\"category_id\": 90", "\"category_id\": -1", "category_id: -1 is not"},
+        {"\"category_id\": 90", "\"category_id\": 2147483648", "within 0..2147483647"},
+        {"\"category_id\": 90, ", "", "the annotation has no \"category_id\""},
+        {"[1.5, 2, 10, 0.1]", "[1.5, 2, 10]", "bbox: a box must be four numbers"},
+        {"[1.5, 2, 10, 0.1]", "[1.5, 2, 10, \"1\"]", "annotations.bbox: expected a number"},
+        {"[1.5, 2, 10, 0.1]", "[1.5, 2, -10, 1]", "bbox: -10 is negative"},
+        {"[1.5, 2, 10, 0.1]", "[2e9, 2, 10, 1]", "bbox: 2e+09 is far outside any image"},
+        {"\"bbox\": [1.5, 2, 10, 0.1], ", "", "the annotation has no \"bbox\""},
+        {"\"area\": 0.125", "\"area\": -1", "area: -1 is negative"},
+        {"\"iscrowd\": 1", "\"iscrowd\": 2", "annotations.iscrowd: 2 is neither 0 nor 1"},
         {"]}", "]", "m:1:"},
     };
     struct dt_wds_boxes boxes = {0};
@@ -83,7 +83,8 @@ TEST(bad_members)
                      rows[i].error);
         assert_int_equal(boxes.n + boxes.n_truths, 0);
     }
-    assert_error(dt_wds_boxes_parse(&boxes, "[]", 2, "m"), DT_ERR_DATA, "m:1:1: an image of COCO");
+    assert_error(dt_wds_boxes_parse(&boxes, "[]", 2, "m"), DT_ERR_DATA,
+                 "m:1:1: expected an object");
     dt_wds_boxes_reset(&boxes);
 }
 
@@ -100,14 +101,15 @@ TEST(categories)
     static const struct {
         const char *text, *error;
     } rows[] = {
-        {"[]", ":1:1: the categories must be a list of 1 to"},
-        {"{}", "the categories must be a list"},
-        {"[{\"id\": 1}]", ":1:2: a category must be an object with an id and a name"},
-        {"[{\"id\": 1, \"name\": \"\"}]", "an id and a name"},
-        {"[{\"id\": -1, \"name\": \"a\"}]", "\"id\" must be an integer in 0..2147483647"},
-        {"[{\"id\": 1, \"name\": \"a\"}, {\"id\": 1, \"name\": \"b\"}]", "the id of this category"},
+        {"[]", "the list of categories is empty"},
+        {"{}", ":1:1: the categories must be a list"},
+        {"[{\"id\": 1}]", ":1:2: the category has no \"name\""},
+        {"[{\"id\": 1, \"name\": \"\"}]", "name: a name of 0 bytes"},
+        {"[{\"id\": -1, \"name\": \"a\"}]", "id: -1 is not within 0..2147483647"},
+        {"[{\"id\": 1, \"name\": \"a\"}, {\"id\": 1, \"name\": \"b\"}]",
+         "another category with the id 1"},
         {"[{\"id\": 1, \"name\": \"a\"}, {\"id\": 2, \"name\": \"a\"}]",
-         "the name of this category"},
+         "another category with the name a"},
     };
     struct dt_coco coco = {0};
 
