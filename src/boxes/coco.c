@@ -7,7 +7,6 @@
 
 #include "base/classes.h"
 #include "base/clock.h"
-#include "base/index_file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "boxes/coco_rows.h"

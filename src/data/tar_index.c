@@ -1,5 +1,4 @@
-/* The index of one shard: pairs of image and label, and the file that caches it between runs. The
- * cache stores labels as written, so label_offset and num_classes may change. */
+/* The index of one shard: pairs of image and label. */
 #include "data/tar_index.h"
 
 #include <errno.h>
@@ -11,7 +10,6 @@
 #include <xxhash.h>
 
 #include "base/file.h"
-#include "base/index_file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -160,105 +158,4 @@ void dt_tar_index_reset(struct dt_tar_index *index)
     free(index->entries);
     dt_wds_boxes_reset(&index->boxes);
     *index = (struct dt_tar_index){0};
-}
-
-/* --- The cache: this header, then the entries; of a detector also images and their boxes --- */
-
-struct cache_header {
-    uint64_t n, hash;
-};
-static const char cache_magic[][9] = {"DTINDEX3", "DTBOXES1"}; /* by `has_boxes` */
-
-/* What is left of the file. */
-struct rest {
-    const char *at;
-    size_t bytes;
-};
-
-/* A copy of the next `count` elements; NULL if there are not as many. */
-static void *take(struct rest *rest, size_t count, size_t size)
-{
-    void *copy = count <= rest->bytes / size ? dt_mem_alloc(count, size, "shard index") : NULL;
-    if (!copy)
-        return NULL;
-    memcpy(copy, rest->at, count * size);
-    rest->at += count * size;
-    rest->bytes -= count * size;
-    return copy;
-}
-
-static bool take_boxes(struct dt_wds_boxes *boxes, struct rest *rest, size_t n)
-{
-    boxes->images = take(rest, n, sizeof *boxes->images);
-    if (!boxes->images)
-        return false;
-    boxes->n = boxes->capacity = n;
-    for (size_t i = 0; i < n; i++)
-        boxes->n_truths += boxes->images[i].n_truths;
-    boxes->truth_capacity = boxes->n_truths;
-    boxes->truths = take(rest, boxes->n_truths, sizeof *boxes->truths);
-    return boxes->truths != NULL;
-}
-
-/* False if the contents are not a header and as much as it says. */
-static bool parse_cache(struct dt_tar_index *index, bool has_boxes, const char *block, size_t bytes)
-{
-    struct cache_header header;
-    if (bytes < sizeof header)
-        return false;
-    struct rest rest = {block + sizeof header, bytes - sizeof header};
-    memcpy(&header, block, sizeof header);
-    if (header.n > DT_MAX_SAMPLES)
-        return false;
-    index->entries = take(&rest, (size_t)header.n, sizeof *index->entries);
-    if (!index->entries)
-        return false;
-    index->n = index->capacity = (size_t)header.n;
-    index->hash = header.hash;
-    return (!has_boxes || take_boxes(&index->boxes, &rest, index->n)) && rest.bytes == 0;
-}
-
-/* False if the cache is missing, damaged or outdated. */
-static bool load_cache(struct dt_tar_index *index, bool has_boxes, const struct dt_index_file *file)
-{
-    size_t bytes = 0;
-    char *block = dt_index_file_load(file, &bytes);
-    const bool valid = block && parse_cache(index, has_boxes, block, bytes);
-
-    if (block && !valid) {
-        dt_index_file_refuse(file);
-        dt_error_clear();
-    }
-    if (!valid)
-        dt_tar_index_reset(index);
-    free(block);
-    return valid;
-}
-
-static void save_cache(const struct dt_tar_index *index, const struct dt_index_file *file,
-                       const char *cache_dir)
-{
-    const struct dt_wds_boxes *boxes = &index->boxes;
-    struct cache_header header = {.n = index->n, .hash = index->hash};
-    const struct dt_index_part parts[] = {{&header, sizeof header},
-                                          {index->entries, index->n * sizeof *index->entries},
-                                          {boxes->images, boxes->n * sizeof *boxes->images},
-                                          {boxes->truths, boxes->n_truths * sizeof *boxes->truths}};
-
-    dt_index_file_save(file, cache_dir, parts, DT_COUNT(parts));
-}
-
-dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool has_boxes,
-                            const char *cache_dir)
-{
-    struct dt_index_file file;
-
-    if (!cache_dir || !cache_dir[0])
-        return dt_tar_index_build(index, path, has_boxes);
-    DT_TRY(dt_index_file_of(&file, path, cache_dir, cache_magic[has_boxes]));
-    if (load_cache(index, has_boxes, &file))
-        return DT_OK;
-    DT_TRY(dt_tar_index_build(index, path, has_boxes));
-    save_cache(index, &file, cache_dir);
-    return DT_OK;
 }
