@@ -64,6 +64,36 @@ void dt_names_sort(struct dt_names *names)
         qsort_r(names->offset, names->n, sizeof *names->offset, compare_names, names->text);
 }
 
+dt_status dt_names_add_unique(struct dt_names *names, const struct dt_names *from)
+{
+    dt_status status = DT_OK;
+    struct dt_names sorted = {0};
+
+    DT_TRY_OUT(dt_names_add_all(&sorted, from));
+    dt_names_sort(&sorted);
+    for (size_t i = 0; i < sorted.n; i++) {
+        const char *name = dt_names_get(&sorted, i);
+        if (i == 0 || strcmp(dt_names_get(&sorted, i - 1), name) != 0)
+            DT_TRY_OUT(dt_names_add(names, name, strlen(name)));
+    }
+out:
+    dt_names_reset(&sorted);
+    return status;
+}
+
+size_t dt_names_find(const struct dt_names *sorted, const char *name)
+{
+    size_t low = 0, high = sorted->n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (strcmp(dt_names_get(sorted, middle), name) <= 0)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 dt_status dt_names_list(struct dt_names *names, const char *folder)
 {
     dt_status status = DT_OK;

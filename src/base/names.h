@@ -21,8 +21,12 @@ dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes);
 dt_status dt_names_insert(struct dt_names *names, size_t index, const char *text, size_t bytes);
 /* Adds all names of `from` in their order. */
 dt_status dt_names_add_all(struct dt_names *names, const struct dt_names *from);
+/* Adds each name of `from` once, sorted by bytes. */
+dt_status dt_names_add_unique(struct dt_names *names, const struct dt_names *from);
 const char *dt_names_get(const struct dt_names *names, size_t index);
 void dt_names_sort(struct dt_names *names); /* by bytes */
+/* Index of a name that is in a sorted list. */
+size_t dt_names_find(const struct dt_names *sorted, const char *name);
 /* Adds the entries of a folder, sorted by bytes; names that begin with a dot are skipped. */
 dt_status dt_names_list(struct dt_names *names, const char *folder);
 void dt_names_reset(struct dt_names *names);

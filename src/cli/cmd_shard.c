@@ -8,7 +8,7 @@ dt_status dt_cmd_shard(const struct dt_arguments *args)
         .src = args->operands[0],
         .dst = args->operands[1],
         .prefix = args->prefix,
-        .devkit = args->devkit,
+        .labels = args->labels,
         .image_folder = args->image_folder,
         .per_shard = (int)args->per_shard,
         .resize_short = (int)args->resize_short,

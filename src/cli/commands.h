@@ -17,7 +17,7 @@ struct dt_command;
 struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
-    const char *config, *resume, *out, *weights, *json, *prefix, *devkit, *image_folder, *confusion,
+    const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *confusion,
         *predictions, *output, *trace, *data, *batch_sizes, *compare, *tolerance;
     const char **sets;
     size_t n_sets;
@@ -82,7 +82,7 @@ struct dt_arguments {
           "Pack images into tar shards: class folders, CSV tables, COCO files, ILSVRC tars, "      \
           "TFRecord files or shards.",                                                             \
           0, "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",      \
-          "devkit", "label-offset", "image-folder")                                                \
+          "labels", "label-offset", "image-folder")                                                \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
           "images-per-class", "size", "seed")                                                      \
     EITHER(doctor, "doctor", "",                                                                   \

@@ -217,38 +217,14 @@ static dt_status number_labels(struct table *table, int *n_classes,
     return DT_OK;
 }
 
-static int find_name(const struct dt_names *sorted, const char *name)
-{
-    size_t low = 0, high = sorted->n;
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (strcmp(dt_names_get(sorted, middle), name) <= 0)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (int)low;
-}
-
 static dt_status name_labels(struct table *table, int *n_classes)
 {
-    dt_status status = DT_OK;
-    struct dt_names sorted = {0};
-    const struct dt_names *labels = &table->labels;
-
-    DT_TRY_OUT(dt_names_add_all(&sorted, labels));
-    dt_names_sort(&sorted);
-    for (size_t i = 0; i < sorted.n; i++) {
-        const char *name = dt_names_get(&sorted, i);
-        if (i == 0 || strcmp(dt_names_get(&sorted, i - 1), name) != 0)
-            DT_TRY_OUT(dt_names_add(&table->classes, name, strlen(name)));
-    }
-    for (size_t i = 0; i < labels->n; i++)
-        table->rows[i].label = find_name(&table->classes, dt_names_get(labels, i));
+    DT_TRY(dt_names_add_unique(&table->classes, &table->labels));
+    for (size_t i = 0; i < table->labels.n; i++)
+        table->rows[i].label =
+            (int32_t)dt_names_find(&table->classes, dt_names_get(&table->labels, i));
     *n_classes = (int)table->classes.n;
-out:
-    dt_names_reset(&sorted);
-    return status;
+    return DT_OK;
 }
 
 /* --- Files --- */

@@ -11,11 +11,11 @@
 struct dt_shard_options {
     const char *src;    /* a folder of class folders; a .csv table; ILSVRC2012_img_train.tar (a tar
                            of one tar per class); ILSVRC2012_img_val.tar (images only, with
-                           `devkit`); a .json file of COCO; shards (a folder of tars or a brace
+                           `labels`); a .json file of COCO; shards (a folder of tars or a brace
                            pattern); TFRecord files, as a pattern */
     const char *dst;    /* output folder */
     const char *prefix; /* shards are <prefix>-0000.tar ... */
-    const char *devkit; /* ILSVRC2012_devkit_t12.tar.gz, or NULL */
+    const char *labels; /* of ILSVRC2012_img_val.tar: a synset per line, by file name; or NULL */
     const char *image_folder; /* COCO: of the images; NULL = as in training */
     int per_shard;            /* samples */
     int resize_short;         /* larger images are scaled down until the shorter side has this many

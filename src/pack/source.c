@@ -51,10 +51,10 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
     struct stat info;
     const bool exists = stat(options->src, &info) == 0;
     const bool is_folder = exists && S_ISDIR(info.st_mode);
-    const bool is_pattern = !exists && !options->devkit;
+    const bool is_pattern = !exists && !options->labels;
 
     *kind = &ilsvrc;
-    *open = options->devkit ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;
+    *open = options->labels ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;
     if ((is_folder && dt_shards_found(options->src)) ||
         (is_pattern && dt_is_tar_name(options->src))) {
         *kind = &dt_dataset_shards;
@@ -72,8 +72,8 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
         *kind = &tfrecord;
         *open = dt_tfrecord_open;
     }
-    if (options->devkit && *open != dt_ilsvrc_open_val)
-        DT_FAIL(DT_ERR_USAGE, "--devkit goes with ILSVRC2012_img_val.tar only, not with %s",
+    if (options->labels && *open != dt_ilsvrc_open_val)
+        DT_FAIL(DT_ERR_USAGE, "--labels goes with ILSVRC2012_img_val.tar only, not with %s",
                 options->src);
     if (*kind == &dt_dataset_shards)
         DT_TRY(refuse_boxes(options->src));

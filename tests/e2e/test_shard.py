@@ -15,7 +15,7 @@ from PIL import Image
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from made_files import members_of, png, tar_of  # noqa: E402
-from scratch import content, np, write  # noqa: E402
+from scratch import TESTS, content, np, write  # noqa: E402
 from scratch import said as run  # noqa: E402
 
 MASK = 2**64 - 1
@@ -218,63 +218,73 @@ def test_train_tar():
     assert "two members" in run("shard", "twice.tar", "none", code=65)
 
 
-def make_devkit(name, ids, truth, **changes):
-    import scipy.io
-
-    kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("num_children", "O")]
-    synsets = np.zeros((len(ids), 1), dtype=kinds)
-    for i, (number, wnid, children) in enumerate(ids):
-        synsets[i, 0] = (float(number), wnid, f"word {i}", np.uint8(children))
-    mat = io.BytesIO()
-    scipy.io.savemat(mat, {"other": np.arange(9.0), "synsets": synsets}, do_compression=True)
-    files = {
-        "meta.mat": mat.getvalue(),
-        "ILSVRC2012_validation_ground_truth.txt": "".join(f"{t}\n" for t in truth).encode(),
-    }
-    files.update(changes)
-    members = [(f"ILSVRC2012_devkit_t12/data/{file}", data) for file, data in files.items()]
-    tar_of(name, members, "w:gz", tarfile.PAX_FORMAT)
-    return files["meta.mat"]
-
-
 def test_val_tar():
+    images = [(wnid, data) for wnid, _, data in list_images("src")]
+    files = [(f"ILSVRC2012_val_{i + 1:08d}.JPEG", data) for i, (_, data) in enumerate(images)]
+    lines = [f"{wnid}\n" for wnid, _ in images]
+    tar_of("ILSVRC2012_img_val.tar", files[::-1])
+    write("val.txt", "".join(lines))
+    run("shard", "ILSVRC2012_img_val.tar", "val", "--labels", "val.txt", "--per-shard", 7)
+    assert samples_of("val") == samples_of("folder")
+    same("folder", "val")
+    assert "--labels" in run("shard", "ILSVRC2012_img_val.tar", "none", code=65)
+    assert "goes with" in run("shard", "src", "none", "--labels", "val.txt", code=64)
+    assert "absent.tar" in run("shard", "absent.tar", "none", "--labels", "val.txt", code=66)
+
+    def refused(text, data, code=65):
+        if data is not None:
+            write("bad.txt", data)
+        path = "src" if data is None else "bad.txt"
+        out = run("shard", "ILSVRC2012_img_val.tar", "none", "--labels", path, code=code)
+        assert text in out and path in out, (text, out)
+        assert "labels for" in text or "scripts/ilsvrc_labels.py makes" in out, out
+
+    refused("labels for 39", "".join(lines[1:]))
+    refused("labels for 0", "")
+    refused("line 40", "".join(lines[1:]) + "490\n")
+    refused("line 2", lines[0] + "n0144076\n")
+    refused("line 1", b"MATLAB 5.0 MAT-file" + bytes(128))
+    refused("line 1", b"\x1f\x8b\x08" + bytes(128))
+    refused("not a regular file", None, 66)
+
+
+def test_val_labels():
+    """scripts/ilsvrc_labels.py: the list from a development kit."""
     try:
-        import scipy.io  # noqa: F401
+        import scipy.io
     except ImportError:
         print("no scipy: the development kit is not tested")
         return
-    images = list(list_images("src"))
     wnids = sorted(os.listdir("src"))
     numbers = {wnid: (i * 3) % 10 + 1 for i, wnid in enumerate(wnids)}
-    ids = [(numbers[w], w, 0) for w in wnids[::-1]] + [(11, "n00000001", 10)]
-    files = [(f"ILSVRC2012_val_{i + 1:08d}.JPEG", data) for i, (_, _, data) in enumerate(images)]
-    truth = [numbers[w] for w, _, _ in images]
-    tar_of("ILSVRC2012_img_val.tar", files[::-1])
-    meta = make_devkit("devkit.tar.gz", ids, truth)
-    run("shard", "ILSVRC2012_img_val.tar", "val", "--devkit", "devkit.tar.gz", "--per-shard", 7)
-    assert samples_of("val") == samples_of("folder")
-    same("folder", "val")
-    assert "--devkit" in run("shard", "ILSVRC2012_img_val.tar", "none", code=65)
-    assert "goes with" in run("shard", "src", "none", "--devkit", "devkit.tar.gz", code=64)
-    assert "absent.tar" in run("shard", "absent.tar", "none", "--devkit", "devkit.tar.gz", code=66)
+    rows = [(numbers[w], w, 0) for w in wnids[::-1]] + [(11, "n00000001", 10)]
+    kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("num_children", "O")]
+    synsets = np.zeros((len(rows), 1), dtype=kinds)
+    for i, (number, wnid, children) in enumerate(rows):
+        synsets[i, 0] = (float(number), wnid, f"word {i}", np.uint8(children))
+    mat = io.BytesIO()
+    scipy.io.savemat(mat, {"other": np.arange(9.0), "synsets": synsets}, do_compression=True)
+    truth = "".join(f"{numbers[wnid]}\n" for wnid, _, _ in list_images("src"))
 
-    def refused(text, *args, **changes):
-        make_devkit("bad.tar.gz", *args, **changes)
-        out = run("shard", "ILSVRC2012_img_val.tar", "none", "--devkit", "bad.tar.gz", code=65)
-        assert text in out and "bad.tar.gz" in out, (text, out)
+    def script(meta, truth):
+        names = ["meta.mat", "ILSVRC2012_validation_ground_truth.txt"]
+        members = zip([f"ILSVRC2012_devkit_t12/data/{name}" for name in names], [meta, truth.encode()])
+        tar_of("devkit.tar.gz", [m for m in members if m[1]], "w:gz", tarfile.PAX_FORMAT)
+        words = [os.path.join(TESTS, "..", "scripts", "ilsvrc_labels.py"), "devkit.tar.gz", "made.txt"]
+        done = subprocess.run([sys.executable, *words], capture_output=True, text=True)
+        return done.returncode, done.stderr
 
-    refused("labels for 39", ids, truth[1:])
-    refused("line 40", ids, truth[1:] + [11])
-    refused("numbered 1 to", ids[1:], truth)
-    write("plain.mat", meta)
-    out = run("shard", "ILSVRC2012_img_val.tar", "none", "--devkit", "plain.mat", code=65)
-    assert "cannot read plain.mat as the development kit" in out, out
-    refused("no classes", [(number, wnid, 1) for number, wnid, _ in ids], truth)
-    refused("numbered 1 to", ids[:1] + ids, truth)
-    refused("meta.mat", ids, truth, **{"meta.mat": meta[:-40]})
-    refused("meta.mat", ids, truth, **{"meta.mat": b"x" * 300})
-    out = run("shard", "ILSVRC2012_img_val.tar", "none", "--devkit", "class.tar", code=65)
-    assert "does not hold" in out
+    assert script(mat.getvalue(), truth) == (0, "")
+    assert content("made.txt") == content("val.txt")
+    for reason, *kit in (
+        ("KeyError(11)", mat.getvalue(), truth + "11\n"),
+        ("no meta.mat", b"", truth),
+        ("Error", mat.getvalue()[:-40], truth),
+        ("Error", b"x" * 300, truth),
+    ):
+        code, said = script(*kit)
+        assert code == 1 and said.startswith("ilsvrc_labels.py: cannot read devkit.tar.gz"), said
+        assert reason in said and said.count("\n") == 1, said
 
 
 def test_tfrecord():
