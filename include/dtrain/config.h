@@ -18,14 +18,15 @@
 #include "dtrain/optim.h"
 
 /* Kinds of data sets: `upper` names the value of the enumeration, `lower` the value of the key and
- * dt_dataset_<lower>, which a file of src/data defines. */
-#define DT_SOURCE_LIST(ROW)   \
-    ROW(SYNTHETIC, synthetic) \
-    ROW(SHARDS, shards)       \
-    ROW(FOLDER, folder)       \
-    ROW(CSV, csv)             \
-    ROW(COCO, coco)
-#define DT_SOURCE_VALUE(upper, lower) DT_SOURCE_##upper,
+ * dt_dataset_<lower>, which a file of src/data defines; `help` is for users. A path is of the first
+ * kind that recognises it. */
+#define DT_SOURCE_LIST(ROW)                                      \
+    ROW(SYNTHETIC, synthetic, "generated images")                \
+    ROW(SHARDS, shards, "tars such as train-{0000..0009}.tar")   \
+    ROW(FOLDER, folder, "a folder with one subfolder per class") \
+    ROW(CSV, csv, "a .csv file with the columns path and label") \
+    ROW(COCO, coco, "for detectors a .json file such as annotations/instances_train2017.json")
+#define DT_SOURCE_VALUE(upper, ...) DT_SOURCE_##upper,
 enum dt_source { DT_SOURCE_LIST(DT_SOURCE_VALUE) DT_SOURCE_AUTO /* by the path */ };
 #undef DT_SOURCE_VALUE
 enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
@@ -121,7 +122,7 @@ struct dt_config {
     } model;
     struct dt_config_data {
         enum dt_source source;
-        char train[DT_PATH_MAX], val[DT_PATH_MAX]; /* brace range of tars, folder, .csv, .json */
+        char train[DT_PATH_MAX], val[DT_PATH_MAX];               /* paths, see DT_SOURCE_LIST */
         char train_images[DT_PATH_MAX], val_images[DT_PATH_MAX]; /* folders; "" = by the .json */
         double val_fraction;                /* of `train`, for validation; 0 = `val` */
         int max_train;                      /* training images used, 0 = all */

@@ -153,20 +153,10 @@ bool dt_is_tar_name(const char *name)
     return dot && strcmp(dot, ".tar") == 0;
 }
 
-static bool has_suffix(const char *name, const char *suffix)
+bool dt_name_has_suffix(const char *name, const char *suffix)
 {
     const char *dot = strrchr(name, '.');
     return dot && strcasecmp(dot, suffix) == 0;
-}
-
-bool dt_is_csv_name(const char *name)
-{
-    return has_suffix(name, ".csv");
-}
-
-bool dt_is_json_name(const char *name)
-{
-    return has_suffix(name, ".json");
 }
 
 dt_status dt_names_list_tars(struct dt_names *names, const char *folder)

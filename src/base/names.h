@@ -34,10 +34,9 @@ void dt_names_reset(struct dt_names *names);
  * without ".."; whether a name has control characters. */
 bool dt_name_is_inside(const char *name);
 bool dt_name_has_control(const char *name);
-/* Whether a file name ends in ".tar"; in ".csv" or ".json", in any case. */
+/* Whether a file name ends in ".tar"; in a suffix such as ".csv", in any case. */
 bool dt_is_tar_name(const char *name);
-bool dt_is_csv_name(const char *name);
-bool dt_is_json_name(const char *name);
+bool dt_name_has_suffix(const char *name, const char *suffix);
 /* Whether `path` is a folder of tar shards, or a single shard. */
 bool dt_shards_found(const char *path);
 /* Adds the paths of the tars in a folder, if any, sorted by bytes. */

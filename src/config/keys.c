@@ -12,7 +12,9 @@
 
 static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int");
 
-#define SOURCE_NAME(upper, lower) #lower,
+#define SOURCE_NAME(upper, lower, help) #lower,
+#define SOURCE_HELP(upper, lower, help) "; " #lower ": " help
+#define SOURCES_HELP                    DT_SOURCE_LIST(SOURCE_HELP)
 static const char *const sources[] = {DT_SOURCE_LIST(SOURCE_NAME) "auto", NULL};
 static const char *const augments[] = {"none", "imagenet", "cifar", NULL};
 static const char *const upsamplings[] = {"fancy", "plain", NULL};
@@ -178,13 +180,12 @@ const struct dt_key dt_keys[] = {
            DETECTORS),
 
     CHOICE(data.source, DT_SOURCE_AUTO, sources,
-           "Generated images, tar shards, a folder with one subfolder per class, a CSV file, or "
-           "for detectors COCO's annotations; "
-           "auto: what the paths are, generated images if there are none",
+           "What data.train and data.val are; auto: what the paths look like, generated images "
+           "if there are none" SOURCES_HELP,
            FREE),
     STRING(data.train, "", 0,
-           "Training data: a folder, shards such as train-{0000..0009}.tar, a CSV file, or for "
-           "detectors a .json file such as annotations/instances_train2017.json",
+           "Training data: shards such as train-{0000..0009}.tar, a folder or a file, see "
+           "data.source",
            FREE),
     STRING(data.val, "", 0,
            "Validation data, specified in the same way; empty: data.val_fraction, or no evaluation",

@@ -98,6 +98,7 @@ static void file_coco(const struct dt_dataset *dataset, uint32_t index, char *ou
 }
 
 const struct dt_dataset_kind dt_dataset_coco = {
+    .suffix = ".json",
     .open = open_coco,
     .read = dt_files_read,
     .forget = dt_files_forget,

@@ -327,6 +327,7 @@ static int label_csv(const struct dt_dataset *dataset, uint32_t id)
 }
 
 const struct dt_dataset_kind dt_dataset_csv = {
+    .suffix = ".csv",
     .open = open_csv,
     .read = dt_files_read,
     .forget = dt_files_forget,

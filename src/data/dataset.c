@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include <xxhash.h>
 
@@ -14,36 +13,33 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
+#include "base/text.h"
 #include "data/cache.h"
 #include "data/select.h"
 
-#define ROW(upper, lower) &dt_dataset_##lower,
+#define ROW(upper, lower, help) &dt_dataset_##lower,
 static const struct dt_dataset_kind *const kinds[] = {DT_SOURCE_LIST(ROW)};
 
 /* What the path is, for data.source auto. */
 static dt_status detect_source(enum dt_source *source, const char *path)
 {
-    struct stat info;
-    bool exists = stat(path, &info) == 0;
-    if (!path[0])
-        *source = DT_SOURCE_SYNTHETIC;
-    else if (dt_shards_found(path) || (!exists && (dt_is_tar_name(path) || strchr(path, '{'))))
-        *source = DT_SOURCE_SHARDS;
-    else if (!exists)
+    char suffixes[128];
+    struct dt_text text = dt_text_in(suffixes, sizeof suffixes);
+
+    for (size_t i = 0; i < DT_COUNT(kinds); i++) {
+        const char *suffix = kinds[i]->suffix;
+        *source = (enum dt_source)i;
+        if (suffix ? dt_name_has_suffix(path, suffix) && dt_file_exists(path)
+                   : kinds[i]->recognises(path))
+            return DT_OK;
+        if (suffix)
+            dt_text_add(&text, "%s%s", text.used ? " or " : "", suffix);
+    }
+    if (!dt_file_exists(path))
         DT_FAIL(dt_file_input_status(errno), "no data at %s: %s", path, strerror(errno));
-    else if (S_ISDIR(info.st_mode))
-        *source = DT_SOURCE_FOLDER;
-    else if (dt_is_csv_name(path))
-        *source = DT_SOURCE_CSV;
-    else if (dt_is_json_name(path))
-        *source = DT_SOURCE_COCO;
-    else
-        DT_FAIL(
-            DT_ERR_DATA,
-            "%s is neither a folder, nor a tar, nor a .csv or .json file; set data.source if it "
-            "is data",
-            path);
-    return DT_OK;
+    DT_FAIL(DT_ERR_DATA,
+            "%s is neither a folder, nor a tar, nor a %s file; set data.source if it is data", path,
+            suffixes);
 }
 
 /* --- Classes --- */

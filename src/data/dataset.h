@@ -22,6 +22,10 @@ bool dt_dataset_is_raw(const struct dt_dataset *dataset);
  * thread-safe; their ids and labels are the kind's own. */
 struct dt_dataset_kind {
     bool raw;
+    /* For data.source auto, one of: how the names of its files end, in any case; whether a path,
+     * which may not exist, is of this kind. */
+    const char *suffix;
+    bool (*recognises)(const char *path);
     dt_status (*open)(struct dt_dataset *dataset, const struct dt_dataset_options *options);
     dt_status (*read)(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
     /* dt_dataset_will_need and dt_dataset_forget; may be NULL. */
@@ -62,9 +66,9 @@ struct dt_dataset {
     uint64_t fingerprint;
 };
 
-#define DT_DATASET_KIND(upper, lower) extern const struct dt_dataset_kind dt_dataset_##lower;
+#define DT_DATASET_KIND(upper, lower, help) extern const struct dt_dataset_kind dt_dataset_##lower;
 DT_SOURCE_LIST(DT_DATASET_KIND)
-DT_DATASET_KIND(, list) /* dt_dataset_options.images */
+DT_DATASET_KIND(, list, ) /* dt_dataset_options.images */
 #undef DT_DATASET_KIND
 
 #endif

@@ -308,7 +308,14 @@ static uint64_t key_folder(const struct dt_dataset *dataset, uint32_t id, uint64
     return XXH64(file, strlen(file), XXH64(class, strlen(class), seed));
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 const struct dt_dataset_kind dt_dataset_folder = {
+    .recognises = is_folder,
     .open = open_folder,
     .read = dt_files_read,
     .label = label_folder,

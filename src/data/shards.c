@@ -443,7 +443,14 @@ static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64
     return XXH64(&offset, sizeof offset, XXH64(base, strlen(base), seed));
 }
 
+static bool is_shards(const char *path)
+{
+    const bool is_pattern = dt_is_tar_name(path) || strchr(path, '{');
+    return dt_shards_found(path) || (is_pattern && !dt_file_exists(path));
+}
+
 const struct dt_dataset_kind dt_dataset_shards = {
+    .recognises = is_shards,
     .open = open_shards,
     .read = read_shards,
     .will_need = will_need_shards,

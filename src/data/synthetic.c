@@ -225,8 +225,14 @@ static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
     return DT_OK;
 }
 
+static bool is_synthetic(const char *path)
+{
+    return path[0] == '\0';
+}
+
 const struct dt_dataset_kind dt_dataset_synthetic = {
     .raw = true,
+    .recognises = is_synthetic,
     .open = open_synthetic,
     .read = read_synthetic,
     .label = label_synthetic,

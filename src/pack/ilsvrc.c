@@ -4,7 +4,6 @@
  * of the class folders unpacked from the same tars. */
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -20,8 +19,7 @@ enum { MAX_LABELS_BYTES = 64 << 20 };
 
 static bool has_suffix(const char *base, const char *suffix)
 {
-    const char *dot = strrchr(base, '.');
-    return dot && base[0] != '.' && strcasecmp(dot, suffix) == 0; /* "._x.jpg" is not an image */
+    return base[0] != '.' && dt_name_has_suffix(base, suffix); /* "._x.jpg" is not an image */
 }
 
 /* Context of add_image: the destination, and the label of the images. */

@@ -62,10 +62,10 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
     } else if (is_folder) {
         *kind = &dt_dataset_folder;
         *open = open_data;
-    } else if (dt_is_json_name(options->src)) {
+    } else if (dt_name_has_suffix(options->src, dt_dataset_coco.suffix)) {
         *kind = &dt_coco_source;
         *open = dt_coco_source_open;
-    } else if (dt_is_csv_name(options->src)) {
+    } else if (dt_name_has_suffix(options->src, dt_dataset_csv.suffix)) {
         *kind = &dt_dataset_csv;
         *open = open_data;
     } else if (is_pattern || dt_tfrecord_found(options->src)) {
