@@ -64,7 +64,7 @@ int dt_forecast_limit(const struct dt_forecast_step *step, double efficiency,
  * with the smallest relative squares. */
 struct dt_link dt_forecast_fit(const double *bytes, const double *s, int n, int n_ranks);
 
-/* --- `dtrain plan`: forecast_run.c --- */
+/* --- `dtrain forecast`: forecast_run.c --- */
 
 enum { DT_FORECAST_RANKS_MOST = 16 };
 

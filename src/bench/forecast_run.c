@@ -1,5 +1,5 @@
-/* `dtrain plan`: gets what the model of forecast.h needs, from a short profile or from the flops of
- * the ops, and prints what it says. */
+/* `dtrain forecast`: gets what the model of forecast.h needs, from a short profile or from the
+ * flops of the ops, and prints what it says. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -55,7 +55,7 @@ struct dt_arguments {
           "config", "set", "json", "data", "batch-size-per-rank", "forward-only", "no-comm",       \
           "profile", "compare", "tolerance", "trace", "input", "allreduce", "min-bytes",           \
           "max-bytes")                                                                             \
-    RANKS(plan, "plan", "",                                                                        \
+    RANKS(forecast, "forecast", "",                                                                \
           "Predict step time, efficiency and the best buckets on other numbers of ranks.", 2,      \
           "ranks", "link", "config", "set", "json", "step-time", "local-link", "ranks-per-node")   \
     RANKS(samples, "samples", "",                                                                  \

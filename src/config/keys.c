@@ -453,7 +453,7 @@ const struct dt_key dt_keys[] = {
         INEXACT),
     CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,
            "ring: fixed order, bit-identical in every run; auto: chosen by the library, and on "
-           "hundreds of GPUs faster (dtrain plan)",
+           "hundreds of GPUs faster (dtrain forecast)",
            INEXACT),
     CHOICE(
         comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,

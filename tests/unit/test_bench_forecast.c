@@ -1,4 +1,4 @@
-/* The model of dtrain plan: cases worked out by hand, bounds, and published runs on many GPUs. */
+/* The model of dtrain forecast: cases by hand, bounds, and published runs on many GPUs. */
 #include <math.h>
 
 #include "base/mem.h"

@@ -115,6 +115,7 @@ TEST(wrong_lines)
         {"trian", "did you mean train?"},
         {"help trian", "did you mean train?"},
         {"shapes x", "did you mean demo-data?"},
+        {"plan --ranks 8", "did you mean forecast?"},
         {"--confg x", "did you mean --config"},
         {"train --max-tine=2h --config x", "did you mean --max-time"},
         {"", "needs --config FILE"},

@@ -1,4 +1,4 @@
-/* dtrain plan: the numbers of ranks, links and the step time from the command line. */
+/* dtrain forecast: the numbers of ranks, links and the step time from the command line. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,8 +85,8 @@ static dt_status parse_network(struct dt_forecast_options *options, const struct
     return args->local_link ? parse_link(&network->local, "--local-link", args->local_link) : DT_OK;
 }
 
-dt_status dt_cmd_plan(struct dt_comm *comm, const struct dt_config *config,
-                      const struct dt_arguments *args)
+dt_status dt_cmd_forecast(struct dt_comm *comm, const struct dt_config *config,
+                          const struct dt_arguments *args)
 {
     struct dt_forecast_options options = {.json_path = args->json};
     DT_TRY(parse_ranks(&options, args->ranks));

@@ -1,7 +1,7 @@
-"""dtrain plan: table, advice and JSON agree, from a given step time and from measured steps and a
+"""dtrain forecast: table, advice and JSON agree, from a given step time and from measured steps and a
 measured link; what cannot be understood is refused with one sentence.
 
-    python3 test_plan.py BUILD/dtrain"""
+    python3 test_forecast.py BUILD/dtrain"""
 
 import math
 import os
@@ -17,8 +17,8 @@ TINY = ["--set", "model.name=tiny", "--set", "model.image_size=32", "--set", "de
         "--set", "bench.warmup_steps=1", "--set", "bench.steps_per_round=3"]
 
 
-def plan(*arguments, ranks=1, code=0):
-    done = run("plan", "--json", "out.json", *arguments, ranks=ranks, code=code)
+def forecast(*arguments, ranks=1, code=0):
+    done = run("forecast", "--json", "out.json", *arguments, ranks=ranks, code=code)
     if code != 0:
         return done.stderr
     result = load("out.json")
@@ -38,26 +38,26 @@ def plan(*arguments, ranks=1, code=0):
 
 # ResNet-50 at 105 ms: a GPU's sums are hidden until the link is slow, a CPU's never are.
 resnet50 = ["--set", "model.name=resnet50", "--ranks", "1,8,64,512", *STEP]
-fast = plan(*resnet50, *LINK)
+fast = forecast(*resnet50, *LINK)
 assert fast["forecast"][0]["efficiency"] == 1 and fast["forecast"][0]["step_s"] == 0.105
 assert all(a["efficiency"] >= b["efficiency"]
            for a, b in zip(fast["forecast"], fast["forecast"][1:])), fast
-slow = plan(*resnet50, "--link", "1Gb/s,50us")
+slow = forecast(*resnet50, "--link", "1Gb/s,50us")
 assert slow["forecast"][3]["efficiency"] < fast["forecast"][3]["efficiency"]
 assert 1 < slow["below_90_percent"] <= slow["below_50_percent"] <= 512
-half = plan(*resnet50, "--link", "1Gb/s,50us", "--set", "train.precision=bf16")
+half = forecast(*resnet50, "--link", "1Gb/s,50us", "--set", "train.precision=bf16")
 assert half["forecast"][1]["exposed_comm_s"] < slow["forecast"][1]["exposed_comm_s"] / 1.9
-cpu = plan(*resnet50, *LINK, "--set", "device.kind=cpu")
+cpu = forecast(*resnet50, *LINK, "--set", "device.kind=cpu")
 assert not cpu["overlaps"] and fast["overlaps"]
 assert cpu["forecast"][1]["exposed_comm_s"] > fast["forecast"][1]["exposed_comm_s"]
-nodes = plan(*resnet50, "--link", "1Gb/s,50us", "--local-link", "300GB/s,3us",
+nodes = forecast(*resnet50, "--link", "1Gb/s,50us", "--local-link", "300GB/s,3us",
              "--ranks-per-node", "8", "--set", "comm.algorithm=auto")
 assert nodes["forecast"][1]["efficiency"] > 0.99 > nodes["forecast"][2]["efficiency"]
 
-one = plan("--ranks", "1", *LINK, *TINY)
+one = forecast("--ranks", "1", *LINK, *TINY)
 assert one["measured_ranks"] == 1 and math.isclose(one["forecast"][0]["step_s"],
                                                    one["measured_step_s"])
-two = plan("--ranks", "1,2", "--link", "measured", *TINY, ranks=2)
+two = forecast("--ranks", "1,2", "--link", "measured", *TINY, ranks=2)
 assert two["measured_ranks"] == 2 and two["link_bytes_per_s"] > 0 <= two["link_latency_s"]
 
 for arguments, code, text in [
@@ -74,5 +74,5 @@ for arguments, code, text in [
         (["--ranks", "2", "--link", "measured", *STEP], 64, "no link with one rank"),
         (["--ranks", "2", *LINK, *STEP, "--set", "model.name=resnet50",
           "--set", "model.image_size=8"], 78, "too small")]:
-    error = plan(*arguments, code=code)
+    error = forecast(*arguments, code=code)
     assert text in error and error.count("error[") == 1, (arguments, error)
