@@ -22,14 +22,11 @@ void dt_jsonw_init(struct dt_jsonw *w, bool pretty)
 
 static void put(struct dt_jsonw *w, const char *text, size_t bytes)
 {
-    void *block = w->text;
     if (w->failed)
         return;
-    if (dt_mem_grow(&block, &w->capacity, w->bytes + bytes + 1, 1, "JSON text") != DT_OK) {
-        w->failed = true;
+    w->failed = DT_GROW(w->text, w->capacity, w->bytes + bytes + 1, "JSON text") != DT_OK;
+    if (w->failed)
         return;
-    }
-    w->text = block;
     memcpy(w->text + w->bytes, text, bytes);
     w->bytes += bytes;
     w->text[w->bytes] = '\0';

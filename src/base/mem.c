@@ -29,20 +29,23 @@ void *dt_mem_alloc_aligned(size_t bytes, const char *what)
     return block;
 }
 
-dt_status dt_mem_grow(void **pointer, size_t *capacity, size_t count, size_t size, const char *what)
+dt_status dt_mem_grow(void *array, size_t *capacity, size_t index, size_t size, const char *what)
 {
-    if (count < *capacity)
+    void *block;
+
+    if (index < *capacity)
         return DT_OK;
     size_t next = *capacity ? *capacity * 2 : 16;
-    if (next <= count)
-        next = count + 1;
-    void *block = next > SIZE_MAX / size ? NULL : realloc(*pointer, next * size);
+    if (next <= index)
+        next = index + 1;
+    memcpy(&block, array, sizeof block);
+    block = next > SIZE_MAX / size ? NULL : realloc(block, next * size);
     if (!block) {
         set_out_of_memory(next > SIZE_MAX / size ? SIZE_MAX : next * size, what);
         return DT_ERR_MEMORY;
     }
     memset((char *)block + *capacity * size, 0, (next - *capacity) * size);
-    *pointer = block;
+    memcpy(array, &block, sizeof block);
     *capacity = next;
     return DT_OK;
 }

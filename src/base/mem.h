@@ -16,9 +16,12 @@ void *dt_mem_alloc_aligned(size_t bytes, const char *what);
 #define DT_NEW(pointer, count) \
     (((pointer) = dt_mem_alloc((count), sizeof *(pointer), #pointer)) ? DT_OK : DT_ERR_MEMORY)
 
-/* Grows array `pointer` (capacity in `capacity`) so that index `count` fits; contents are kept. */
-dt_status dt_mem_grow(void **pointer, size_t *capacity, size_t count, size_t size,
-                      const char *what);
+/* DT_TRY(DT_GROW(array, capacity, index, "what it is")): grows it so that the index fits; contents
+ * are kept. */
+#define DT_GROW(array, capacity, index, what) \
+    dt_mem_grow(&(array), &(capacity), (index), sizeof *(array), (what))
+/* Not to be called directly: `array` is the address of a pointer of any type. */
+dt_status dt_mem_grow(void *array, size_t *capacity, size_t index, size_t size, const char *what);
 
 /* A copy of the text. Free with free(). */
 dt_status dt_mem_copy_text(char **copy, const char *text);

@@ -13,15 +13,10 @@
 
 dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes)
 {
-    void *block = names->text, *offset = names->offset;
-
     if (names->bytes + bytes + 1 > UINT32_MAX)
         DT_FAIL(DT_ERR_DATA, "a list of file names exceeds 4 GiB");
-    DT_TRY(dt_mem_grow(&block, &names->capacity, names->bytes + bytes, 1, "file names"));
-    names->text = block;
-    DT_TRY(dt_mem_grow(&offset, &names->n_capacity, names->n, sizeof *names->offset,
-                       "offsets of file names"));
-    names->offset = offset;
+    DT_TRY(DT_GROW(names->text, names->capacity, names->bytes + bytes, "file names"));
+    DT_TRY(DT_GROW(names->offset, names->n_capacity, names->n, "offsets of file names"));
     memcpy(names->text + names->bytes, text, bytes);
     names->text[names->bytes + bytes] = 0;
     names->offset[names->n++] = (uint32_t)names->bytes;

@@ -207,12 +207,10 @@ static dt_status add_image(struct dt_coco_rows *r, const struct field *last)
                                    {"width", read_side, &row.width, false},
                                    {"height", read_side, &row.height, false},
                                    *last};
-    void *rows = r->images;
     if (r->n_images >= DT_MAX_SAMPLES)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d images", DT_MAX_SAMPLES);
     DT_TRY(read_object(r, &row.offset, "the image", fields, DT_COUNT(fields)));
-    DT_TRY(dt_mem_grow(&rows, &r->image_capacity, r->n_images, sizeof row, "images"));
-    r->images = rows;
+    DT_TRY(DT_GROW(r->images, r->image_capacity, r->n_images, "images"));
     r->images[r->n_images++] = row;
     return DT_OK;
 }
@@ -227,13 +225,11 @@ static dt_status read_category(struct dt_coco_rows *r)
     struct dt_coco_category_row row = {.name = (uint32_t)r->category_names.n};
     const struct field fields[] = {{"id", read_category_id, &row.id, false},
                                    {"name", read_name, &r->category_names, false}};
-    void *rows = r->categories;
     if (r->n_categories >= DT_COCO_MAX_CATEGORIES)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d categories",
                 DT_COCO_MAX_CATEGORIES);
     DT_TRY(read_object(r, &row.offset, "the category", fields, DT_COUNT(fields)));
-    DT_TRY(dt_mem_grow(&rows, &r->category_capacity, r->n_categories, sizeof row, "categories"));
-    r->categories = rows;
+    DT_TRY(DT_GROW(r->categories, r->category_capacity, r->n_categories, "categories"));
     r->categories[r->n_categories++] = row;
     return DT_OK;
 }
@@ -250,15 +246,12 @@ static dt_status add_annotation(struct dt_coco_rows *r, bool is_in_image)
                                    {"area", read_area, &t->area, true},
                                    {"iscrowd", read_flag, &t->is_crowd, true},
                                    {"image_id", read_integer, &row.image, false}};
-    void *rows = r->annotations;
     if (r->n_annotations >= MAX_ANNOTATIONS)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d annotations", MAX_ANNOTATIONS);
     DT_TRY(read_object(r, &row.offset, "the annotation", fields, DT_COUNT(fields) - is_in_image));
     if (t->area < 0)
         t->area = t->w * t->h;
-    DT_TRY(
-        dt_mem_grow(&rows, &r->annotation_capacity, r->n_annotations, sizeof row, "annotations"));
-    r->annotations = rows;
+    DT_TRY(DT_GROW(r->annotations, r->annotation_capacity, r->n_annotations, "annotations"));
     r->annotations[r->n_annotations++] = row;
     return DT_OK;
 }
@@ -282,10 +275,8 @@ static dt_status read_found(struct dt_coco_rows *r)
                                    {"category_id", read_category_id, &f->label, false},
                                    {"bbox", read_box, (void *)box, false},
                                    {"score", read_score, &f->score, false}};
-    void *rows = r->found;
     DT_TRY(read_object(r, &row.offset, "the detection", fields, DT_COUNT(fields)));
-    DT_TRY(dt_mem_grow(&rows, &r->found_capacity, r->n_found, sizeof row, "detections"));
-    r->found = rows;
+    DT_TRY(DT_GROW(r->found, r->found_capacity, r->n_found, "detections"));
     r->found[r->n_found++] = row;
     return DT_OK;
 }

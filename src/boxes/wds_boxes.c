@@ -16,16 +16,11 @@
 
 static dt_status grow(struct dt_wds_boxes *boxes, size_t n_images, size_t n_truths)
 {
-    void *images = boxes->images, *truths = boxes->truths;
-
     if (boxes->n + n_images > DT_MAX_SAMPLES)
         DT_FAIL(DT_ERR_DATA, "the shards hold more than %d images", DT_MAX_SAMPLES);
-    DT_TRY(dt_mem_grow(&images, &boxes->capacity, boxes->n + n_images, sizeof *boxes->images,
-                       "images of the shards"));
-    boxes->images = images;
-    DT_TRY(dt_mem_grow(&truths, &boxes->truth_capacity, boxes->n_truths + n_truths,
-                       sizeof *boxes->truths, "boxes of the shards"));
-    boxes->truths = truths;
+    DT_TRY(DT_GROW(boxes->images, boxes->capacity, boxes->n + n_images, "images of the shards"));
+    DT_TRY(DT_GROW(boxes->truths, boxes->truth_capacity, boxes->n_truths + n_truths,
+                   "boxes of the shards"));
     return DT_OK;
 }
 

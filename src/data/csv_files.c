@@ -128,7 +128,6 @@ static bool is_integer(const char *label)
 static dt_status add_row(struct table *table, const struct text *text, const char *path,
                          const char *label)
 {
-    void *rows = table->rows;
     const size_t n = table->files.n;
 
     if (!path[0] || !label[0])
@@ -137,8 +136,7 @@ static dt_status add_row(struct table *table, const struct text *text, const cha
         FAIL_AT(text->row_line, "a path of %zu bytes is too long", strlen(path));
     if (n >= DT_MAX_SAMPLES)
         FAIL_AT(text->row_line, "more than %d images", DT_MAX_SAMPLES);
-    DT_TRY(dt_mem_grow(&rows, &table->capacity, n, sizeof *table->rows, "rows of a table"));
-    table->rows = rows;
+    DT_TRY(DT_GROW(table->rows, table->capacity, n, "rows of a table"));
     table->rows[n].line = text->row_line;
     table->has_names |= !is_integer(label);
     DT_TRY(dt_names_add(&table->files, path, strlen(path)));

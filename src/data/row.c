@@ -147,8 +147,8 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
                       dt_row_scale(&scaled, crop, width, height, options->image_size));
     DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled, reader->edge, width, height,
                              options->image_size, options->image_size));
-    DT_TRY(dt_mem_grow((void **)&reader->decoded, &reader->decoded_capacity,
-                       (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, 1, "a decoded image"));
+    DT_TRY(DT_GROW(reader->decoded, reader->decoded_capacity,
+                   (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, "a decoded image"));
     note_rows(reader, &need, height);
     lap(reader, &reader->times.resize_s, "draw crop");
     DT_TRY(dt_decoder_decode(reader->decoder, reader->decoded, need.x, need.y, need.w, need.h));
@@ -199,8 +199,8 @@ static dt_status open_whole(struct dt_row_reader *reader, struct dt_crop *scaled
 static dt_status decode_whole(struct dt_row_reader *reader, const struct dt_rect *need, int width)
 {
     const size_t row = 3 * (size_t)need->w;
-    DT_TRY(dt_mem_grow((void **)&reader->decoded, &reader->decoded_capacity,
-                       row * (size_t)need->h + DT_RESIZE_PAD, 1, "a decoded image"));
+    DT_TRY(DT_GROW(reader->decoded, reader->decoded_capacity, row * (size_t)need->h + DT_RESIZE_PAD,
+                   "a decoded image"));
     if (!dt_dataset_is_raw(reader->dataset))
         return dt_decoder_decode(reader->decoder, reader->decoded, need->x, need->y, need->w,
                                  need->h);
@@ -218,8 +218,8 @@ static dt_status put_image(struct dt_row_reader *reader, uint8_t *pixels, size_t
         dt_resize_run_into(reader->resize, pixels, pitch, reader->decoded);
         return DT_OK;
     }
-    DT_TRY(dt_mem_grow((void **)&reader->resized, &reader->resized_capacity,
-                       3 * (size_t)p->width * (size_t)p->height, 1, "a resized image"));
+    DT_TRY(DT_GROW(reader->resized, reader->resized_capacity,
+                   3 * (size_t)p->width * (size_t)p->height, "a resized image"));
     dt_resize_run(reader->resize, reader->resized, reader->decoded);
     dt_warp_run(&p->warp, pixels, pitch, reader->resized, p->width, p->height);
     return DT_OK;

@@ -7,11 +7,8 @@
 
 dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes)
 {
-    if (bytes > sample->capacity) {
-        void *data = sample->data;
-        DT_TRY(dt_mem_grow(&data, &sample->capacity, bytes - 1, 1, "sample"));
-        sample->data = data;
-    }
+    if (bytes > sample->capacity)
+        DT_TRY(DT_GROW(sample->data, sample->capacity, bytes - 1, "sample"));
     sample->bytes = bytes;
     return DT_OK;
 }

@@ -14,8 +14,6 @@ static dt_status add_split(struct dt_shard_info *info, const struct dt_json *spl
 {
     const struct dt_json *files = dt_json_get(split, "filenames");
     const struct dt_json *lengths = dt_json_get(split, "shard_lengths");
-    void *length_block = info->lengths, *split_block = info->split;
-    void *total_block = info->num_samples;
 
     if (!files || !lengths || files->type != DT_JSON_ARRAY || lengths->type != DT_JSON_ARRAY ||
         files->n_children != lengths->n_children)
@@ -23,19 +21,16 @@ static dt_status add_split(struct dt_shard_info *info, const struct dt_json *spl
                 "%s:%d: split %s needs the lists filenames and shard_lengths of equal length",
                 info->path, split->line, split->key);
     size_t n_splits = (size_t)info->n_splits;
-    DT_TRY(dt_mem_grow(&total_block, &n_splits, n_splits, sizeof *info->num_samples, "splits"));
-    info->num_samples = total_block;
+    DT_TRY(DT_GROW(info->num_samples, n_splits, n_splits, "splits"));
     int64_t *total = &info->num_samples[info->n_splits];
     if (!dt_json_integer(dt_json_get(split, "num_samples"), 0, INT64_MAX, total))
         *total = -1;
     DT_TRY(dt_names_add(&info->splits, split->key, strlen(split->key)));
     const size_t n = info->n_lengths + (size_t)files->n_children;
     size_t capacity = info->n_lengths;
-    DT_TRY(dt_mem_grow(&length_block, &capacity, n, sizeof *info->lengths, "shard lengths"));
-    info->lengths = length_block;
+    DT_TRY(DT_GROW(info->lengths, capacity, n, "shard lengths"));
     capacity = info->n_lengths;
-    DT_TRY(dt_mem_grow(&split_block, &capacity, n, sizeof *info->split, "shard splits"));
-    info->split = split_block;
+    DT_TRY(DT_GROW(info->split, capacity, n, "shard splits"));
 
     const struct dt_json *length = lengths->child;
     for (const struct dt_json *file = files->child; file; file = file->next) {

@@ -114,7 +114,6 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
     dt_status status = DT_OK;
     struct dt_tar_index index = {0};
     const char *path = path_of(shards, i), *base = dt_file_base(path);
-    void *entries = shards->entries;
     uint32_t length;
 
     DT_TRY_OUT(dt_tar_index_open(&index, path, shards->has_boxes, cache_dir));
@@ -128,9 +127,8 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
                             DT_MAX_SAMPLES));
     shards->shard[i].first = (uint32_t)shards->n_entries;
     if (index.n) {
-        DT_TRY_OUT(dt_mem_grow(&entries, &shards->capacity, shards->n_entries + index.n - 1,
-                               sizeof *shards->entries, "sample index"));
-        shards->entries = entries;
+        DT_TRY_OUT(DT_GROW(shards->entries, shards->capacity, shards->n_entries + index.n - 1,
+                           "sample index"));
         memcpy(shards->entries + shards->n_entries, index.entries, index.n * sizeof *index.entries);
         shards->n_entries += index.n;
         DT_TRY_OUT(dt_wds_boxes_append(&shards->boxes, &index.boxes));

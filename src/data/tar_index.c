@@ -52,7 +52,6 @@ static dt_status end_sample(struct pairing *pairing)
 {
     const struct dt_wds_pair *pair = &pairing->pair;
     struct dt_tar_index *index = pairing->index;
-    void *entries = index->entries;
 
     if (dt_wds_lacks(pair))
         return refuse_half(pairing);
@@ -60,9 +59,7 @@ static dt_status end_sample(struct pairing *pairing)
         return DT_OK;
     if (index->n >= DT_MAX_SAMPLES)
         DT_FAIL(DT_ERR_DATA, "shard %s holds more than %d samples", pairing->path, DT_MAX_SAMPLES);
-    DT_TRY(
-        dt_mem_grow(&entries, &index->capacity, index->n, sizeof *index->entries, "shard index"));
-    index->entries = entries;
+    DT_TRY(DT_GROW(index->entries, index->capacity, index->n, "shard index"));
     pairing->entry.key = dt_wds_hash(dt_file_base(pairing->path), pair->key);
     index->entries[index->n++] = pairing->entry;
     index->hash = XXH64(pair->key, strlen(pair->key), index->hash);

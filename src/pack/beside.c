@@ -15,9 +15,7 @@ enum { MAX_FILE = 256 << 20, DIGITS = 16, NAME_AT = DIGITS + 2 };
 
 dt_status dt_checksums_add(struct dt_checksums *sums, const char *file, uint64_t sum)
 {
-    void *block = sums->sums;
-    DT_TRY(dt_mem_grow(&block, &sums->capacity, sums->files.n, sizeof *sums->sums, "checksums"));
-    sums->sums = block;
+    DT_TRY(DT_GROW(sums->sums, sums->capacity, sums->files.n, "checksums"));
     sums->sums[sums->files.n] = sum;
     return dt_names_add(&sums->files, file, strlen(file));
 }
@@ -107,9 +105,7 @@ void dt_checksums_reset(struct dt_checksums *sums)
 
 static dt_status append(struct dt_wds_index *index, const char *text, size_t bytes)
 {
-    void *block = index->text;
-    DT_TRY(dt_mem_grow(&block, &index->capacity, index->bytes + bytes, 1, "shard index"));
-    index->text = block;
+    DT_TRY(DT_GROW(index->text, index->capacity, index->bytes + bytes, "shard index"));
     memcpy(index->text + index->bytes, text, bytes);
     index->bytes += bytes;
     return DT_OK;

@@ -73,14 +73,12 @@ static dt_status add_class(void *context, const struct dt_tar_member *member)
 {
     struct class_tars *tars = context;
     const char *base = dt_file_base(member->name);
-    void *block = tars->tar;
 
     if (!has_suffix(base, ".tar")) {
         tars->n_ignored++;
         return DT_OK;
     }
-    DT_TRY(dt_mem_grow(&block, &tars->capacity, tars->n, sizeof *tars->tar, "classes"));
-    tars->tar = block;
+    DT_TRY(DT_GROW(tars->tar, tars->capacity, tars->n, "classes"));
     struct class_tar *tar = &tars->tar[tars->n];
     tar->range = (struct dt_tar_range){member->offset, member->bytes};
     tar->name = strndup(base, strlen(base) - strlen(".tar"));

@@ -13,13 +13,10 @@
 dt_status dt_images_add(struct dt_images *images, const char *name, uint64_t offset, uint64_t bytes,
                         uint32_t file, int32_t label)
 {
-    void *block = images->image;
-
     if (images->n >= DT_MAX_SAMPLES)
         DT_FAIL(DT_ERR_DATA, "%s holds more than %d images", dt_names_get(&images->files, file),
                 DT_MAX_SAMPLES);
-    DT_TRY(dt_mem_grow(&block, &images->capacity, images->n, sizeof *images->image, "images"));
-    images->image = block;
+    DT_TRY(DT_GROW(images->image, images->capacity, images->n, "images"));
     DT_TRY(dt_names_add(&images->names, name, strlen(name)));
     images->image[images->n++] = (struct dt_image){
         .offset = offset,

@@ -92,7 +92,6 @@ static dt_status compare_size(const struct dt_shard_image *image, int width, int
 static dt_status decode_image(struct dt_verify_tool *tool, int fd,
                               const struct dt_shard_image *image, const char *path)
 {
-    void *block = tool->pixels;
     int width, height;
 
     DT_TRY(dt_sample_read(&tool->sample, fd, image->offset, image->bytes, path));
@@ -100,8 +99,7 @@ static dt_status decode_image(struct dt_verify_tool *tool, int fd,
     if (dt_jpeg_components(tool->jpeg) == 4)
         DT_FAIL(DT_ERR_DATA, "a CMYK JPEG file, which many programs show in wrong colours; dtrain "
                              "shard converts it to RGB");
-    DT_TRY(dt_mem_grow(&block, &tool->capacity, (size_t)width * (size_t)height * 3, 1, "pixels"));
-    tool->pixels = block;
+    DT_TRY(DT_GROW(tool->pixels, tool->capacity, (size_t)width * (size_t)height * 3, "pixels"));
     DT_TRY(dt_jpeg_decode(tool->jpeg, tool->pixels, 0, 0, width, height));
     return compare_size(image, width, height);
 }

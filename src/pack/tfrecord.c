@@ -250,15 +250,9 @@ bool dt_tfrecord_found(const char *path)
 static dt_status keep_synset(struct opening *opening, uint32_t label, const char *name,
                              const char *path)
 {
-    void *block = opening->synset;
-
-    if (label >= opening->n_labels) {
-        const size_t before = opening->n_labels;
-        DT_TRY(dt_mem_grow(&block, &opening->capacity, label, sizeof *opening->synset, "labels"));
-        opening->synset = block;
+    DT_TRY(DT_GROW(opening->synset, opening->capacity, label, "labels"));
+    if (label >= opening->n_labels)
         opening->n_labels = (size_t)label + 1;
-        memset(opening->synset + before, 0, (opening->n_labels - before) * sizeof *opening->synset);
-    }
     uint32_t *synset = &opening->synset[label];
     if (!name[0])
         return DT_OK;

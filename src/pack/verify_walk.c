@@ -66,16 +66,13 @@ static dt_status end_sample(struct dt_shard_check *shard)
 
 static dt_status add_image(struct dt_shard_check *shard, const struct dt_tar_member *member)
 {
-    void *block = shard->images;
-
     if (member->bytes == 0)
         return dt_finding_add(&shard->findings, "%s: member %s is empty", shard->base,
                               member->name);
     if (member->bytes > DT_MAX_ENCODED_BYTES)
         return dt_finding_add(&shard->findings, "%s: member %s has %" PRIu64 " bytes, more than %d",
                               shard->base, member->name, member->bytes, DT_MAX_ENCODED_BYTES);
-    DT_TRY(dt_mem_grow(&block, &shard->capacity, shard->n, sizeof *shard->images, "images"));
-    shard->images = block;
+    DT_TRY(DT_GROW(shard->images, shard->capacity, shard->n, "images"));
     DT_TRY(dt_names_add(&shard->names, member->name, strlen(member->name)));
     shard->images[shard->n++] = (struct dt_shard_image){.offset = member->offset,
                                                         .bytes = (uint32_t)member->bytes,
