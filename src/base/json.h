@@ -61,6 +61,11 @@ void dt_jsonw_integer(struct dt_jsonw *w, const char *key, int64_t value);
 /* The shortest text that reads back as the same double; null if not finite. */
 void dt_jsonw_number(struct dt_jsonw *w, const char *key, double value);
 void dt_jsonw_bool(struct dt_jsonw *w, const char *key, bool value);
+/* Several at once, as in "{name: %s, time_s: %g, ranks: [": brackets, keys without quotes, and a
+ * conversion for each value: %s, %g (any number), %hhd (bool), and those of int, unsigned, int64_t
+ * and size_t. */
+void dt_jsonw_add(struct dt_jsonw *w, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* Embeds a complete JSON value, without the whitespace between its tokens. */
 void dt_jsonw_raw(struct dt_jsonw *w, const char *key, const char *json);
 dt_status dt_jsonw_end(struct dt_jsonw *w);

@@ -5,6 +5,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +145,45 @@ void dt_jsonw_bool(struct dt_jsonw *w, const char *key, bool value)
 {
     put_key(w, key);
     put_text(w, value ? "true" : "false");
+}
+
+/* Writes a bracket, or the argument that belongs to a conversion. */
+static void add_word(struct dt_jsonw *w, const char *key, const char *word, va_list *args)
+{
+    if (strchr("{[", word[0]))
+        dt_jsonw_begin(w, key, word[0]);
+    else if (strchr("}]", word[0]))
+        dt_jsonw_close(w, word[0]);
+    else if (strcmp(word, "%s") == 0)
+        dt_jsonw_string(w, key, va_arg(*args, const char *));
+    else if (strcmp(word, "%g") == 0)
+        dt_jsonw_number(w, key, va_arg(*args, double));
+    else if (strcmp(word, "%hhd") == 0)
+        dt_jsonw_bool(w, key, va_arg(*args, int));
+    else if (strcmp(word, "%d") == 0)
+        dt_jsonw_integer(w, key, va_arg(*args, int));
+    else if (strcmp(word, "%u") == 0)
+        dt_jsonw_integer(w, key, va_arg(*args, unsigned));
+    else
+        dt_jsonw_integer(w, key, va_arg(*args, int64_t));
+}
+
+void dt_jsonw_add(struct dt_jsonw *w, const char *format, ...)
+{
+    char key[64] = "", word[64];
+    va_list args;
+    va_start(args, format);
+    for (format += strspn(format, " ,"); *format; format += strspn(format, " ,")) {
+        const size_t n = strchr("{}[]", *format) ? 1 : strcspn(format, " ,:}]");
+        const bool is_key = format[n] == ':';
+        snprintf(is_key ? key : word, sizeof word, "%.*s", (int)n, format);
+        format += n + is_key;
+        if (is_key)
+            continue;
+        add_word(w, key[0] ? key : NULL, word, &args);
+        key[0] = '\0';
+    }
+    va_end(args);
 }
 
 void dt_jsonw_raw(struct dt_jsonw *w, const char *key, const char *json)

@@ -126,16 +126,12 @@ static void write_rows(const struct bench *b, struct dt_jsonw *w)
     dt_jsonw_begin(w, "rows", '[');
     for (int i = 0; i < b->n_rows; i++) {
         const struct row *row = &b->rows[i];
-        dt_jsonw_begin(w, NULL, '{');
-        dt_jsonw_string(w, "by", names[row->kind]);
-        dt_jsonw_integer(w, "bytes", (int64_t)row->bytes);
-        dt_jsonw_string(w, "type", "float");
-        dt_jsonw_bool(w, "is_bucket", row->is_bucket);
+        dt_jsonw_add(w, "{by: %s, bytes: %zu, type: %s, is_bucket: %hhd", names[row->kind],
+                     row->bytes, "float", row->is_bucket);
         for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++)
             if (row->s[place] > 0)
                 dt_jsonw_number(w, keys[place], row->s[place]);
-        dt_jsonw_number(w, "n_wrong", row->n_wrong);
-        dt_jsonw_close(w, '}');
+        dt_jsonw_add(w, "n_wrong: %g}", row->n_wrong);
     }
     dt_jsonw_close(w, ']');
 }
@@ -145,14 +141,10 @@ static dt_status save_json(const struct bench *b, const char *path)
     struct dt_jsonw w;
     double mean, worst;
     dt_jsonw_init(&w, true);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
-    dt_jsonw_string(&w, "model", b->base.engine.model->name);
-    dt_jsonw_integer(&w, "ranks", b->base.engine.ranks.n_ranks);
-    if (compare(b, &mean, &worst) > 0) {
-        dt_jsonw_number(&w, "ring_to_mpi_mean", mean);
-        dt_jsonw_number(&w, "ring_to_mpi_worst", worst);
-    }
+    dt_jsonw_add(&w, "{dtrain: %s, model: %s, ranks: %d", DTRAIN_VERSION,
+                 b->base.engine.model->name, b->base.engine.ranks.n_ranks);
+    if (compare(b, &mean, &worst) > 0)
+        dt_jsonw_add(&w, "ring_to_mpi_mean: %g, ring_to_mpi_worst: %g", mean, worst);
     write_rows(b, &w);
     dt_jsonw_close(&w, '}');
     return dt_jsonw_save(&w, path);

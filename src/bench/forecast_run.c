@@ -263,13 +263,12 @@ static void write_points(const struct forecast *f, struct dt_jsonw *w)
     dt_jsonw_begin(w, "forecast", '[');
     for (int i = 0; i < f->options->n_ranks; i++) {
         const int n = f->options->ranks[i];
-        dt_jsonw_begin(w, NULL, '{');
-        dt_jsonw_integer(w, "ranks", n);
-        dt_jsonw_number(w, "step_s", dt_forecast_step_s(&f->step, n, &f->network));
-        dt_jsonw_number(w, "exposed_comm_s", dt_forecast_exposed_s(&f->step, n, &f->network));
-        dt_jsonw_number(w, "images_per_s", images_per_s(f, n));
-        dt_jsonw_number(w, "efficiency", dt_forecast_efficiency(&f->step, n, &f->network));
-        dt_jsonw_close(w, '}');
+        dt_jsonw_add(w,
+                     "{ranks: %d, step_s: %g, exposed_comm_s: %g, images_per_s: %g, "
+                     "efficiency: %g}",
+                     n, dt_forecast_step_s(&f->step, n, &f->network),
+                     dt_forecast_exposed_s(&f->step, n, &f->network), images_per_s(f, n),
+                     dt_forecast_efficiency(&f->step, n, &f->network));
     }
     dt_jsonw_close(w, ']');
 }
@@ -278,22 +277,17 @@ static dt_status save_json(const struct forecast *f)
 {
     struct dt_jsonw w;
     dt_jsonw_init(&w, true);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
-    dt_jsonw_string(&w, "model", f->base.engine.model->name);
-    dt_jsonw_integer(&w, "images_per_rank", images_of(f));
-    dt_jsonw_number(&w, "link_bytes_per_s", f->network.link.bytes_per_s);
-    dt_jsonw_number(&w, "link_latency_s", f->network.link.latency_s);
-    dt_jsonw_bool(&w, "overlaps", f->step.overlaps);
-    if (f->measured_s > 0) {
-        dt_jsonw_integer(&w, "measured_ranks", f->base.engine.ranks.n_ranks);
-        dt_jsonw_number(&w, "measured_step_s", f->measured_s);
-    }
+    dt_jsonw_add(&w, "{dtrain: %s, model: %s, images_per_rank: %d", DTRAIN_VERSION,
+                 f->base.engine.model->name, images_of(f));
+    dt_jsonw_add(&w, "link_bytes_per_s: %g, link_latency_s: %g, overlaps: %hhd",
+                 f->network.link.bytes_per_s, f->network.link.latency_s, f->step.overlaps);
+    if (f->measured_s > 0)
+        dt_jsonw_add(&w, "measured_ranks: %d, measured_step_s: %g", f->base.engine.ranks.n_ranks,
+                     f->measured_s);
     write_points(f, &w);
-    dt_jsonw_integer(&w, "below_90_percent", dt_forecast_limit(&f->step, 0.9, &f->network));
-    dt_jsonw_integer(&w, "below_50_percent", dt_forecast_limit(&f->step, 0.5, &f->network));
-    dt_jsonw_number(&w, "best_bucket_cap_mb", f->best_cap_mb);
-    dt_jsonw_close(&w, '}');
+    dt_jsonw_add(&w, "below_90_percent: %d, below_50_percent: %d, best_bucket_cap_mb: %g}",
+                 dt_forecast_limit(&f->step, 0.9, &f->network),
+                 dt_forecast_limit(&f->step, 0.5, &f->network), f->best_cap_mb);
     return dt_jsonw_save(&w, f->options->json_path);
 }
 

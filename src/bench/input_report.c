@@ -190,18 +190,13 @@ static void write_points(const struct dt_input_result *r, struct dt_jsonw *w)
     dt_jsonw_begin(w, "loader", '[');
     for (int i = 0; i < r->n_points; i++) {
         const struct dt_input_point *p = &r->points[i];
-        dt_jsonw_begin(w, NULL, '{');
-        dt_jsonw_integer(w, "workers", p->workers);
-        dt_jsonw_bool(w, "cold", p->is_cold);
-        dt_jsonw_number(w, "images_per_s", p->images_per_s);
-        dt_jsonw_number(w, "images_per_s_slowest", p->slowest);
-        dt_jsonw_number(w, "images_per_s_fastest", p->fastest);
-        dt_jsonw_number(w, "mb_per_s", p->bytes_per_s / 1e6);
-        dt_jsonw_number(w, "images_per_s_per_worker", p->images_per_s / p->workers / r->n_ranks);
-        dt_jsonw_number(w, "read_share", p->read_share);
-        dt_jsonw_number(w, "decode_share", p->decode_share);
-        dt_jsonw_number(w, "wait_share", p->wait_share);
-        dt_jsonw_close(w, '}');
+        dt_jsonw_add(w,
+                     "{workers: %d, cold: %hhd, images_per_s: %g, images_per_s_slowest: %g, "
+                     "images_per_s_fastest: %g, mb_per_s: %g, images_per_s_per_worker: %g, "
+                     "read_share: %g, decode_share: %g, wait_share: %g}",
+                     p->workers, p->is_cold, p->images_per_s, p->slowest, p->fastest,
+                     p->bytes_per_s / 1e6, p->images_per_s / p->workers / r->n_ranks, p->read_share,
+                     p->decode_share, p->wait_share);
     }
     dt_jsonw_close(w, ']');
 }
@@ -210,8 +205,7 @@ static void write_stages(const struct dt_input_result *r, struct dt_jsonw *w)
 {
     int n;
     const struct stage_row *rows = list_stages(r, &n);
-    dt_jsonw_begin(w, "stages", '{');
-    dt_jsonw_number(w, "images", r->stage_images);
+    dt_jsonw_add(w, "stages: {images: %g", r->stage_images);
     for (int i = 0; i < n; i++)
         dt_jsonw_number(w, rows[i].key, 1e3 * r->stage_s[rows[i].stage]);
     dt_jsonw_close(w, '}');
@@ -222,24 +216,17 @@ static dt_status save_json(const struct dt_input_result *r, const struct diagnos
 {
     struct dt_jsonw w;
     dt_jsonw_init(&w, true);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_string(&w, "dtrain", DTRAIN_VERSION);
-    dt_jsonw_integer(&w, "images", r->n_images);
-    dt_jsonw_number(&w, "mean_bytes", mean_bytes(r));
+    dt_jsonw_add(&w, "{dtrain: %s, images: %u, mean_bytes: %g", DTRAIN_VERSION, r->n_images,
+                 mean_bytes(r));
     if (r->image_size > 0)
         dt_jsonw_integer(&w, "image_size", r->image_size);
     else
         dt_jsonw_string(&w, "canvases", r->sizes);
-    dt_jsonw_integer(&w, "ranks", r->n_ranks);
-    dt_jsonw_integer(&w, "cpus_per_rank", r->cpus);
-    dt_jsonw_integer(&w, "rounds", r->n_rounds);
+    dt_jsonw_add(&w, "ranks: %d, cpus_per_rank: %d, rounds: %d", r->n_ranks, r->cpus, r->n_rounds);
     write_stages(r, &w);
     write_points(r, &w);
-    dt_jsonw_string(&w, "limit", v->limit);
-    dt_jsonw_integer(&w, "workers", r->workers);
-    dt_jsonw_number(&w, "images_per_s_per_rank", v->per_rank_per_s);
-    dt_jsonw_string(&w, "verdict", v->text);
-    dt_jsonw_close(&w, '}');
+    dt_jsonw_add(&w, "limit: %s, workers: %d, images_per_s_per_rank: %g, verdict: %s}", v->limit,
+                 r->workers, v->per_rank_per_s, v->text);
     return dt_jsonw_save(&w, path);
 }
 

@@ -239,11 +239,8 @@ static dt_status write_rows(const struct dt_bench *b, bool by_layer, struct dt_j
         dt_jsonw_begin(w, NULL, '{');
         if (by_layer)
             dt_jsonw_string(w, "name", rows[i].name);
-        dt_jsonw_string(w, "op", by_layer ? rows[i].op : rows[i].name);
-        dt_jsonw_number(w, "ms", 1e3 * rows[i].s);
-        dt_jsonw_number(w, "mb", rows[i].bytes / 1e6);
-        dt_jsonw_number(w, "gflop", rows[i].flops / 1e9);
-        dt_jsonw_close(w, '}');
+        dt_jsonw_add(w, "op: %s, ms: %g, mb: %g, gflop: %g}", by_layer ? rows[i].op : rows[i].name,
+                     1e3 * rows[i].s, rows[i].bytes / 1e6, rows[i].flops / 1e9);
     }
     dt_jsonw_close(w, ']');
     free(rows);
@@ -256,16 +253,12 @@ static void write_choices(const struct dt_bench *b, struct dt_jsonw *w)
     struct dt_choice choice;
     dt_jsonw_begin(w, "choices", '[');
     for (int i = 0; i < g->n_nodes; i++)
-        for (int k = 0; find_choice(b, i, k, &choice); k++) {
-            dt_jsonw_begin(w, NULL, '{');
-            dt_jsonw_string(w, "name", g->node[i].name);
-            dt_jsonw_string(w, "op", subject(b, i, &choice));
-            dt_jsonw_string(w, "algorithm", choice.way);
-            dt_jsonw_number(w, "ms", 1e3 * choice.seconds);
-            dt_jsonw_string(w, "runner_up", choice.runner_up);
-            dt_jsonw_number(w, "runner_up_ms", 1e3 * choice.runner_up_s);
-            dt_jsonw_close(w, '}');
-        }
+        for (int k = 0; find_choice(b, i, k, &choice); k++)
+            dt_jsonw_add(w,
+                         "{name: %s, op: %s, algorithm: %s, ms: %g, runner_up: %s, "
+                         "runner_up_ms: %g}",
+                         g->node[i].name, subject(b, i, &choice), choice.way, 1e3 * choice.seconds,
+                         choice.runner_up, 1e3 * choice.runner_up_s);
     dt_jsonw_close(w, ']');
 }
 

@@ -234,9 +234,7 @@ static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
     dt_jsonw_begin(w, "per_rank", '[');
     for (int r = 0; r < b->engine.ranks.n_ranks; r++) {
         const struct dt_bench_rank *rank = &b->ranks[r];
-        dt_jsonw_begin(w, NULL, '{');
-        dt_jsonw_string(w, "host", b->hosts[r]);
-        dt_jsonw_number(w, "images_per_s", b->images / rank->step_s);
+        dt_jsonw_add(w, "{host: %s, images_per_s: %g", b->hosts[r], b->images / rank->step_s);
         for (int i = 0; i < DT_BENCH_NUMBERS; i++)
             if (!isnan(((const double *)rank)[i]))
                 dt_jsonw_number(w, names[i], ((const double *)rank)[i]);
@@ -248,18 +246,17 @@ static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
 void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
 {
     char sizes[DT_SIZES_TEXT];
-    dt_jsonw_string(w, "backend", b->engine.backend->name);
-    dt_jsonw_string(w, "precision", dt_precision_name(b->engine.config->train.precision));
-    dt_jsonw_string(w, "mode", modes[mode(b)].key);
-    dt_jsonw_string(w, "data", b->options->real_data ? "real" : "synthetic");
-    dt_jsonw_string(w, "model", b->engine.model->name);
+    dt_jsonw_add(w, "backend: %s, precision: %s, mode: %s, data: %s, model: %s",
+                 b->engine.backend->name, dt_precision_name(b->engine.config->train.precision),
+                 modes[mode(b)].key, b->options->real_data ? "real" : "synthetic",
+                 b->engine.model->name);
     if (!b->sets.task->has_boxes)
         dt_jsonw_integer(w, "image_size", b->engine.config->model.image_size);
     else
         dt_jsonw_string(w, "canvases", dt_sets_sizes(&b->sets, 0, sizes));
-    dt_jsonw_integer(w, "ranks", b->engine.ranks.n_ranks);
-    dt_jsonw_integer(w, "global_batch_size", b->engine.stage.global_batch_size);
-    dt_jsonw_integer(w, "micro_batch_size", b->engine.stage.micro_batch_size);
+    dt_jsonw_add(w, "ranks: %d, global_batch_size: %d, micro_batch_size: %d",
+                 b->engine.ranks.n_ranks, b->engine.stage.global_batch_size,
+                 b->engine.stage.micro_batch_size);
 }
 
 static bool is_recorded(const struct dt_plan *plan)
@@ -270,28 +267,17 @@ static bool is_recorded(const struct dt_plan *plan)
     return false;
 }
 
-static void write_build(const struct dt_bench *b, struct dt_jsonw *w)
-{
-    char device[256], comm[128], date[DT_CLOCK_UTC];
-    b->engine.backend->describe(b->engine.device, device, sizeof device);
-    dt_comm_describe_plane(b->engine.plane, comm, sizeof comm);
-    dt_jsonw_string(w, "date", dt_clock_utc(date));
-    dt_jsonw_string(w, "dtrain", DTRAIN_VERSION);
-    dt_jsonw_string(w, "build", dt_build_id());
-    dt_jsonw_string(w, "device", device);
-    dt_jsonw_string(w, "communication", comm);
-}
-
 dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
 {
-    char *config = NULL;
+    char *config = NULL, device[256], comm[128], date[DT_CLOCK_UTC];
     DT_TRY(dt_config_print(&config, b->engine.config));
-    write_build(b, w);
+    b->engine.backend->describe(b->engine.device, device, sizeof device);
+    dt_comm_describe_plane(b->engine.plane, comm, sizeof comm);
+    dt_jsonw_add(w, "date: %s, dtrain: %s, build: %s, device: %s, communication: %s",
+                 dt_clock_utc(date), DTRAIN_VERSION, dt_build_id(), device, comm);
     dt_bench_write_identity(b, w);
-    dt_jsonw_bool(w, "recorded", is_recorded(b->engine.plan));
-    dt_jsonw_integer(w, "threads", b->engine.n_threads);
-    dt_jsonw_integer(w, "steps", b->n_steps);
-    dt_jsonw_integer(w, "peak_matrix_size", b->peak_size);
+    dt_jsonw_add(w, "recorded: %hhd, threads: %d, steps: %d, peak_matrix_size: %d",
+                 is_recorded(b->engine.plan), b->engine.n_threads, b->n_steps, b->peak_size);
     write_numbers(b, w);
     write_ranks(b, w);
     dt_jsonw_raw(w, "config", config);

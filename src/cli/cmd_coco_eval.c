@@ -95,21 +95,13 @@ static dt_status save(const struct evaluation *e, const char *path)
     dt_jsonw_begin(&w, NULL, '{');
     for (int i = 0; i < DT_N_COCO; i++)
         dt_jsonw_number(&w, dt_coco_names[i], e->value[i]);
-    dt_jsonw_integer(&w, "max_detections", e->max_detections);
-    dt_jsonw_integer(&w, "images", e->coco.n_images);
-    dt_jsonw_integer(&w, "detections", (int64_t)e->n_found);
-    dt_jsonw_begin(&w, "categories", '[');
-    for (int i = 0; i < e->coco.n_categories; i++) {
-        dt_jsonw_begin(&w, NULL, '{');
-        dt_jsonw_integer(&w, "id", e->coco.category_ids[i]);
-        dt_jsonw_string(&w, "name", dt_names_get(&e->coco.categories, (size_t)i));
-        dt_jsonw_integer(&w, "boxes", (int64_t)e->n_truths[i]);
-        dt_jsonw_number(&w, "ap", e->of_category[i].ap);
-        dt_jsonw_number(&w, "ap50", e->of_category[i].ap50);
-        dt_jsonw_close(&w, '}');
-    }
-    dt_jsonw_close(&w, ']');
-    dt_jsonw_close(&w, '}');
+    dt_jsonw_add(&w, "max_detections: %d, images: %d, detections: %zu, categories: [",
+                 e->max_detections, e->coco.n_images, e->n_found);
+    for (int i = 0; i < e->coco.n_categories; i++)
+        dt_jsonw_add(&w, "{id: %" PRId64 ", name: %s, boxes: %zu, ap: %g, ap50: %g}",
+                     e->coco.category_ids[i], dt_names_get(&e->coco.categories, (size_t)i),
+                     e->n_truths[i], e->of_category[i].ap, e->of_category[i].ap50);
+    dt_jsonw_add(&w, "]}");
     return dt_jsonw_save(&w, path);
 }
 

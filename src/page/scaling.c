@@ -198,19 +198,14 @@ static dt_status save_json(const struct scaling *s, const char *path)
 {
     struct dt_jsonw w;
     dt_jsonw_init(&w, true);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_begin(&w, "points", '[');
+    dt_jsonw_add(&w, "{points: [");
     for (const struct point *p = s->points; p < s->points + s->n_points; p++) {
-        dt_jsonw_begin(&w, NULL, '{');
-        dt_jsonw_string(&w, "series", p->series);
-        dt_jsonw_integer(&w, "ranks", p->ranks);
-        dt_jsonw_integer(&w, "repetitions", p->n);
+        dt_jsonw_add(&w, "{series: %s, ranks: %d, repetitions: %d", p->series, p->ranks, p->n);
         for (size_t c = 0; c < DT_COUNT(columns); c++)
             dt_jsonw_number(&w, columns[c].key, value(p, columns[c].offset));
         dt_jsonw_close(&w, '}');
     }
-    dt_jsonw_close(&w, ']');
-    dt_jsonw_close(&w, '}');
+    dt_jsonw_add(&w, "]}");
     return dt_jsonw_save(&w, path);
 }
 

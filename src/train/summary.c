@@ -421,13 +421,11 @@ static void put_stages(struct dt_jsonw *w, const struct dt_schedule *schedule)
     dt_jsonw_begin(w, NULL, '[');
     for (int i = 0; i < schedule->n_parts; i++) {
         const struct dt_schedule_part *part = &schedule->parts[i];
-        dt_jsonw_begin(w, NULL, '{');
-        dt_jsonw_integer(w, "epoch", part->epoch);
-        dt_jsonw_integer(w, "step", part->step);
-        dt_jsonw_integer(w, "steps_per_epoch", part->steps_per_epoch);
-        dt_jsonw_integer(w, "image_size", part->stage.image_size);
-        dt_jsonw_integer(w, "global_batch_size", part->stage.batch);
-        dt_jsonw_close(w, '}');
+        dt_jsonw_add(w,
+                     "{epoch: %" PRId64 ", step: %" PRId64 ", steps_per_epoch: %" PRId64
+                     ", image_size: %d, global_batch_size: %d}",
+                     part->epoch, part->step, part->steps_per_epoch, part->stage.image_size,
+                     part->stage.batch);
     }
     dt_jsonw_close(w, ']');
 }

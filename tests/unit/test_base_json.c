@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <float.h>
+#include <inttypes.h>
 #include <math.h>
 
 #include "base/json.h"
@@ -294,30 +295,24 @@ TEST(writer)
     struct dt_jsonw w;
     for (int pretty = 0; pretty < 2; pretty++) {
         dt_jsonw_init(&w, pretty != 0);
-        dt_jsonw_begin(&w, NULL, '{');
-        dt_jsonw_string(&w, "s", "a\"\\\n\x01\xc3\xa9\xff");
-        dt_jsonw_integer(&w, "i", INT64_MIN);
-        dt_jsonw_number(&w, "nan", NAN);
-        dt_jsonw_begin(&w, "list", '[');
-        dt_jsonw_number(&w, NULL, 0.1);
-        dt_jsonw_begin(&w, NULL, '{');
-        dt_jsonw_bool(&w, "b", true);
-        dt_jsonw_close(&w, '}');
-        dt_jsonw_close(&w, ']');
-        dt_jsonw_begin(&w, "e", '{');
-        dt_jsonw_close(&w, '}');
+        dt_jsonw_add(&w, "{s: %s, i: %" PRId64 ", nan: %g", "a\"\\\n\x01\xc3\xa9\xff", INT64_MIN,
+                     NAN);
+        dt_jsonw_add(&w, "list: [%g, {b: %hhd}, %d, %u, %zu], e: {}", 0.1, true, -1, UINT32_MAX,
+                     SIZE_MAX / 2);
         dt_jsonw_raw(&w, "raw", "{ \"k y\" :\n [ 1 , \"a \\\" b\" ] }");
         dt_jsonw_close(&w, '}');
         assert_int_equal(dt_jsonw_end(&w), DT_OK);
-        assert_string_equal(w.text,
-                            pretty ? "{\n  \"s\": \"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\",\n"
-                                     "  \"i\": -9223372036854775808,\n  \"nan\": null,\n"
-                                     "  \"list\": [0.1, {\"b\": true}],\n  \"e\": {},\n"
-                                     "  \"raw\": {\"k y\":[1,\"a \\\" b\"]}\n}\n"
-                                   : "{\"s\":\"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\","
-                                     "\"i\":-9223372036854775808,\"nan\":null,"
-                                     "\"list\":[0.1,{\"b\":true}],\"e\":{},"
-                                     "\"raw\":{\"k y\":[1,\"a \\\" b\"]}}");
+        assert_string_equal(
+            w.text, pretty
+                        ? "{\n  \"s\": \"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\",\n"
+                          "  \"i\": -9223372036854775808,\n  \"nan\": null,\n"
+                          "  \"list\": [0.1, {\"b\": true}, -1, 4294967295, "
+                          "9223372036854775807],\n  \"e\": {},\n"
+                          "  \"raw\": {\"k y\":[1,\"a \\\" b\"]}\n}\n"
+                        : "{\"s\":\"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\","
+                          "\"i\":-9223372036854775808,\"nan\":null,"
+                          "\"list\":[0.1,{\"b\":true},-1,4294967295,9223372036854775807],\"e\":{},"
+                          "\"raw\":{\"k y\":[1,\"a \\\" b\"]}}");
         assert_int_equal(w.bytes, strlen(w.text));
         dt_json_destroy(parse(w.text));
         dt_jsonw_reset(&w);
