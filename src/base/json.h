@@ -45,15 +45,14 @@ double dt_json_number(const struct dt_json *object, const char *key);
 /* True if `value` is a number without fraction in min..max; it goes to *out. */
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out);
 
-/* Writes into a growing buffer and takes care of commas, escapes and indentation. Running out of
- * memory is remembered and reported by dt_jsonw_end. */
+/* Writes into a growing buffer and takes care of commas, escapes and indentation. It begins with
+ * {0} or {.pretty = true}. Running out of memory is remembered and reported by dt_jsonw_end. */
 struct dt_jsonw {
     char *text; /* NUL-terminated; owned by the writer until dt_jsonw_reset */
     size_t bytes, capacity;
     int depth, array_depth; /* array_depth: of the outermost open array, 0 = none */
     bool pretty, need_comma, failed;
 };
-void dt_jsonw_init(struct dt_jsonw *w, bool pretty);
 void dt_jsonw_begin(struct dt_jsonw *w, const char *key, char bracket); /* '{' or '[' */
 void dt_jsonw_close(struct dt_jsonw *w, char bracket);                  /* '}' or ']' */
 void dt_jsonw_string(struct dt_jsonw *w, const char *key, const char *value);

@@ -16,11 +16,6 @@
 
 enum { INDENT = 2 };
 
-void dt_jsonw_init(struct dt_jsonw *w, bool pretty)
-{
-    *w = (struct dt_jsonw){.pretty = pretty};
-}
-
 static void put(struct dt_jsonw *w, const char *text, size_t bytes)
 {
     if (w->failed)

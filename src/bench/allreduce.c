@@ -138,9 +138,8 @@ static void write_rows(const struct bench *b, struct dt_jsonw *w)
 
 static dt_status save_json(const struct bench *b, const char *path)
 {
-    struct dt_jsonw w;
+    struct dt_jsonw w = {.pretty = true};
     double mean, worst;
-    dt_jsonw_init(&w, true);
     dt_jsonw_add(&w, "{dtrain: %s, model: %s, ranks: %d", DTRAIN_VERSION,
                  b->base.engine.model->name, b->base.engine.ranks.n_ranks);
     if (compare(b, &mean, &worst) > 0)

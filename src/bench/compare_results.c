@@ -32,8 +32,7 @@ static dt_status check_members(const struct dt_json *old, const struct dt_json *
 dt_status dt_bench_check_old(const struct dt_bench *b)
 {
     struct dt_json_doc *doc = NULL;
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, false);
+    struct dt_jsonw w = {0};
     dt_jsonw_begin(&w, NULL, '{');
     dt_bench_write_identity(b, &w);
     dt_jsonw_close(&w, '}');

@@ -275,8 +275,7 @@ static void write_points(const struct forecast *f, struct dt_jsonw *w)
 
 static dt_status save_json(const struct forecast *f)
 {
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, true);
+    struct dt_jsonw w = {.pretty = true};
     dt_jsonw_add(&w, "{dtrain: %s, model: %s, images_per_rank: %d", DTRAIN_VERSION,
                  f->base.engine.model->name, images_of(f));
     dt_jsonw_add(&w, "link_bytes_per_s: %g, link_latency_s: %g, overlaps: %hhd",

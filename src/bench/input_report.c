@@ -214,8 +214,7 @@ static void write_stages(const struct dt_input_result *r, struct dt_jsonw *w)
 static dt_status save_json(const struct dt_input_result *r, const struct diagnosis *v,
                            const char *path)
 {
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, true);
+    struct dt_jsonw w = {.pretty = true};
     dt_jsonw_add(&w, "{dtrain: %s, images: %u, mean_bytes: %g", DTRAIN_VERSION, r->n_images,
                  mean_bytes(r));
     if (r->image_size > 0)

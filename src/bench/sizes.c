@@ -204,7 +204,7 @@ dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
     z->comm = comm;
     z->config = config;
     z->options = options;
-    dt_jsonw_init(&z->json, true);
+    z->json.pretty = true;
     dt_status status = run_benchmark(z, &old);
     dt_jsonw_reset(&z->json);
     dt_json_destroy(old.doc);

@@ -177,48 +177,32 @@ dt_status dt_wds_boxes_move(struct dt_coco *coco, struct dt_wds_boxes *boxes, co
 static void write_truth(struct dt_jsonw *json, const struct dt_coco *coco,
                         const struct dt_truth *truth)
 {
-    const double bbox[] = {truth->x, truth->y, truth->w, truth->h};
-
-    dt_jsonw_begin(json, NULL, '{');
-    dt_jsonw_integer(json, "id", truth->id);
-    dt_jsonw_integer(json, "category_id", coco->category_ids[truth->label]);
-    dt_jsonw_begin(json, "bbox", '[');
-    for (size_t i = 0; i < DT_COUNT(bbox); i++)
-        dt_jsonw_number(json, NULL, bbox[i]);
-    dt_jsonw_close(json, ']');
-    dt_jsonw_number(json, "area", truth->area);
-    dt_jsonw_integer(json, "iscrowd", truth->is_crowd);
-    dt_jsonw_close(json, '}');
+    dt_jsonw_add(json, "{id: %" PRId64 ", category_id: %" PRId64, truth->id,
+                 coco->category_ids[truth->label]);
+    dt_jsonw_add(json, "bbox: [%g, %g, %g, %g], area: %g, iscrowd: %d}", truth->x, truth->y,
+                 truth->w, truth->h, truth->area, truth->is_crowd);
 }
 
 dt_status dt_wds_boxes_write(struct dt_jsonw *json, const struct dt_coco *coco, uint32_t index)
 {
     const struct dt_coco_image *image = &coco->images[index];
 
-    dt_jsonw_init(json, false);
-    dt_jsonw_begin(json, NULL, '{');
-    dt_jsonw_integer(json, "id", image->id);
-    dt_jsonw_string(json, "file_name", dt_names_get(&coco->files, image->name));
-    dt_jsonw_integer(json, "width", image->width);
-    dt_jsonw_integer(json, "height", image->height);
-    dt_jsonw_begin(json, "annotations", '[');
+    *json = (struct dt_jsonw){0};
+    dt_jsonw_add(json, "{id: %" PRId64 ", file_name: %s, width: %d, height: %d, annotations: [",
+                 image->id, dt_names_get(&coco->files, image->name), image->width, image->height);
     for (size_t i = coco->first_truth[index]; i < coco->first_truth[index + 1]; i++)
         write_truth(json, coco, &coco->truths[i]);
-    dt_jsonw_close(json, ']');
-    dt_jsonw_close(json, '}');
+    dt_jsonw_add(json, "]}");
     return dt_jsonw_end(json);
 }
 
 dt_status dt_wds_categories_write(struct dt_jsonw *json, const struct dt_coco *coco)
 {
-    dt_jsonw_init(json, true);
+    *json = (struct dt_jsonw){.pretty = true};
     dt_jsonw_begin(json, NULL, '[');
-    for (int i = 0; i < coco->n_categories; i++) {
-        dt_jsonw_begin(json, NULL, '{');
-        dt_jsonw_integer(json, "id", coco->category_ids[i]);
-        dt_jsonw_string(json, "name", dt_names_get(&coco->categories, (size_t)i));
-        dt_jsonw_close(json, '}');
-    }
+    for (int i = 0; i < coco->n_categories; i++)
+        dt_jsonw_add(json, "{id: %" PRId64 ", name: %s}", coco->category_ids[i],
+                     dt_names_get(&coco->categories, (size_t)i));
     dt_jsonw_close(json, ']');
     return dt_jsonw_end(json);
 }

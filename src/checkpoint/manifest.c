@@ -86,9 +86,8 @@ static void print_file(struct dt_jsonw *w, const struct dt_manifest_file *file)
 static dt_status print_manifest(struct dt_jsonw *w, const struct dt_manifest *manifest)
 {
     const char *base = (const char *)manifest;
-    dt_jsonw_init(w, true);
-    dt_jsonw_begin(w, NULL, '{');
-    dt_jsonw_integer(w, "format", DT_MANIFEST_FORMAT);
+    *w = (struct dt_jsonw){.pretty = true};
+    dt_jsonw_add(w, "{format: %d", DT_MANIFEST_FORMAT);
     for (size_t i = 0; i < DT_COUNT(longs); i++)
         dt_jsonw_integer(w, longs[i].key, *(const int64_t *)(base + longs[i].offset));
     for (size_t i = 0; i < DT_COUNT(ints); i++)

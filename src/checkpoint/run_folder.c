@@ -180,17 +180,13 @@ static dt_status check_lease(const struct dt_run_folder *folder)
 
 static dt_status print_record(struct dt_jsonw *w, const struct record *record, const char *check)
 {
-    dt_jsonw_init(w, true);
-    dt_jsonw_begin(w, NULL, '{');
-    dt_jsonw_string(w, "run_id", record->run_id);
-    dt_jsonw_integer(w, "incarnation", record->incarnation);
-    dt_jsonw_string(w, "state", record->is_running ? "running" : "ended");
-    dt_jsonw_integer(w, "exit_code", record->exit_code);
-    dt_jsonw_integer(w, "step", record->step);
-    dt_jsonw_string(w, "host", record->host);
-    dt_jsonw_integer(w, "pid", record->pid);
-    dt_jsonw_string(w, "memory_group", record->kills.group);
-    dt_jsonw_integer(w, "memory_kills", record->kills.n);
+    *w = (struct dt_jsonw){.pretty = true};
+    dt_jsonw_add(w, "{run_id: %s, incarnation: %" PRId64 ", state: %s", record->run_id,
+                 record->incarnation, record->is_running ? "running" : "ended");
+    dt_jsonw_add(w, "exit_code: %d, step: %" PRId64 ", host: %s, pid: %" PRId64, record->exit_code,
+                 record->step, record->host, record->pid);
+    dt_jsonw_add(w, "memory_group: %s, memory_kills: %" PRId64, record->kills.group,
+                 record->kills.n);
     if (check)
         dt_jsonw_string(w, "check", check);
     dt_jsonw_close(w, '}');

@@ -327,25 +327,18 @@ dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors)
 static void put_header(struct dt_jsonw *json, const struct dt_st_tensor *tensors, size_t n,
                        const char *classes)
 {
-    dt_jsonw_begin(json, NULL, '{');
-    dt_jsonw_begin(json, "__metadata__", '{');
-    dt_jsonw_string(json, "format", "pt"); /* without it transformers refuses the file */
+    /* Without the format transformers refuses the file. */
+    dt_jsonw_add(json, "{__metadata__: {format: %s", "pt");
     if (classes)
         dt_jsonw_string(json, "classes", classes);
     dt_jsonw_close(json, '}');
     for (size_t i = 0; i < n; i++) {
         const struct dt_st_tensor *t = &tensors[i];
         dt_jsonw_begin(json, t->name, '{');
-        dt_jsonw_string(json, "dtype", dtypes[t->dtype].name);
-        dt_jsonw_begin(json, "shape", '[');
+        dt_jsonw_add(json, "dtype: %s, shape: [", dtypes[t->dtype].name);
         for (int d = 0; d < t->n_dims; d++)
             dt_jsonw_integer(json, NULL, t->dim[d]);
-        dt_jsonw_close(json, ']');
-        dt_jsonw_begin(json, "data_offsets", '[');
-        dt_jsonw_integer(json, NULL, (int64_t)t->offset);
-        dt_jsonw_integer(json, NULL, (int64_t)(t->offset + t->bytes));
-        dt_jsonw_close(json, ']');
-        dt_jsonw_close(json, '}');
+        dt_jsonw_add(json, "], data_offsets: [%zu, %zu]}", t->offset, t->offset + t->bytes);
     }
     dt_jsonw_close(json, '}');
 }
@@ -367,9 +360,8 @@ static dt_status join_head(char **head, size_t *bytes, const struct dt_jsonw *js
 dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
                      size_t n_tensors, const char *classes)
 {
-    struct dt_jsonw json;
+    struct dt_jsonw json = {0};
     dt_status status = DT_OK;
-    dt_jsonw_init(&json, false);
     put_header(&json, tensors, n_tensors, classes);
     DT_TRY_OUT(dt_jsonw_end(&json));
     DT_TRY_OUT(join_head(head, bytes, &json));

@@ -54,61 +54,36 @@ static void set_integer(struct dt_checkpoint *state, size_t i, int64_t value)
 static void print_best(struct dt_jsonw *w, const char *name, const struct dt_best *best)
 {
     dt_jsonw_begin(w, name, '{');
-    dt_jsonw_string(w, "metric", dt_metric_name(best->metric));
-    dt_jsonw_number(w, "value", best->value);
-    dt_jsonw_integer(w, "step", best->step);
-    dt_jsonw_integer(w, "epoch", best->epoch);
-    dt_jsonw_close(w, '}');
-}
-
-static void print_plateau(struct dt_jsonw *w, const struct dt_plateau *plateau)
-{
-    if (plateau->factor == 0)
-        return;
-    dt_jsonw_begin(w, "plateau", '{');
-    dt_jsonw_number(w, "best", plateau->best);
-    dt_jsonw_integer(w, "waits", plateau->waits);
-    dt_jsonw_number(w, "factor", plateau->factor);
-    dt_jsonw_close(w, '}');
-}
-
-static void print_epoch_loss(struct dt_jsonw *w, const struct dt_epoch_loss *sum)
-{
-    if (sum->epoch == 0)
-        return;
-    dt_jsonw_begin(w, "epoch_loss", '{');
-    dt_jsonw_integer(w, "epoch", sum->epoch);
-    dt_jsonw_number(w, "loss", sum->loss);
-    dt_jsonw_number(w, "weight", sum->weight);
-    dt_jsonw_close(w, '}');
+    dt_jsonw_add(w, "metric: %s, value: %g, step: %" PRId64 ", epoch: %" PRId64 "}",
+                 dt_metric_name(best->metric), best->value, best->step, best->epoch);
 }
 
 dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoint *state)
 {
     char fingerprint[FINGERPRINT_DIGITS + 1];
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, state->fingerprint);
-    dt_jsonw_init(w, true);
-    dt_jsonw_begin(w, NULL, '{');
-    dt_jsonw_integer(w, "format", FORMAT);
-    dt_jsonw_string(w, "dtrain", DTRAIN_VERSION);
+    *w = (struct dt_jsonw){.pretty = true};
+    dt_jsonw_add(w, "{format: %d, dtrain: %s", FORMAT, DTRAIN_VERSION);
     for (size_t i = 0; i < DT_COUNT(integers); i++)
         dt_jsonw_integer(w, integers[i].key, get(state, i));
-    dt_jsonw_bool(w, "eval_due", state->eval_due);
-    dt_jsonw_string(w, "model", state->model);
-    dt_jsonw_string(w, "data_fingerprint", fingerprint);
+    dt_jsonw_add(w, "eval_due: %hhd, model: %s, data_fingerprint: %s", state->eval_due,
+                 state->model, fingerprint);
     if (state->origin[0])
         dt_jsonw_string(w, "origin", state->origin);
     print_best(w, "best", &state->best);
     print_best(w, "goal", &state->goal);
     dt_jsonw_number(w, "goal_reference", state->goal_reference);
-    print_plateau(w, &state->plateau);
-    print_epoch_loss(w, &state->epoch_loss);
+    if (state->plateau.factor != 0)
+        dt_jsonw_add(w, "plateau: {best: %g, waits: %" PRId64 ", factor: %g}", state->plateau.best,
+                     state->plateau.waits, state->plateau.factor);
+    if (state->epoch_loss.epoch != 0)
+        dt_jsonw_add(w, "epoch_loss: {epoch: %" PRId64 ", loss: %g, weight: %g}",
+                     state->epoch_loss.epoch, state->epoch_loss.loss, state->epoch_loss.weight);
     if (state->precision >= 0)
         dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
-    if (state->loss_scale.scale > 0) {
-        dt_jsonw_number(w, "loss_scale", (double)state->loss_scale.scale);
-        dt_jsonw_integer(w, "clean_steps", state->loss_scale.n_clean);
-    }
+    if (state->loss_scale.scale > 0)
+        dt_jsonw_add(w, "loss_scale: %g, clean_steps: %d", (double)state->loss_scale.scale,
+                     state->loss_scale.n_clean);
     dt_jsonw_close(w, '}');
     return dt_jsonw_end(w);
 }

@@ -90,8 +90,7 @@ static void print_categories(const struct evaluation *e)
 
 static dt_status save(const struct evaluation *e, const char *path)
 {
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, true);
+    struct dt_jsonw w = {.pretty = true};
     dt_jsonw_begin(&w, NULL, '{');
     for (int i = 0; i < DT_N_COCO; i++)
         dt_jsonw_number(&w, dt_coco_names[i], e->value[i]);

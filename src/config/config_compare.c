@@ -42,13 +42,12 @@ static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_co
 static void format_value(char out[VALUE_BYTES], const struct dt_key *key,
                          const struct dt_config *config)
 {
-    struct dt_jsonw w;
+    struct dt_jsonw w = {0};
     snprintf(out, VALUE_BYTES, "?");
     if (key->type == DT_KEY_CHOICE) {
         snprintf(out, VALUE_BYTES, "%s", key->choices[(int)dt_key_get_number(key, config)]);
         return;
     }
-    dt_jsonw_init(&w, false);
     dt_key_print(&w, NULL, key, config);
     if (dt_jsonw_end(&w) == DT_OK)
         snprintf(out, VALUE_BYTES, "%s", w.text);

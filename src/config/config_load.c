@@ -230,8 +230,7 @@ static dt_status apply_file(struct loading *l, const char *path)
 /* Parses `raw` as a JSON string, with the same strict parser as every other value. */
 static dt_status parse_as_string(struct dt_json_doc **doc, const char *raw)
 {
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, false);
+    struct dt_jsonw w = {0};
     dt_jsonw_string(&w, NULL, raw);
     dt_status status = dt_jsonw_end(&w);
     if (status == DT_OK)

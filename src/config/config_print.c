@@ -104,8 +104,7 @@ static void end_object(struct dt_jsonw *w)
 
 dt_status dt_config_print(char **text, const struct dt_config *config)
 {
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, true);
+    struct dt_jsonw w = {.pretty = true};
     dt_jsonw_begin(&w, NULL, '{');
     for_each_key(&w, NULL, visit_value, end_object, config);
     dt_jsonw_close(&w, '}');
@@ -134,70 +133,46 @@ static void print_choices(struct dt_jsonw *w, const struct dt_key *key)
 
 static void print_list(struct dt_jsonw *w, const struct dt_key *key)
 {
-    dt_jsonw_begin(w, "items", '{');
-    dt_jsonw_string(w, "type", "number");
+    dt_jsonw_add(w, "items: {type: %s", "number");
     print_bounds(w, key);
-    dt_jsonw_close(w, '}');
-    dt_jsonw_integer(w, "minItems", key->min_length);
-    dt_jsonw_integer(w, "maxItems", key->max_length);
+    dt_jsonw_add(w, "}, minItems: %d, maxItems: %d", key->min_length, key->max_length);
 }
 
 static void print_names_or_list(struct dt_jsonw *w, const struct dt_key *key)
 {
-    dt_jsonw_begin(w, "anyOf", '[');
-    dt_jsonw_begin(w, NULL, '{');
-    dt_jsonw_string(w, "type", "string");
+    dt_jsonw_add(w, "anyOf: [{type: %s", "string");
     print_choices(w, key);
-    dt_jsonw_close(w, '}');
-    dt_jsonw_begin(w, NULL, '{');
-    dt_jsonw_string(w, "type", "array");
+    dt_jsonw_add(w, "}, {type: %s", "array");
     print_list(w, key);
-    dt_jsonw_close(w, '}');
-    dt_jsonw_close(w, ']');
+    dt_jsonw_add(w, "}]");
 }
 
 static void print_bool_or_int(struct dt_jsonw *w, const struct dt_key *key)
 {
-    dt_jsonw_begin(w, "anyOf", '[');
-    dt_jsonw_begin(w, NULL, '{');
-    dt_jsonw_string(w, "type", "boolean");
-    dt_jsonw_close(w, '}');
-    dt_jsonw_begin(w, NULL, '{');
-    dt_jsonw_string(w, "type", "integer");
+    dt_jsonw_add(w, "anyOf: [{type: %s}, {type: %s", "boolean", "integer");
     print_bounds(w, key);
-    dt_jsonw_close(w, '}');
-    dt_jsonw_close(w, ']');
+    dt_jsonw_add(w, "}]");
 }
 
 /* Allows only the keys of the table, comments and "$schema". */
 static void close_schema_object(struct dt_jsonw *w)
 {
-    dt_jsonw_close(w, '}');
-    dt_jsonw_begin(w, "patternProperties", '{');
-    dt_jsonw_begin(w, "^(_comment|//|\\$schema$)", '{');
-    dt_jsonw_close(w, '}');
-    dt_jsonw_close(w, '}');
-    dt_jsonw_bool(w, "additionalProperties", false);
-    dt_jsonw_string(w, "type", "object");
-    dt_jsonw_close(w, '}');
+    dt_jsonw_add(w,
+                 "}, patternProperties: {^(_comment|//|\\$schema$): {}}, "
+                 "additionalProperties: %hhd, type: %s}",
+                 false, "object");
 }
 
 static void print_columns(struct dt_jsonw *w, const struct dt_key *key)
 {
-    dt_jsonw_integer(w, "maxItems", key->max_length);
-    dt_jsonw_begin(w, "items", '{');
-    dt_jsonw_begin(w, "required", '[');
+    dt_jsonw_add(w, "maxItems: %d, items: {required: [", key->max_length);
     for (int i = 0; i < key->n_columns; i++)
         if (key->columns[i].required)
             dt_jsonw_string(w, NULL, key->columns[i].name);
-    dt_jsonw_close(w, ']');
-    dt_jsonw_begin(w, "properties", '{');
+    dt_jsonw_add(w, "], properties: {");
     for (const struct dt_column *c = key->columns; c < key->columns + key->n_columns; c++) {
         dt_jsonw_begin(w, c->name, '{');
-        dt_jsonw_string(w, "type", "integer");
-        dt_jsonw_integer(w, "minimum", c->min);
-        dt_jsonw_integer(w, "maximum", c->max);
-        dt_jsonw_close(w, '}');
+        dt_jsonw_add(w, "type: %s, minimum: %d, maximum: %d}", "integer", c->min, c->max);
     }
     close_schema_object(w);
 }
@@ -219,16 +194,14 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     if (key->type == DT_KEY_CHOICE) {
         print_choices(w, key);
     } else if (key->type == DT_KEY_NAMES) {
-        dt_jsonw_begin(w, "items", '{');
-        dt_jsonw_string(w, "type", "string");
+        dt_jsonw_add(w, "items: {type: %s", "string");
         if (key->choices)
             print_choices(w, key);
         else
             dt_jsonw_integer(w, "minLength", 1);
         dt_jsonw_close(w, '}');
     } else if (key->type == DT_KEY_STRING) {
-        dt_jsonw_integer(w, "minLength", key->min_length);
-        dt_jsonw_integer(w, "maxLength", key->max_length);
+        dt_jsonw_add(w, "minLength: %d, maxLength: %d", key->min_length, key->max_length);
     } else if (is_either) {
         print_names_or_list(w, key);
     } else if (key->or_bool) {
@@ -254,13 +227,11 @@ static dt_status put_file(FILE *out, const char *text)
 dt_status dt_config_print_schema(FILE *out)
 {
     struct dt_config defaults;
-    struct dt_jsonw w;
+    struct dt_jsonw w = {.pretty = true};
     dt_config_init(&defaults);
-    dt_jsonw_init(&w, true);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_string(&w, "$schema", "https://json-schema.org/draft/2020-12/schema");
-    dt_jsonw_string(&w, "title", "Configuration of dtrain " DTRAIN_VERSION);
-    dt_jsonw_begin(&w, "properties", '{');
+    dt_jsonw_add(&w, "{$schema: %s, title: %s, properties: {",
+                 "https://json-schema.org/draft/2020-12/schema",
+                 "Configuration of dtrain " DTRAIN_VERSION);
     for_each_key(&w, "properties", visit_schema, close_schema_object, &defaults);
     close_schema_object(&w);
     dt_status status = dt_jsonw_end(&w);
@@ -274,8 +245,7 @@ dt_status dt_config_print_schema(FILE *out)
 static dt_status help_line(FILE *out, const struct dt_key *key, const struct dt_config *defaults)
 {
     char expects[512];
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, false);
+    struct dt_jsonw w = {0};
     dt_jsonw_begin(&w, NULL, '[');
     dt_key_print(&w, NULL, key, defaults);
     dt_jsonw_close(&w, ']');

@@ -168,31 +168,25 @@ dt_status dt_algo_cache_put(struct dt_algo_cache *cache, const char *key,
 
 static dt_status print_entries(struct dt_jsonw *w, const struct dt_algo_cache *cache)
 {
-    dt_jsonw_begin(w, NULL, '{');
-    dt_jsonw_integer(w, "version", VERSION);
-    dt_jsonw_begin(w, "plans", '{');
+    dt_jsonw_add(w, "{version: %d, plans: {", VERSION);
     for (size_t i = 0; i < cache->n_entries; i++) {
         const struct dt_conv_choice *choice = &cache->entries[i].choice;
         dt_jsonw_begin(w, cache->entries[i].key, '{');
         dt_jsonw_integer(w, "candidate", choice->candidate);
-        dt_jsonw_string(w, "plan", choice->tag);
-        dt_jsonw_number(w, "us", 1e6 * choice->seconds);
-        if (choice->runner_up[0]) {
-            dt_jsonw_string(w, "runner_up", choice->runner_up);
-            dt_jsonw_number(w, "runner_up_us", 1e6 * choice->runner_up_s);
-        }
+        dt_jsonw_add(w, "plan: %s, us: %g", choice->tag, 1e6 * choice->seconds);
+        if (choice->runner_up[0])
+            dt_jsonw_add(w, "runner_up: %s, runner_up_us: %g", choice->runner_up,
+                         1e6 * choice->runner_up_s);
         dt_jsonw_close(w, '}');
     }
-    dt_jsonw_close(w, '}');
-    dt_jsonw_close(w, '}');
+    dt_jsonw_add(w, "}}");
     return dt_jsonw_end(w);
 }
 
 static dt_status save_entries(struct dt_algo_cache *cache)
 {
-    struct dt_jsonw w;
+    struct dt_jsonw w = {.pretty = true};
     dt_status status = DT_OK;
-    dt_jsonw_init(&w, true);
     DT_TRY_OUT(dt_file_make_folder(cache->folder));
     if (merge_file(cache) != DT_OK)
         dt_error_clear(); /* already reported by open: whatever can be read is kept */

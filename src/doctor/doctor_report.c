@@ -343,8 +343,7 @@ static void write_sums(const struct dt_doctor *d, struct dt_jsonw *w)
 
 dt_status dt_doctor_save(const struct dt_doctor *d, const char *path)
 {
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, true);
+    struct dt_jsonw w = {.pretty = true};
     dt_jsonw_add(&w, "{dtrain: %s, exit_code: %d, run_folder: %s", DTRAIN_VERSION,
                  d->n_findings > 0 ? d->findings[0].status : DT_OK, d->folder);
     write_findings(d, &w);

@@ -206,8 +206,7 @@ dt_status dt_engine_open_weights(struct dt_engine *engine, struct dt_sets *sets,
 
 static dt_status print_result(const struct dt_task *task, const struct dt_eval_result *result)
 {
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, false);
+    struct dt_jsonw w = {0};
     dt_jsonw_begin(&w, NULL, '{');
     dt_jsonw_integer(&w, "images", result->n_images);
     task->put_result(&w, result);

@@ -14,12 +14,9 @@ static dt_status open_jsonl(void *state, const struct dt_events_options *options
 static dt_status event_jsonl(void *state, const char *event, const struct dt_field *fields,
                              int n_fields)
 {
-    struct dt_jsonw w;
+    struct dt_jsonw w = {0};
     char time[DT_CLOCK_UTC];
-    dt_jsonw_init(&w, false);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_string(&w, "ts", dt_clock_utc(time));
-    dt_jsonw_string(&w, "event", event);
+    dt_jsonw_add(&w, "{ts: %s, event: %s", dt_clock_utc(time), event);
     for (int i = 0; i < n_fields; i++)
         dt_field_put(&w, &fields[i]);
     dt_jsonw_close(&w, '}');

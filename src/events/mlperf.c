@@ -1,6 +1,7 @@
 /* mlperf.log in the run folder: the lines of MLPerf Training's ResNet benchmark, as its compliance
  * checker reads them. A block is the training between two evaluations. A resumed run continues the
  * log and first removes what it writes again. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,25 +32,18 @@ static int64_t now_ms(void)
 static dt_status put_line(struct mlperf *m, int64_t time_ms, struct dt_field value,
                           const struct dt_field *metadata, int n_metadata)
 {
-    struct dt_jsonw w;
+    struct dt_jsonw w = {0};
     const char *type = strstr(value.key, "_start")  ? "INTERVAL_START"
                        : strstr(value.key, "_stop") ? "INTERVAL_END"
                                                     : "POINT_IN_TIME";
-    dt_jsonw_init(&w, false);
-    dt_jsonw_begin(&w, NULL, '{');
-    dt_jsonw_string(&w, "namespace", "");
-    dt_jsonw_integer(&w, "time_ms", time_ms);
-    dt_jsonw_string(&w, "event_type", type);
-    dt_jsonw_string(&w, "key", value.key);
+    dt_jsonw_add(&w, "{namespace: %s, time_ms: %" PRId64 ", event_type: %s, key: %s", "", time_ms,
+                 type, value.key);
     value.key = "value";
     dt_field_put(&w, &value);
-    dt_jsonw_begin(&w, "metadata", '{');
-    dt_jsonw_string(&w, "file", "src/events/mlperf.c");
-    dt_jsonw_integer(&w, "lineno", __LINE__);
+    dt_jsonw_add(&w, "metadata: {file: %s, lineno: %d", "src/events/mlperf.c", __LINE__);
     for (int i = 0; i < n_metadata; i++)
         dt_field_put(&w, &metadata[i]);
-    dt_jsonw_close(&w, '}');
-    dt_jsonw_close(&w, '}');
+    dt_jsonw_add(&w, "}}");
     dt_status status = dt_jsonw_end(&w);
     if (status == DT_OK)
         status = dt_append_line(&m->file, ":::MLLOG ", w.text);

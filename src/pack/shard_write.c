@@ -5,6 +5,7 @@
  * split of the same _info.json. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,17 +164,13 @@ static void put_split(struct dt_jsonw *json, const char *name, const struct dt_n
     for (size_t i = 0; i < n; i++)
         n_samples += lengths[first + i];
     dt_jsonw_begin(json, name, '{');
-    dt_jsonw_string(json, "name", name);
-    dt_jsonw_integer(json, "num_samples", n_samples);
-    dt_jsonw_begin(json, "filenames", '[');
+    dt_jsonw_add(json, "name: %s, num_samples: %" PRId64 ", filenames: [", name, n_samples);
     for (size_t i = 0; i < n; i++)
         dt_jsonw_string(json, NULL, dt_names_get(filenames, first + i));
-    dt_jsonw_close(json, ']');
-    dt_jsonw_begin(json, "shard_lengths", '[');
+    dt_jsonw_add(json, "], shard_lengths: [");
     for (size_t i = 0; i < n; i++)
         dt_jsonw_integer(json, NULL, lengths[first + i]);
-    dt_jsonw_close(json, ']');
-    dt_jsonw_close(json, '}');
+    dt_jsonw_add(json, "]}");
 }
 
 /* Names and lengths of the new shards. */
@@ -193,14 +190,12 @@ static dt_status list_shards(struct dt_names *names, const struct dt_packing *pa
 static dt_status write_info(const struct dt_packing *packing, const struct dt_names *names,
                             const struct dt_shard_info *info)
 {
-    struct dt_jsonw json;
+    struct dt_jsonw json = {.pretty = true};
     char path[DT_PATH_MAX];
     const char *prefix = packing->options->prefix;
 
     DT_TRY(dt_file_path(path, "%s/_info.json", packing->options->dst));
-    dt_jsonw_init(&json, true);
-    dt_jsonw_begin(&json, NULL, '{');
-    dt_jsonw_begin(&json, "splits", '{');
+    dt_jsonw_add(&json, "{splits: {");
     size_t first = 0;
     for (int split = 0; split < info->n_splits; split++) {
         const char *name = dt_names_get(&info->splits, (size_t)split);
@@ -212,8 +207,7 @@ static dt_status write_info(const struct dt_packing *packing, const struct dt_na
         first += n;
     }
     put_split(&json, prefix, names, packing->lengths, 0, names->n);
-    dt_jsonw_close(&json, '}');
-    dt_jsonw_close(&json, '}');
+    dt_jsonw_add(&json, "}}");
     return dt_jsonw_save(&json, path);
 }
 

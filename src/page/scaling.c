@@ -196,8 +196,7 @@ static void print_table(const struct scaling *s, FILE *out)
 
 static dt_status save_json(const struct scaling *s, const char *path)
 {
-    struct dt_jsonw w;
-    dt_jsonw_init(&w, true);
+    struct dt_jsonw w = {.pretty = true};
     dt_jsonw_add(&w, "{points: [");
     for (const struct point *p = s->points; p < s->points + s->n_points; p++) {
         dt_jsonw_add(&w, "{series: %s, ranks: %d, repetitions: %d", p->series, p->ranks, p->n);

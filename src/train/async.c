@@ -195,14 +195,13 @@ static dt_status step(struct run *r, int64_t n_steps)
 static void report(struct run *r, bool is_last)
 {
     const struct dt_async *async = r->async;
-    struct dt_jsonw w;
+    struct dt_jsonw w = {0};
     int64_t n = 0, sum = 0, most = 0;
     for (int64_t i = 0; i < STALENESS_ROWS; i++) {
         n += async->n_updates[i];
         sum += i * async->n_updates[i];
         most = async->n_updates[i] > 0 ? i : most;
     }
-    dt_jsonw_init(&w, false);
     dt_jsonw_begin(&w, NULL, '[');
     for (int64_t i = 0; i <= most; i++)
         dt_jsonw_integer(&w, NULL, async->n_updates[i]);

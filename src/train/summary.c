@@ -434,11 +434,8 @@ static dt_status send_start(const struct dt_engine *engine, const struct dt_sets
                             const char *config_json, int64_t start_step)
 {
     char device[256];
-    struct dt_jsonw names, libraries, stages;
+    struct dt_jsonw names = {0}, libraries = {0}, stages = {0};
     engine->backend->describe(engine->device, device, sizeof device);
-    dt_jsonw_init(&names, false);
-    dt_jsonw_init(&libraries, false);
-    dt_jsonw_init(&stages, false);
     put_hosts(&names, engine->ranks.comm);
     put_libraries(&libraries, engine, device);
     put_stages(&stages, &engine->schedule);

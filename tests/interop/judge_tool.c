@@ -62,10 +62,9 @@ static void print_metrics(struct dt_jsonw *w, const struct dt_class_counts *coun
 static dt_status judge_case(int n_classes, int n)
 {
     struct dt_class_counts *counts;
-    struct dt_jsonw w;
+    struct dt_jsonw w = {0};
     dt_status status = DT_OK;
     DT_TRY(dt_class_counts_create(&counts, n_classes, (size_t)n));
-    dt_jsonw_init(&w, false);
     DT_TRY_OUT(read_images(counts, n));
     dt_jsonw_begin(&w, NULL, '{');
     print_metrics(&w, counts);

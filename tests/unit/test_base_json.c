@@ -292,9 +292,8 @@ TEST(load)
 
 TEST(writer)
 {
-    struct dt_jsonw w;
     for (int pretty = 0; pretty < 2; pretty++) {
-        dt_jsonw_init(&w, pretty != 0);
+        struct dt_jsonw w = {.pretty = pretty != 0};
         dt_jsonw_add(&w, "{s: %s, i: %" PRId64 ", nan: %g", "a\"\\\n\x01\xc3\xa9\xff", INT64_MIN,
                      NAN);
         dt_jsonw_add(&w, "list: [%g, {b: %hhd}, %d, %u, %zu], e: {}", 0.1, true, -1, UINT32_MAX,
@@ -318,7 +317,7 @@ TEST(writer)
         dt_jsonw_reset(&w);
         assert_null(w.text);
     }
-    dt_jsonw_init(&w, false);
+    struct dt_jsonw w = {0};
     dt_jsonw_begin(&w, NULL, '[');
     assert_int_equal(dt_jsonw_end(&w), DT_ERR_INTERNAL);
     dt_jsonw_reset(&w);
@@ -341,8 +340,7 @@ TEST(number_round_trip)
                 {1e22, "1e+22"},
                 {DBL_MAX, "1.7976931348623157e+308"}};
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
-        struct dt_jsonw w;
-        dt_jsonw_init(&w, false);
+        struct dt_jsonw w = {0};
         dt_jsonw_number(&w, NULL, rows[i].value);
         assert_int_equal(dt_jsonw_end(&w), DT_OK);
         assert_string_equal(w.text, rows[i].text);
@@ -351,10 +349,9 @@ TEST(number_round_trip)
     uint64_t bits = 88172645463325252u; /* xorshift64 */
     for (int i = 0; i < 20000; i++) {
         double value;
-        struct dt_jsonw w;
+        struct dt_jsonw w = {0};
         bits ^= bits << 13, bits ^= bits >> 7, bits ^= bits << 17;
         memcpy(&value, &bits, sizeof(value));
-        dt_jsonw_init(&w, false);
         dt_jsonw_number(&w, NULL, value);
         assert_int_equal(dt_jsonw_end(&w), DT_OK);
         struct dt_json_doc *doc = parse(w.text);
