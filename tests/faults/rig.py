@@ -6,6 +6,8 @@ with 1 if one is violated.
 """
 
 import argparse
+import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -281,10 +283,15 @@ def events(out):
 
 
 def remove_shared_memory():
-    """Removes what a killed mpirun leaves in /dev/shm, if no run is active."""
-    for name in os.listdir("/dev/shm"):
-        if name.startswith("vader_segment."):
-            os.unlink(os.path.join("/dev/shm", name))
+    """Removes what a killed mpirun has left in /dev/shm: a minute old, and no process has it mapped."""
+    mapped = ""
+    for path in glob.glob("/proc/[0-9]*/maps"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+            mapped += file.read()
+    for path in glob.glob("/dev/shm/vader_segment.*"):
+        with contextlib.suppress(FileNotFoundError):
+            if path not in mapped and time.time() - os.stat(path).st_ctime > 60:
+                os.unlink(path)
 
 
 def main(campaign, description):
