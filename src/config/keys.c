@@ -146,8 +146,8 @@ const struct dt_key dt_keys[] = {
     BOOL(model.zero_init_residual, false,
          "Initialise the last batch norm scale of each residual block to 0"),
     INT(model.sync_bn, 0, 2, 1 << 20,
-        "Statistics of batch norm in training over the images of all ranks (true), or of groups of "
-        "this many consecutive ranks, instead of one rank's",
+        "Synchronise batch norm statistics over all ranks (true) or over groups of N consecutive "
+        "ranks (N); false: each rank has its own",
         .or_bool = true),
     FRACTION(model.dropout, 0.5, "Dropout in the classifiers of VGG and AlexNet"),
     STRING(model.initial_checkpoint, "", 0,

@@ -111,7 +111,7 @@ def check_refusals():
         ({"train.stages": '[{"epoch":1,"image_size":64}]'}, "whose sizes are model.canvases throughout"),
         ({"data.random_erasing": 0.1}, "data.random_erasing is given, which is for classifiers only"),
         ({"data.mixup": 0.1}, "data.mixup is given, which is for classifiers only"),
-        ({"early_stop.metric": "top1"}, "which are judged by train_loss, ap, ap50, ap75"),
+        ({"early_stop.metric": "top1"}, "whose metrics are train_loss, ap, ap50, ap75"),
         ({"train.loss_normalizer": "global", "train.sync_every": 3}, "gradients that all ranks sum"),
         ({"train.loss_normalizer": "global", "comm.mode": "central"}, "gradients that all ranks sum"),
         ({"train.loss_normalizer": "global", "model.sync_bn": 2}, "counts over all ranks"),

@@ -94,7 +94,7 @@ early_stop.target=0.75 -> 0.75 is in per cent; did you mean 75?
 early_stop.target=90 early_stop.metric="auc" -> auc lies between 0 and 1; did you mean 0.9?
 early_stop.target=36 early_stop.metric="auto" $detector -> ap lies between 0 and 1; did you mean \
 0.36?
-early_stop.metric="ap" -> "ap" is not for classifiers, which are judged by loss, top1, top5, \
+early_stop.metric="ap" -> "ap" is not for classifiers, whose metrics are loss, top1, top5, \
 balanced_accuracy
 model.canvases=["96x60"] $detector -> "96x60" is not a size WIDTHxHEIGHT
 model.canvases=["96x64 "] $detector -> is not a size WIDTHxHEIGHT
@@ -106,7 +106,7 @@ data.min_side=80 $detector data.max_side=79 -> 80 is more than data.max_side 79
 data.min_side_low=80 $detector -> which is not given
 data.min_side_low=80 $detector data.min_side=64 -> 80 is more than data.min_side 64
 data.stretch=true $detector data.max_side=64 -> fills the canvas
-early_stop.metric="top1" $detector -> is not for detectors, which are judged by train_loss, ap, \
+early_stop.metric="top1" $detector -> is not for detectors, whose metrics are train_loss, ap, \
 ap50, ap75
 schedule.metric="ap50" -> is not for classifiers
 checkpoint.best_metric="ap" -> is not for classifiers
