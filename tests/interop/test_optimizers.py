@@ -14,7 +14,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from torch_rig import groups, np, safetensors_np, tool, torch, worst  # noqa: E402
+from torch_rig import groups, safetensors_np, tool, torch, worst  # noqa: E402
 from cifar_resnet import CifarResNet  # noqa: E402
 from torch.optim import lr_scheduler as torch_lr  # noqa: E402
 
