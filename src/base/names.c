@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -142,52 +141,8 @@ bool dt_name_has_control(const char *name)
     return false;
 }
 
-bool dt_is_tar_name(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    return dot && strcmp(dot, ".tar") == 0;
-}
-
 bool dt_name_has_suffix(const char *name, const char *suffix)
 {
     const char *dot = strrchr(name, '.');
     return dot && strcasecmp(dot, suffix) == 0;
-}
-
-dt_status dt_names_list_tars(struct dt_names *names, const char *folder)
-{
-    dt_status status = DT_OK;
-    struct dt_names entries = {0};
-    char path[DT_PATH_MAX];
-
-    DT_TRY_OUT(dt_names_list(&entries, folder));
-    for (size_t i = 0; i < entries.n; i++) {
-        const char *name = dt_names_get(&entries, i);
-        if (!dt_is_tar_name(name))
-            continue;
-        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, name));
-        DT_TRY_OUT(dt_names_add(names, path, strlen(path)));
-    }
-out:
-    dt_names_reset(&entries);
-    return status;
-}
-
-bool dt_shards_found(const char *path)
-{
-    struct dt_names entries = {0};
-    struct stat info;
-    bool found = false;
-
-    if (stat(path, &info) != 0)
-        return false;
-    if (!S_ISDIR(info.st_mode))
-        return dt_is_tar_name(path);
-    if (dt_names_list(&entries, path) != DT_OK)
-        dt_error_clear(); /* the next call to open it reports the error */
-    for (size_t i = 0; i < entries.n && !found; i++)
-        found = dt_is_tar_name(dt_names_get(&entries, i)) ||
-                strcmp(dt_names_get(&entries, i), "_info.json") == 0;
-    dt_names_reset(&entries);
-    return found;
 }

@@ -1,4 +1,4 @@
-/* A list of strings in one block of memory: file names of a folder, paths of a pattern. */
+/* A list of strings in one block of memory: names of files, of classes. */
 #ifndef DTRAIN_BASE_NAMES_H
 #define DTRAIN_BASE_NAMES_H
 
@@ -34,17 +34,7 @@ void dt_names_reset(struct dt_names *names);
  * without ".."; whether a name has control characters. */
 bool dt_name_is_inside(const char *name);
 bool dt_name_has_control(const char *name);
-/* Whether a file name ends in ".tar"; in a suffix such as ".csv", in any case. */
-bool dt_is_tar_name(const char *name);
+/* Whether a file name ends in a suffix such as ".csv", in any case. */
 bool dt_name_has_suffix(const char *name, const char *suffix);
-/* Whether `path` is a folder of tar shards, or a single shard. */
-bool dt_shards_found(const char *path);
-/* Adds the paths of the tars in a folder, if any, sorted by bytes. */
-dt_status dt_names_list_tars(struct dt_names *names, const char *folder);
-
-/* Expands "a-{00..11}.tar::b-{x,y}.tar" into paths, in order. Zero padding of a range is kept,
- * several braces give all combinations, an existing folder stands for its *.tar files, sorted.
- * Errors: DT_ERR_CONFIG for a malformed pattern, DT_ERR_NO_INPUT for a folder without tar files. */
-dt_status dt_brace_expand(struct dt_names *names, const char *pattern);
 
 #endif

@@ -9,10 +9,10 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/names.h"
 #include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
+#include "data/shard_pattern.h"
 #include "pack/pack.h"
 
 static const double mega = 1e6, redraw_s = 0.2;

@@ -22,6 +22,7 @@
 #include "base/pulse.h"
 #include "base/text.h"
 #include "data/files.h"
+#include "data/shard_pattern.h"
 
 enum { MAX_KINDS = 8, SUFFIX_BYTES = 16 };
 

@@ -1,4 +1,7 @@
-/* Patterns of shard names: "a-{0000..0009}.tar", "{x,y}", several joined by "::", or folders. */
+/* Shards in a folder, and patterns of their names: "a-{0000..0009}.tar", "{x,y}", several joined by
+ * "::", or folders. */
+#include "data/shard_pattern.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,9 +9,56 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "base/names.h"
 
 enum { MAX_PATHS = 1000000, MAX_DIGITS = 9 };
+
+/* --- Tars --- */
+
+bool dt_is_tar_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot && strcmp(dot, ".tar") == 0;
+}
+
+dt_status dt_names_list_tars(struct dt_names *names, const char *folder)
+{
+    dt_status status = DT_OK;
+    struct dt_names entries = {0};
+    char path[DT_PATH_MAX];
+
+    DT_TRY_OUT(dt_names_list(&entries, folder));
+    for (size_t i = 0; i < entries.n; i++) {
+        const char *name = dt_names_get(&entries, i);
+        if (!dt_is_tar_name(name))
+            continue;
+        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, name));
+        DT_TRY_OUT(dt_names_add(names, path, strlen(path)));
+    }
+out:
+    dt_names_reset(&entries);
+    return status;
+}
+
+bool dt_shards_found(const char *path)
+{
+    struct dt_names entries = {0};
+    struct stat info;
+    bool found = false;
+
+    if (stat(path, &info) != 0)
+        return false;
+    if (!S_ISDIR(info.st_mode))
+        return dt_is_tar_name(path);
+    if (dt_names_list(&entries, path) != DT_OK)
+        dt_error_clear(); /* the next call to open it reports the error */
+    for (size_t i = 0; i < entries.n && !found; i++)
+        found = dt_is_tar_name(dt_names_get(&entries, i)) ||
+                strcmp(dt_names_get(&entries, i), "_info.json") == 0;
+    dt_names_reset(&entries);
+    return found;
+}
+
+/* --- Patterns --- */
 
 /* Part of a pattern: bytes first .. last - 1. */
 struct span {

@@ -32,6 +32,7 @@
 #include "data/coco_set.h"
 #include "data/dataset.h"
 #include "data/shard_info.h"
+#include "data/shard_pattern.h"
 #include "data/tar_index.h"
 #include "data/wds_keys.h"
 

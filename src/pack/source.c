@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "boxes/wds_boxes.h"
+#include "data/shard_pattern.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "data/shard_pattern.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 
