@@ -36,13 +36,10 @@ static dt_status walk_value(struct walk *walk);
 static dt_status add_node(struct walk *walk)
 {
     struct dt_json_doc *doc = walk->doc;
-    void *nodes = doc->nodes;
     if (doc->n_nodes == walk->max_values)
         return dt_json_stream_fail(walk->stream, dt_json_stream_offset(walk->stream),
                                    "more than %d values", walk->max_values);
-    DT_TRY(dt_mem_grow(&nodes, &walk->capacity, (size_t)doc->n_nodes, sizeof *doc->nodes,
-                       "JSON values"));
-    doc->nodes = nodes;
+    DT_TRY(DT_GROW(doc->nodes, walk->capacity, (size_t)doc->n_nodes, "JSON values"));
     struct dt_json *node = &doc->nodes[doc->n_nodes++];
     dt_json_stream_place(walk->stream, &node->line, &node->column);
     return DT_OK;

@@ -34,15 +34,13 @@ static int descending(const void *a, const void *b)
 
 static dt_status collect_steps(int64_t **steps, int *n_steps, DIR *d, const char *dir)
 {
-    void *block = NULL;
     size_t capacity = 0;
     struct dirent *entry;
     while (errno = 0, (entry = readdir(d))) {
         int64_t step;
         if (!parse_name(&step, entry->d_name))
             continue;
-        DT_TRY(dt_mem_grow(&block, &capacity, (size_t)*n_steps, sizeof **steps, "checkpoints"));
-        *steps = block;
+        DT_TRY(DT_GROW(*steps, capacity, (size_t)*n_steps, "checkpoints"));
         (*steps)[(*n_steps)++] = step;
     }
     if (errno != 0)

@@ -40,10 +40,7 @@ dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **
     }
     table->n_users++;
     *out = table;
-    void *format = table->format;
-    DT_TRY(dt_mem_grow(&format, &table->capacity, (size_t)g->n_tensors, sizeof *table->format,
-                       "formats of tensors"));
-    table->format = format;
+    DT_TRY(DT_GROW(table->format, table->capacity, (size_t)g->n_tensors, "formats of tensors"));
     return DT_OK;
 }
 

@@ -47,10 +47,7 @@ static dt_status add_entry(struct dt_algo_cache *cache, const char *key,
                            const struct dt_conv_choice *choice)
 {
     size_t bytes = strlen(key) + 1;
-    void *block = cache->entries;
-    DT_TRY(dt_mem_grow(&block, &cache->capacity, cache->n_entries, sizeof *cache->entries,
-                       "choices of algorithms"));
-    cache->entries = block;
+    DT_TRY(DT_GROW(cache->entries, cache->capacity, cache->n_entries, "choices of algorithms"));
     char *copy = dt_mem_alloc(bytes, 1, "a choice of an algorithm");
     if (!copy)
         return DT_ERR_MEMORY;

@@ -12,10 +12,9 @@ static dt_status read_level(struct dt_levels *levels, int l, struct dt_plan *pla
     const int rows = p->detections[l], n = p->n_detections[l];
     const size_t n_floats = dt_tensor_elements(&plan->graph->tensor[rows]);
     const size_t batch = (size_t)p->batch;
-    DT_TRY(dt_mem_grow((void **)&levels->rows[l], &levels->row_capacity[l], n_floats,
-                       sizeof *levels->rows[l], "the candidates of a level"));
-    DT_TRY(dt_mem_grow((void **)&levels->n[l], &levels->n_capacity[l], batch, sizeof *levels->n[l],
-                       "their numbers"));
+    DT_TRY(
+        DT_GROW(levels->rows[l], levels->row_capacity[l], n_floats, "the candidates of a level"));
+    DT_TRY(DT_GROW(levels->n[l], levels->n_capacity[l], batch, "their numbers"));
     levels->stride[l] = n_floats / batch;
     DT_TRY(dt_plan_read(plan, rows, levels->rows[l]));
     return dt_plan_read(plan, n, levels->n[l]);
@@ -79,8 +78,7 @@ static dt_status add_image(struct dt_detections *d, const struct dt_sets *sets,
     int n;
     DT_TRY(dt_levels_detect(d->of_image, &n, &d->levels, row, config->eval.nms_iou,
                             config->eval.max_detections));
-    DT_TRY(dt_mem_grow((void **)&d->found, &d->capacity, d->n + (size_t)n, sizeof *d->found,
-                       "detections"));
+    DT_TRY(DT_GROW(d->found, d->capacity, d->n + (size_t)n, "detections"));
     dt_dataset_image(sets->val_set, batch->ids[row], &info);
     for (int i = 0; i < n; i++)
         d->found[d->n++] = dt_detection_found(&d->of_image[i], batch->ids[row], &info, size);
@@ -91,9 +89,8 @@ dt_status dt_detections_add(struct dt_detections *d, const struct dt_engine *eng
                             const struct dt_sets *sets, const struct dt_batch *batch)
 {
     DT_TRY(dt_levels_read(&d->levels, engine->plan, engine->program[DT_EVAL][batch->canvas]));
-    DT_TRY(dt_mem_grow((void **)&d->of_image, &d->of_image_capacity,
-                       (size_t)engine->config->eval.max_detections, sizeof *d->of_image,
-                       "the detections of an image"));
+    DT_TRY(DT_GROW(d->of_image, d->of_image_capacity, (size_t)engine->config->eval.max_detections,
+                   "the detections of an image"));
     for (int row = 0; row < batch->n; row++)
         if (batch->crops[row].w > 0)
             DT_TRY(add_image(d, sets, batch, row));

@@ -9,11 +9,9 @@ enum { VARINT, FIXED64, LENGTH, FIXED32 = 5 };
 
 void dt_proto_raw(struct dt_proto *p, const void *data, size_t bytes)
 {
-    void *at = p->at;
     if (p->status != DT_OK || bytes == 0)
         return;
-    p->status = dt_mem_grow(&at, &p->capacity, p->used + bytes, 1, "an event");
-    p->at = at;
+    p->status = DT_GROW(p->at, p->capacity, p->used + bytes, "an event");
     if (p->status != DT_OK)
         return;
     memcpy(p->at + p->used, data, bytes);

@@ -130,10 +130,7 @@ static dt_status add_tensor(struct dt_graph *g, const char *name, enum dt_role r
     struct dt_tensor t = {.dtype = dtype, .role = role, .n_dims = n_dims, .rate = 1, .diff = -1};
     memcpy(t.name, name, strlen(name) + 1);
     memcpy(t.dim, dim, sizeof t.dim);
-    void *array = g->tensor;
-    DT_TRY(
-        dt_mem_grow(&array, &g->tensor_capacity, (size_t)g->n_tensors, sizeof t, "graph tensors"));
-    g->tensor = array;
+    DT_TRY(DT_GROW(g->tensor, g->tensor_capacity, (size_t)g->n_tensors, "graph tensors"));
     g->tensor[g->n_tensors++] = t;
     return DT_OK;
 }
@@ -184,9 +181,7 @@ static dt_status add_node(struct dt_graph *g, enum dt_op op, const char *name, i
     memcpy(node.name, name, strlen(name) + 1);
     node.n_src = copy_ids(node.src, DT_MAX_SRC, src, n_src);
     node.n_dst = copy_ids(node.dst, DT_MAX_DST, dst, n_dst);
-    void *array = g->node;
-    DT_TRY(dt_mem_grow(&array, &g->node_capacity, (size_t)g->n_nodes, sizeof node, "graph nodes"));
-    g->node = array;
+    DT_TRY(DT_GROW(g->node, g->node_capacity, (size_t)g->n_nodes, "graph nodes"));
     g->node[g->n_nodes++] = node;
     return DT_OK;
 }

@@ -54,15 +54,13 @@ void dt_convert_destroy(struct dt_convert *convert)
 static dt_status decode(struct dt_convert *convert, const uint8_t *data, size_t bytes,
                         bool *is_plain)
 {
-    void *block = convert->pixels;
 
     DT_TRY(dt_decoder_open(convert->decoder, &convert->width, &convert->height, data, bytes));
     const struct dt_jpeg *jpeg = dt_decoder_jpeg(convert->decoder);
     *is_plain = jpeg && dt_jpeg_components(jpeg) != 4;
     const size_t n = (size_t)convert->width * (size_t)convert->height;
-    DT_TRY(dt_mem_grow(&block, &convert->pixels_capacity, n * 3 + DT_RESIZE_PAD, 1,
-                       "pixels of an image"));
-    convert->pixels = block;
+    DT_TRY(DT_GROW(convert->pixels, convert->pixels_capacity, n * 3 + DT_RESIZE_PAD,
+                   "pixels of an image"));
     return dt_decoder_decode(convert->decoder, convert->pixels, 0, 0, convert->width,
                              convert->height);
 }
@@ -76,11 +74,9 @@ static dt_status reduce(struct dt_convert *convert)
     const int out_height = (int)((int64_t)height * side / shorter);
     const struct dt_crop all = {0, 0, (float)width, (float)height, false};
     struct dt_rect need;
-    void *block = convert->reduced;
 
-    DT_TRY(dt_mem_grow(&block, &convert->reduced_capacity,
-                       (size_t)out_width * (size_t)out_height * 3, 1, "pixels of an image"));
-    convert->reduced = block;
+    DT_TRY(DT_GROW(convert->reduced, convert->reduced_capacity,
+                   (size_t)out_width * (size_t)out_height * 3, "pixels of an image"));
     DT_TRY(dt_resize_prepare(convert->resize, &need, &all, DT_RESIZE_IMAGE, width, height,
                              out_width, out_height));
     dt_resize_run(convert->resize, convert->reduced, convert->pixels);

@@ -331,8 +331,7 @@ dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w
     if (x < 0 || y < 0 || w < 0 || h < 0 || w > width - x || h > height - y)
         DT_FAIL(DT_ERR_INTERNAL, "rectangle %d,%d %dx%d is outside the JPEG image of %dx%d", x, y,
                 w, h, width, height);
-    DT_TRY(dt_mem_grow((void **)&jpeg->line, &jpeg->line_capacity, (size_t)width * 4, 1,
-                       "a line of a JPEG image"));
+    DT_TRY(DT_GROW(jpeg->line, jpeg->line_capacity, (size_t)width * 4, "a line of a JPEG image"));
     jpeg->out = out;
     jpeg->x = x;
     jpeg->y = y;

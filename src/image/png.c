@@ -162,8 +162,8 @@ dt_status dt_png_decode(struct dt_png *png, uint8_t *out, int x, int y, int w, i
     if (!png->reader)
         DT_FAIL(DT_ERR_INTERNAL, "PNG decoding was requested without an open image");
     const size_t n_lines = png->n_passes > 1 ? (size_t)png->height : 1;
-    DT_TRY(dt_mem_grow((void **)&png->lines, &png->lines_capacity, n_lines * line_bytes(png), 1,
-                       "lines of a PNG image"));
+    DT_TRY(DT_GROW(png->lines, png->lines_capacity, n_lines * line_bytes(png),
+                   "lines of a PNG image"));
     png->out = out;
     png->x = x;
     png->y = y;

@@ -177,12 +177,10 @@ static dt_status build_axis(struct axis *axis, const struct span *span)
 {
     struct dt_resize_axis *table = &axis->table;
     table->size = round_up(span->size, DT_RESIZE_OUTPUTS);
-    DT_TRY(dt_mem_grow((void **)&table->windows, &axis->windows_capacity, (size_t)table->size,
-                       sizeof *table->windows, "a filter table"));
+    DT_TRY(DT_GROW(table->windows, axis->windows_capacity, (size_t)table->size, "a filter table"));
     find_windows(axis, span);
-    DT_TRY(dt_mem_grow((void **)&table->taps, &axis->taps_capacity,
-                       (size_t)table->size * (size_t)table->n_taps, sizeof *table->taps,
-                       "filter taps"));
+    DT_TRY(DT_GROW(table->taps, axis->taps_capacity, (size_t)table->size * (size_t)table->n_taps,
+                   "filter taps"));
     double per_pixel = 1.0 / span->stretch;
     memset(table->taps, 0, (size_t)table->size * (size_t)table->n_taps * sizeof *table->taps);
     for (int i = 0; i < table->size; i++)
@@ -259,9 +257,8 @@ static dt_status prepare_filter(struct dt_resize *resize, const struct dt_crop *
         (struct dt_rect){clamp(across.clip + x->begin, width), clamp(down.clip + y->begin, height),
                          x->end - x->begin, y->end - y->begin};
     resize->pitch = 3 * (size_t)x->table.size + 4;
-    return dt_mem_grow((void **)&resize->rows, &resize->rows_capacity,
-                       (size_t)(resize->need.h + DT_RESIZE_ROWS) * resize->pitch, 1,
-                       "resized rows");
+    return DT_GROW(resize->rows, resize->rows_capacity,
+                   (size_t)(resize->need.h + DT_RESIZE_ROWS) * resize->pitch, "resized rows");
 }
 
 dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,

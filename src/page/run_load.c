@@ -32,7 +32,6 @@ static dt_status add_point(struct events *e, const char *event, const char *key,
 {
     struct dt_run *run = e->run;
     char name[DT_CURVE_NAME];
-    void *block = run->curves;
     snprintf(name, sizeof name, "%s.%s", event, key);
     size_t i = 0;
     while (i < run->n_curves && strcmp(run->curves[i].name, name) != 0)
@@ -40,8 +39,7 @@ static dt_status add_point(struct events *e, const char *event, const char *key,
     if (i == CURVES_MOST)
         return DT_OK;
     if (i == run->n_curves) {
-        DT_TRY(dt_mem_grow(&block, &e->curve_capacity, i, sizeof *run->curves, "curves"));
-        run->curves = block;
+        DT_TRY(DT_GROW(run->curves, e->curve_capacity, i, "curves"));
         memcpy(run->curves[run->n_curves++].name, name, sizeof name);
     }
     dt_curve_add(&run->curves[i], &(struct dt_point){run->step, run->elapsed_s, value});
@@ -91,12 +89,10 @@ static void add_rate(struct events *e)
 static dt_status add_note(struct events *e, bool is_restart, const char *text)
 {
     struct dt_run *run = e->run;
-    void *block = run->notes;
     *(is_restart ? &run->n_restarts : &run->n_warnings) += 1;
     if (run->n_notes == NOTES_MOST)
         return DT_OK;
-    DT_TRY(dt_mem_grow(&block, &e->note_capacity, run->n_notes, sizeof *run->notes, "notes"));
-    run->notes = block;
+    DT_TRY(DT_GROW(run->notes, e->note_capacity, run->n_notes, "notes"));
     struct dt_note *note = &run->notes[run->n_notes];
     *note = (struct dt_note){.is_restart = is_restart, run->step, run->elapsed_s};
     dt_event_time(note->time, e->event);

@@ -15,13 +15,11 @@ static const double targets[] = {0.75, 0.9}; /* parts of the best accuracy or AP
 
 void dt_table_add(struct dt_table *table, const char *format, ...)
 {
-    void *block = table->cells;
     va_list args;
-    if (dt_mem_grow(&block, &table->capacity, table->n_cells, DT_CELL_BYTES, "table") != DT_OK) {
+    if (DT_GROW(table->cells, table->capacity, table->n_cells, "table") != DT_OK) {
         table->failed = true;
         return;
     }
-    table->cells = block;
     va_start(args, format);
     vsnprintf(table->cells[table->n_cells++], DT_CELL_BYTES, format, args);
     va_end(args);

@@ -179,7 +179,7 @@ static dt_status put_together(struct dt_new_file *file, z_stream *z, struct part
 static dt_status begin_file(struct dt_new_file *file, z_stream *z, struct part *part,
                             const char *path, size_t most)
 {
-    DT_TRY(dt_mem_grow((void **)&part->text, &part->bytes, most - 1, 1, "the timeline"));
+    DT_TRY(DT_GROW(part->text, part->bytes, most - 1, "the timeline"));
     if (deflateInit2(z, Z_BEST_SPEED, Z_DEFLATED, GZIP, MEMORY_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: compressing the timeline");
     return dt_file_begin(file, path);

@@ -72,7 +72,7 @@ static dt_status load_samples(struct tool *t)
 
 static dt_status room(struct tool *t, size_t bytes)
 {
-    return dt_mem_grow((void **)&t->pixels, &t->capacity, bytes, 1, "pixels");
+    return DT_GROW(t->pixels, t->capacity, bytes, "pixels");
 }
 
 /* As Pillow and any plain user of libjpeg: no crop, one object for all images. */

@@ -408,8 +408,7 @@ TEST(memory)
     int *numbers = NULL;
     size_t capacity = 0;
     for (size_t i = 0; i < 1000; i++) {
-        assert_int_equal(dt_mem_grow((void **)&numbers, &capacity, i, sizeof(int), "numbers"),
-                         DT_OK);
+        assert_int_equal(DT_GROW(numbers, capacity, i, "numbers"), DT_OK);
         assert_int_equal(numbers[i], 0);
         numbers[i] = (int)i;
     }
