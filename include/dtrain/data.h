@@ -5,7 +5,7 @@
  * is positions [g*G, (g+1)*G) of that order and rank r takes the r-th of R equal slices, so
  * for a fixed G the data depend neither on the number of workers nor on the number of ranks.
  *
- * The images of a detector lie on canvases of a few sizes (placement.h), one size in a global
+ * The images of a detector lie on canvases of a few sizes (boxes/canvas.h), one size in a global
  * batch: the order is walked, and whenever a canvas has G images they are the next batch. In
  * training what is left at the end is dropped; evaluation makes incomplete batches of it. */
 #ifndef DTRAIN_DATA_H

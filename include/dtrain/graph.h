@@ -331,8 +331,8 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
  *   conv_bn       conv bn                               a plain conv and the bn right after it
  *   conv_bn_bwd   bn conv_bwd_data bn_bwd               bn with ReLU and its gradient right after
- *                                                       that of the conv, which alone reads bn's
- * dst conv_add_bn_bwd   the same                          for bn with a residual and two gradients
+ *                                                       that of the conv, the only reader of bn
+ *   conv_add_bn_bwd   the same                          for bn with a residual and two gradients
  *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read
  *   conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a pair */
 #define DT_FUSION_LIST(X)                                                   \

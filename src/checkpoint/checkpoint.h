@@ -76,7 +76,7 @@ dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir);
  * "path/checkpoints". DT_ERR_NO_INPUT if `path` is not a folder. */
 dt_status dt_checkpoint_locate(char *dir, bool *is_one, const char *path);
 
-/* --- Writing: write.c, clean.c --- */
+/* --- Writing: checkpoint_write.c, clean.c --- */
 
 struct dt_snapshot;
 
@@ -112,7 +112,7 @@ void dt_checkpoint_clean(const char *dir);
 /* Whether a save could begin in `dir`, if that exists: DT_ERR_PERMISSION or DT_ERR_CREATE. */
 dt_status dt_checkpoint_check_dir(const char *dir);
 
-/* --- Reading: verify.c, find.c, load.c --- */
+/* --- Reading: checkpoint_verify.c, find.c, checkpoint_load.c --- */
 
 /* DT_OK if manifest, sizes, checksums of files and tensors, tables of contents and state are as
  * written; otherwise DT_ERR_DATA (or NO_INPUT) naming the first mismatch. Any other status means

@@ -1,9 +1,9 @@
 /* The CPU backend: opening and closing the device, memory, and what a step needs besides its loops.
  *
- * Convolutions, max pooling and linear layers are oneDNN primitives (conv.c, pool.c, linear.c); the
- * rest are our own OpenMP loops (norm.c, pointwise.c, loss.c, pool.c, update.c, and winograd.c for
- * most 3x3 convolutions). All work is done when a call returns: there is no queue. Results depend
- * on the number of threads, never on timing. */
+ * Convolutions, max pooling and linear layers are oneDNN primitives (cpu_conv.c, cpu_pool.c,
+ * cpu_linear.c); the rest are our own OpenMP loops (cpu_norm.c, cpu_pointwise.c, cpu_loss.c,
+ * cpu_pool.c, cpu_update.c, and winograd.c for most 3x3 convolutions). All work is done when a call
+ * returns: there is no queue. Results depend on the number of threads, never on timing. */
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>

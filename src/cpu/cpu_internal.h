@@ -43,7 +43,7 @@ struct dt_device {
     uint64_t n_allocs;
 };
 
-/* --- format.c --- */
+/* --- cpu_format.c --- */
 
 /* Finds or creates the table of a graph and adds a user; release removes one. */
 dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **out,
@@ -195,7 +195,7 @@ struct dt_cpu_op {
 DT_OP_LIST(DT_CPU_DECLARE)
 #undef DT_CPU_DECLARE
 
-/* norm.c: the second half of a synced node, without its ports. */
+/* cpu_norm.c: the second half of a synced node, without its ports. */
 #define dt_cpu_run_second_half DT_ISA_NAME(dt_cpu_run_second_half)
 dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec);
 

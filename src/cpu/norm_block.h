@@ -1,5 +1,5 @@
-/* Statistics and coefficients of one block of channels, in fp64, for norm.c, which walks rows and
- * blocks; group_norm.c takes from here what is about rows. */
+/* Statistics and coefficients of one block of channels, in fp64, for cpu_norm.c, which walks rows
+ * and blocks; cpu_group_norm.c takes from here what is about rows. */
 #ifndef DTRAIN_CPU_NORM_BLOCK_H
 #define DTRAIN_CPU_NORM_BLOCK_H
 

@@ -1,7 +1,8 @@
 /* The CUDA backend: opening and closing the device, memory, and the table from op to its code.
  *
- * Convolutions use cuDNN (conv.c, choose.c), linear layers cuBLASLt (linear.c), everything else our
- * own kernels. Every call enqueues its work in the compute stream and returns (stream.c, feed.c).
+ * Convolutions use cuDNN (cuda_conv.c, autotune.c), linear layers cuBLASLt (cuda_linear.c),
+ * everything else our own kernels. Every call enqueues its work in the compute stream and returns
+ * (stream.c, feed.c).
  */
 #include <stdio.h>
 #include <stdlib.h>

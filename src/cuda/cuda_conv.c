@@ -1,4 +1,4 @@
-/* Convolution and its two gradients by cuDNN, with the plans chosen by choose.c.
+/* Convolution and its two gradients by cuDNN, with the plans chosen by autotune.c.
  *
  * Bias and ReLU follow as one in-place kernel; the gradient of the bias is a sum over the rows of
  * diff_dst. The addresses of a node never change, so cuDNN gets them once, in bind. */

@@ -18,7 +18,7 @@ void dt_conv_release(struct dt_device *dev, struct dt_exec *exec);
 /* Whether a bn of its fusion does the work of a convolution. */
 bool dt_conv_runs_elsewhere(const struct dt_exec *exec);
 
-/* --- Candidates (choose.c) --- */
+/* --- Candidates (autotune.c) --- */
 
 #define DT_CONV_MAX_WORKSPACE ((size_t)1 << 30)
 
@@ -58,7 +58,7 @@ dt_status dt_conv_timer_fill(struct dt_device *dev, char *memory, enum dt_dtype 
 /* Also if it was never opened, or failed to. */
 void dt_conv_timer_close(struct dt_conv_timer *timer);
 
-/* --- Choices of earlier runs (plan_cache.c): a JSON file that jobs may share. --- */
+/* --- Choices of earlier runs (algo_cache.c): a JSON file that jobs may share. --- */
 
 struct dt_algo_cache;
 /* Reads the file in `folder` ("": a cache that keeps nothing). A missing file is an empty cache,

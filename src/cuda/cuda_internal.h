@@ -25,7 +25,7 @@ dt_status dt_cublas_status(const char *what, cublasStatus_t code, const char *fi
 #define DT_CUDNN(what, call)  dt_cudnn_status((what), (call), __FILE__, __LINE__)
 #define DT_CUBLAS(what, call) dt_cublas_status((what), (call), __FILE__, __LINE__)
 
-/* --- Formats (format.c) --- */
+/* --- Formats (cuda_format.c) --- */
 
 enum dt_layout {
     DT_LAYOUT_PLAIN,          /* as on the host: pixels, labels */
@@ -63,7 +63,7 @@ struct dt_cuda_formats {
 dt_status dt_cuda_formats_acquire(struct dt_device *dev, const struct dt_graph *g);
 void dt_cuda_formats_release(struct dt_device *dev, const struct dt_graph *g);
 /* The format of a tensor. If no node is prepared, the formats are made anew and are valid until the
- * next call of a function of format.c. DT_ERR_MEMORY. */
+ * next call of a function of cuda_format.c. DT_ERR_MEMORY. */
 dt_status dt_cuda_format(struct dt_device *dev, const struct dt_cuda_format **out,
                          const struct dt_graph *g, int tensor);
 /* Marks a tensor as unused. */
@@ -86,7 +86,7 @@ enum {
     DT_CUDA_PINNED_BYTES = 4096, /* size of dt_device.pinned */
 };
 
-struct dt_conv_problem; /* conv.h */
+struct dt_conv_problem; /* cuda_conv.h */
 
 struct dt_device {
     struct dt_device_options options;
@@ -137,7 +137,7 @@ dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *wha
 /* Waits likewise for all work now in a stream. */
 dt_status dt_cuda_wait_stream(struct dt_device *dev, cudaStream_t stream, const char *what);
 
-/* probe.c: explains why no GPU can be used; `code` is the result of cudaGetDeviceCount. */
+/* cuda_probe.c: explains why no GPU can be used; `code` is the result of cudaGetDeviceCount. */
 void dt_cuda_explain(char *out, size_t bytes, cudaError_t code);
 /* "13.0" from 13000. */
 void dt_cuda_format_version(char *out, size_t bytes, int version);
@@ -191,14 +191,14 @@ dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const 
 DT_OP_LIST(DT_CUDA_DECLARE)
 #undef DT_CUDA_DECLARE
 
-/* norm.c */
+/* cuda_norm.c */
 struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec); /* of bn */
 void *dt_cuda_exchange_slots(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
 
-/* pool.c */
+/* cuda_pool.c */
 struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec);
 
-/* update.c */
+/* cuda_update.c */
 dt_status dt_cuda_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars);
 dt_status dt_cuda_update(struct dt_device *dev, const struct dt_update *update);
 /* Turns segments from *next on into ranges[0 .. DT_MAX_RANGES) of one launch and advances *next. */
@@ -218,7 +218,7 @@ dt_status dt_cuda_get_loss_scale(struct dt_device *dev, struct dt_loss_scale *ou
 dt_status dt_cuda_set_loss_scale(struct dt_device *dev, const struct dt_loss_scale *in);
 dt_status dt_cuda_get_updates(struct dt_device *dev, int64_t *n);
 dt_status dt_cuda_set_updates(struct dt_device *dev, int64_t n);
-dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out); /* loss.c */
+dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out); /* cuda_loss.c */
 
 /* feed.c */
 dt_status dt_cuda_upload(struct dt_device *dev, void *dst, const void *src, size_t bytes);

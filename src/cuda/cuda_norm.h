@@ -1,4 +1,4 @@
-/* What norm.c (forward) and norm_bwd.c share. */
+/* What cuda_norm.c (forward) and cuda_norm_bwd.c share. */
 #ifndef DTRAIN_CUDA_CUDA_NORM_H
 #define DTRAIN_CUDA_CUDA_NORM_H
 

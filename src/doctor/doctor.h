@@ -117,11 +117,11 @@ dt_status dt_doctor_network(struct dt_doctor *d);
 dt_status dt_doctor_sums(struct dt_doctor *d); /* sums.c */
 /* interfaces.c, local: the addresses of this host that other hosts may reach. */
 void dt_doctor_interfaces(struct dt_host_info *own);
-/* compare.c, local: finds what is much slower than its like, and what differs. */
+/* compare_ranks.c, local: finds what is much slower than its like, and what differs. */
 void dt_doctor_compare(struct dt_doctor *d);
 /* A host other than `host` that has the address, too; -1 = none. */
 int dt_doctor_peer_address(const struct dt_doctor *d, int host, const char *address);
-/* report.c, rank 0. */
+/* doctor_report.c, rank 0. */
 void dt_doctor_print(const struct dt_doctor *d);
 dt_status dt_doctor_save(const struct dt_doctor *d, const char *path);
 

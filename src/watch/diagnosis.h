@@ -12,7 +12,7 @@ struct dt_view {
     bool is_known;     /* has written its beat in this run; if not, the beat has host and pid only,
                           if those are known */
     bool is_elsewhere; /* on another node, whose beats cannot be seen */
-    char process;      /* its state as in siblings.h; 0 = unknown */
+    char process;      /* its state as in local_ranks.h; 0 = unknown */
     double age_s;      /* since its beat changed, or since the start; 0 for oneself */
 };
 

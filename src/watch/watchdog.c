@@ -37,17 +37,12 @@ static const double normal_s = 1.0, longest_s = 5.0, ranks_per_s = 64.0;
 static const double blind_s = 3.0;  /* plus three periods without reading the beats: blind */
 static const double leave_s = 2.0;  /* minimum for all ranks to write their reports */
 static const double guard_s = 10.0; /* for everything else before the process ends */
-static const double stop_s = 5.0;   /* to wait for a herald that may hang */
-
+static const double stop_s = 5.0;   /* to wait for a heartbeat thread that may hang */
 static const double apart_s = 8.0;  /* for those who know more to speak and end the job */
 static const double margin_s = 5.0; /* for mpirun to notice that a node is lost */
 
-enum thread {
-    MONITOR,
-    REPORTER,
-    HEARTBEAT,
-    N_THREADS
-}; /* HEARTBEAT last: not started without other ranks */
+/* HEARTBEAT last: it is not started without other ranks. */
+enum thread { MONITOR, REPORTER, HEARTBEAT, N_THREADS };
 
 struct progress {
     uint64_t n_moves;
@@ -66,7 +61,7 @@ struct dt_watchdog {
     struct dt_comm_launch launch;
     char dir[DT_PATH_MAX], path[DT_PATH_MAX]; /* run folder, file of the beats; "" = none */
     bool is_replaced;                         /* by a watchdog that writes to the same file */
-    double period_s, apart_s;                 /* see blame.h */
+    double period_s, apart_s;                 /* see diagnosis.h */
     _Atomic double step_limit_s;
     pthread_t threads[N_THREADS];
     int n_threads; /* started */
@@ -211,7 +206,7 @@ static void look_around(struct dt_watchdog *w)
     w->views[w->options.rank] = (struct dt_view){.beat = w->own, .is_known = true};
 }
 
-/* See blame.h. */
+/* See diagnosis.h. */
 static double find_apart(const struct dt_watchdog *w)
 {
     double keepalive_s = dt_comm_keepalive_s();

@@ -61,17 +61,17 @@ config-range        src/config/keys.c               ^unit/config_ ^fuzz/config
     REAL(data.max_bad_fraction, 0.001, 0, 1, => REAL(data.max_bad_fraction, 0.001, 0, 2,
 warm-up             src/engine/schedule.c            ^unit/engine_schedule
     rise * (double)(step + 1) / n_steps; => rise * (double)step / n_steps;
-patience            src/train/best.c                ^dist/train_best-np2 ^unit/train_
+patience            src/train/best.c                ^dist/train_best-np2
     at->goal_waits >= stop->patience => at->goal_waits > stop->patience
 replica-majority    src/engine/replicas.c            ^dist/engine_replicas
     if (2 * n_same > n) => if (2 * n_same >= n)
-macro-f1            src/eval/class_metrics.c               ^unit/judge_ ^interop/sklearn
+macro-f1            src/eval/class_metrics.c               ^unit/eval_ ^interop/sklearn
     m.support > 0 || m.n_predicted > 0; => m.support > 0;
-nms-class           src/boxes/nms.c                ^unit/detect_
+nms-class           src/boxes/nms.c                ^unit/boxes_
     better[i].label == d->label && => true &&
-ap-crowd            src/boxes/average_precision.c  ^unit/detect_
+ap-crowd            src/boxes/average_precision.c  ^unit/boxes_
     (t->is_crowd ? area : area + t => (false ? area : area + t
-csv-repeated        src/events/csv.c                ^unit/report_ ^(interop|faults)/sinks
+csv-repeated        src/events/csv.c                ^unit/events_ ^(interop|faults)/sinks
     >= *(const int64_t *)context; => > *(const int64_t *)context;
 dead-rank           src/watch/diagnosis.c               ^unit/watch_diagnosis
     shortest = fmin(shortest, => shortest = fmax(shortest,
