@@ -67,8 +67,13 @@ def rank_killed(case):
     os.kill(case.job.pids()[case.victim()], signal.SIGKILL)
 
 
+def limit_waits(case, seconds):
+    """In a step or in a save: the fault may come in either."""
+    case.sets.update({f"watchdog.{section}_timeout_s": seconds for section in ("step", "save")})
+
+
 def rank_stopped(case):
-    case.sets["watchdog.step_timeout_s"] = 8
+    limit_waits(case, 8)
     case.reach()
     os.kill(case.job.pids()[case.victim()], signal.SIGSTOP)
 
@@ -76,7 +81,7 @@ def rank_stopped(case):
 def machine(verb, limit_s=None):
     def fault(case):
         if limit_s:
-            case.sets["watchdog.step_timeout_s"] = limit_s
+            limit_waits(case, limit_s)
         case.reach()
         cluster(verb, case.host)
 
