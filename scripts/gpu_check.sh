@@ -2,7 +2,7 @@
 # The checks that need a GPU, in three parts of at most 560 s each, for a machine that is lent for
 # minutes and has no packages (README.md in this folder):
 #
-#   scripts/gpu_check.sh pack [FOLDER]                    # here: packs what travels beside the source
+#   scripts/gpu_check.sh pack [FOLDER]                    # here: packs what travels with the source
 #   scripts/gpu_check.sh 1|2|3 [FOLDER [OUT [OPTIONS]]]   # there: one part
 #
 # FOLDER (default runs/gpu) may contain:
@@ -11,8 +11,8 @@
 #                   CMake, gcc and mpirun find the libraries that are not installed there
 #   *.c             programs that ask cuDNN; built and run
 #   last/           OUT of the part before
-# OUT (default runs/gpu_check) gets gpu.json, reports, logs and the algorithms chosen. OPTIONS are
-# those of tests/perf/gpu_check.py. Uses the PyTorch of $PYTHON (default python3, at least 3.11).
+# OUT (default runs/gpu_check) gets gpu.json, reports, logs and the algorithms chosen. OPTIONS go
+# to tests/perf/gpu_check.py. Uses the PyTorch of $PYTHON (default python3, at least 3.11).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 part=$1 folder=${2:-runs/gpu} out=${3:-runs/gpu_check}

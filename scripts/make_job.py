@@ -61,7 +61,7 @@ def parse():
     add("--name", default="dtrain", help="of the job and its files; default dtrain")
     add("--config", default="config.json", help="default config.json")
     add("--out", help="run folder; default: output.dir of the configuration")
-    add("--logs", default=".", help="folder for the job's output; default: that of the submission")
+    add("--logs", default=".", help="folder for the job's output; default: the folder of the submission")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
     add("--interface", help="network between the nodes, such as eth0")
     add("--container", help=".sif: apptainer; Slurm otherwise: pyxis; k8s: image (required)")
@@ -114,7 +114,7 @@ def shell(o):
 
 
 def lines(o):
-    """What each line of the template that begins so ends with; None: the line is left out."""
+    """What each line of the template that begins so ends with; None: the line is omitted."""
     time, cpus = o.time or "24:00:00", o.cpus or 8
     of_all = shell(o)
     log = o.name if o.logs == "." else f"{o.logs}/{o.name}"

@@ -14,7 +14,7 @@ shift $(($# < 2 ? $# : 2))
 # shellcheck source=scripts/packages.sh
 . scripts/packages.sh
 
-# Those of the packages that are not installed.
+# The packages that are not installed.
 missing_of() {
     comm -23 <(printf '%s\n' "$@" | sort) <(
         dpkg-query -W -f '${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |

@@ -318,7 +318,7 @@ def read_voc(args, warnings):
     seen = {}
     for image in images:
         if image.file_name in seen:
-            raise Bad(f"{image.where}: its image {image.file_name} is that of {seen[image.file_name]} too")
+            raise Bad(f"{image.where}: its image {image.file_name} also belongs to {seen[image.file_name]}")
         seen[image.file_name] = image.where
     return folder, images
 
@@ -382,7 +382,7 @@ def clip(box, size, warnings):
         raise Bad(f"{box.where}: the box is empty: its right end {x2} must be above {x1}, its lower end {y2} above {y1}")
     corners = max(x1, 0), max(y1, 0), min(x2, size[0]), min(y2, size[1])
     if corners[2] <= corners[0] or corners[3] <= corners[1]:
-        warnings.add("boxes lie outside of their image and are left out", box.where)
+        warnings.add("boxes lie outside their image and are skipped", box.where)
         return None
     if list(corners) != list(box.corners):
         warnings.add("boxes reach out of their image and are clipped", box.where)

@@ -6,7 +6,7 @@
 Needs PyTorch (Debian: python3-torch), nothing else. The file is read with weights_only=True, so no
 code in it runs. A checkpoint of a training program holds the weights under one of KEYS (--key
 chooses another); prefixes that wrappers of modules leave in the names are removed. Whatever is not
-a tensor of fp32, fp16, bf16, fp64 (saved as fp32) or int64 is left out, and named."""
+a tensor of fp32, fp16, bf16, fp64 (saved as fp32) or int64 is omitted, and named."""
 
 import argparse
 import json
@@ -77,7 +77,7 @@ def unwrap(content, path, key):
         return content
     key = key or found[0]
     others = [str(k) for k in content if k != key]
-    print(f"taken: {key}" + (f"; left out: {', '.join(others)}" if others else ""))
+    print(f"taken: {key}" + (f"; omitted: {', '.join(others)}" if others else ""))
     return unwrap(content[key], f"{path}: {key}", None)
 
 
@@ -107,7 +107,7 @@ def select(weights, path):
         else:
             tensors[plain] = tensor
     if dropped:
-        print(f"left out, not tensors of weights: {', '.join(dropped)}")
+        print(f"omitted, not tensors of weights: {', '.join(dropped)}")
     if not tensors:
         fail(f"{path} holds no tensors; it has: {', '.join(map(str, weights)) or 'nothing'}")
     return tensors

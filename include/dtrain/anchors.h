@@ -2,9 +2,9 @@
  * makes them, and what the ops of a detector have to know.
  *
  * A level of the pyramid has DT_CELL_ANCHORS anchors at every place of its grid. Anchor a of place
- * (y, x) is number (y * width + x) * DT_CELL_ANCHORS + a of its level; the anchors of a network are
- * those of its levels, one after the other. Boxes are x1 y1 x2 y2 in pixels of the canvas: the
- * frame of fixed size, with the image in its upper left corner. */
+ * (y, x) is number (y * width + x) * DT_CELL_ANCHORS + a of its level; a network has the
+ * anchors of its levels, one level after the other. Boxes are x1 y1 x2 y2 in pixels of the canvas:
+ * the frame of fixed size, with the image in its upper left corner. */
 #ifndef DTRAIN_ANCHORS_H
 #define DTRAIN_ANCHORS_H
 
@@ -40,7 +40,8 @@ static inline int dt_anchors_of_level(const struct dt_anchors *a, int level)
     return a->height[level] * a->width[level] * DT_CELL_ANCHORS;
 }
 
-/* Number of the first anchor of a level; of all anchors with level = n_levels. */
+/* The number of anchors in the levels before `level`: the index of its first; n_levels gives the
+ * total. */
 static inline int dt_anchors_before(const struct dt_anchors *a, int level)
 {
     int before = 0;

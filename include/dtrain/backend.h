@@ -39,8 +39,8 @@ struct dt_device_options {
     const char *cache_dir; /* folder that keeps algorithm choices; NULL = none */
     int conv_candidate;    /* number, from 1, of every convolution's algorithm; 0 = the fastest */
     enum dt_fusion_mode fusion; /* whether nodes of a fusion run together */
-    /* Collective over the ranks, NULL with one rank: all return the same status, that of the lowest
-     * rank whose `mine` is not DT_OK; on success all have rank 0's data[0 .. bytes). */
+    /* Collective over the ranks, NULL with one rank: all return the status of the lowest
+     * rank whose `mine` is not DT_OK, or DT_OK; on success all have rank 0's data[0 .. bytes). */
     dt_status (*share)(void *context, dt_status mine, void *data, size_t bytes);
     /* Called repeatedly while waiting for the device; a failure ends the wait. May be NULL. */
     dt_status (*poll)(void *context);
@@ -105,7 +105,7 @@ struct dt_update {
     int n_segments;
 };
 
-/* What the driver reports about the hardware; NAN = unknown. */
+/* The driver's readings of the hardware; NAN = unknown. */
 struct dt_sensors {
     double power_w, temperature_c, clock_mhz, memory_clock_mhz;
     double utilisation; /* per cent of the last moment in which it computed */
@@ -114,8 +114,8 @@ struct dt_sensors {
     double throttle;   /* why clocks are lower: the bits of NVML's nvmlClocksEventReason... */
 };
 
-/* What `autotune` took for a node, in the words of the library that computes it, or for a fusion
- * whose first node it is. */
+/* The choice of `autotune` for a node, in the words of the library that computes it, or for a
+ * fusion whose first node it is. */
 struct dt_choice {
     const char *fusion;          /* name of its kind; NULL = the node itself */
     const char *way, *runner_up; /* runner_up: the second fastest, "" = none; valid until release */
@@ -152,8 +152,8 @@ struct dt_backend {
      * one, and each does what is left of its work. NULL for the CPU. */
     dt_status (*propose_fusion)(struct dt_device *dev, const struct dt_fusion *fusion,
                                 struct dt_exec *const *exec);
-    /* After autotune: the tensors besides those of its node that a node reads or writes for others
-     * of its fusions, and their number. NULL if there is no propose_fusion. */
+    /* After autotune: the tensors besides its own that a node reads or writes for the others of its
+     * fusions, and their number. NULL if there is no propose_fusion. */
     int (*extra_tensors)(const struct dt_exec *exec, int tensor[DT_MAX_EXTRA_TENSORS]);
     /* Choice number i, from 0, that concerns the node; false if there are fewer. NULL for the
      * CPU. */
@@ -177,8 +177,8 @@ struct dt_backend {
     dt_status (*set_scalars)(struct dt_device *dev, const struct dt_scalars *scalars);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     /* A synced node (dt_node_is_synced): run does its first half, which puts *bytes for the other
-     * ranks into this rank's slot of the memory that `exchange_slots` returns, one slot for each of
-     * all ranks. Once those of the ranks that it is synced with are filled, `run_second_half` does
+     * ranks into this rank's slot of the memory that `exchange_slots` returns, one slot for every
+     * rank. Once the slots of the ranks that it is synced with are filled, `run_second_half` does
      * the rest. No other node may run in between. */
     void *(*exchange_slots)(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
     dt_status (*run_second_half)(struct dt_device *dev, struct dt_exec *exec);

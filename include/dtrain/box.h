@@ -107,7 +107,7 @@ DT_BOX_FUNCTION double dt_box_giou(double diff[4], const float delta[4], const f
     return 1 - inter / all + (whole - all) / whole;
 }
 
-/* What the deltas should be: the box relative to the anchor. */
+/* The target of the deltas: the box relative to the anchor. */
 DT_BOX_FUNCTION void dt_box_encode(double target[4], const float anchor[4], const float box[4])
 {
     for (int k = 0; k < 2; k++) {

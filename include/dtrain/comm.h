@@ -103,7 +103,7 @@ dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from,
 /* A number to another rank, and the next one from any. Only the two take part; wait_s counts. */
 dt_status dt_comm_send_note(struct dt_comm *comm, int64_t note, int to);
 dt_status dt_comm_take_note(struct dt_comm *comm, int64_t *note, int *from);
-/* What to add to this rank's dt_clock_s to get that of rank 0, and how far off it can be: half the
+/* The offset from this rank's dt_clock_s to rank 0's clock, and its largest error: half the
  * shortest of several round trips. */
 dt_status dt_comm_clock(struct dt_comm *comm, double *offset_s, double *error_s);
 /* Looks for another rank with the same identity, a text in a field of `bytes` (the same on all
@@ -143,14 +143,14 @@ dt_status dt_comm_reduce(struct dt_comm *comm, int reduction, void *buffer, size
 dt_status dt_comm_poll(struct dt_comm *comm);
 /* MPI: waits. NCCL: nothing to do, the compute stream joins the comm stream. */
 dt_status dt_comm_wait(struct dt_comm *comm, int reduction);
-/* Bytes of gradients, weights and statistics that this rank has sent so far. Those of broadcasts,
- * and of reductions with NCCL or where MPI chooses the algorithm, are not known and not counted.
- * Local. */
+/* Bytes of gradients, weights and statistics that this rank has sent so far. Broadcasts, and
+ * reductions with NCCL or where MPI chooses the algorithm, are not counted: their bytes are not
+ * known. Local. */
 double dt_comm_sent_bytes(const struct dt_comm *comm);
 /* Shares small vectors of floats among options.exchange_ranks consecutive ranks. `all` has a slot
- * of `bytes` for every rank of the job, of which this rank's is filled; fills those of its group
- * (NCCL: all). MPI: waits, while reductions continue. NCCL: is enqueued in the stream. All ranks
- * call it in the same order, also with respect to dt_comm_reduce. */
+ * of `bytes` for every rank of the job, of which this rank's is filled; fills the slots of its
+ * group (NCCL: all). MPI: waits, while reductions continue. NCCL: is enqueued in the stream. All
+ * ranks call it in the same order, also with respect to dt_comm_reduce. */
 dt_status dt_comm_exchange(struct dt_comm *comm, void *all, size_t bytes);
 /* Rank 0 of a node: whether `threads` exceeds the CPUs this rank may use, or binding leaves CPUs of
  * the job idle; out[bytes] says so and what to do. Call before ranks bind themselves. Local. */

@@ -97,7 +97,7 @@ enum { DT_CLASS_WEIGHTS_BALANCED = -1, DT_MAX_STAGES = 16 };
 /* Limits for untrusted data sets. */
 enum { DT_MAX_SAMPLES = 20000000, DT_MAX_CLASSES = 1000000 };
 
-/* From `epoch` on; a size or batch of 0 is that of the configuration. */
+/* From `epoch` on; a size or batch of 0 keeps the configuration's. */
 struct dt_train_stage {
     int epoch, image_size, batch;
 };
@@ -113,7 +113,7 @@ struct dt_config {
         int sync_bn;    /* ranks over which batch norm takes its statistics; 0 = one, 1 = all */
         double dropout; /* VGG and AlexNet classifiers */
         char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
-        /* Of detectors; struct dt_detector_options. */
+        /* Detectors; struct dt_detector_options. */
         int fpn_channels, anchor_base, trainable_layers;
         bool frozen_norm;
         double norm_eps;
@@ -137,7 +137,7 @@ struct dt_config {
         double color_jitter;   /* brightness, contrast, saturation times 1 - x .. 1 + x; 0 = off */
         double random_erasing; /* probability */
         double mixup, cutmix;  /* alpha of the beta distribution, 0 = off */
-        /* Of detectors; data/placement.h. */
+        /* Detectors; boxes/canvas.h. */
         int min_side, max_side; /* of an image on its canvas, 0 = as large as fits */
         int min_side_low;       /* training: least of the sizes that min_side is drawn from */
         bool stretch;
@@ -170,7 +170,7 @@ struct dt_config {
         int sync_every;              /* steps; dt_config_sync_every */
         bool average_states;         /* local SGD: the optimizer's states too */
         double outer_momentum;       /* local SGD */
-        /* Of detectors; struct dt_detect. */
+        /* Detectors; struct dt_detect. */
         enum dt_box_loss box_loss;
         double box_loss_beta, focal_alpha, focal_gamma;
         enum dt_loss_normalizer loss_normalizer;
@@ -181,7 +181,7 @@ struct dt_config {
         char metrics[256];       /* names; dt_config_has_metric */
         enum dt_tta tta;         /* flip: mean of the probabilities of an image and its mirror */
         enum dt_weights weights; /* with train.ema_decay; BOTH: the moving average counts */
-        /* Of detectors: */
+        /* Detectors: */
         double score_threshold, nms_iou;
         int max_detections; /* of an image */
     } eval;
@@ -309,8 +309,8 @@ bool dt_config_fits(const struct dt_config *config, enum dt_metric metric); /* t
 /* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
 double dt_metric_gain(enum dt_metric metric, double from, double to);
 
-/* The sizes of images that the network is built for, those of a classifier are squares: an image of
- * a detector lies in the upper left corner of its canvas. */
+/* The sizes of images that the network is built for. A classifier's are square; a detector's image
+ * lies in the upper left corner of its canvas. */
 enum { DT_MAX_CANVASES = 4 };
 struct dt_canvas {
     int width, height;
@@ -321,7 +321,7 @@ struct dt_canvases {
 };
 struct dt_canvases dt_config_canvases(const struct dt_config *config);
 
-/* What the model's builder takes. */
+/* The options for the model's builder. */
 struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes);
 /* The optimizer's numbers, with its own where the keys are 0. */
 struct dt_optim_options dt_config_optim(const struct dt_config *config);

@@ -37,12 +37,12 @@ struct dt_dataset_options {
     const char *cache_dir;     /* where shard indices are cached; NULL = not cached */
     int num_classes; /* labels outside 0..num_classes-1 are DT_ERR_DATA; 0 = as many as the
                         data have names for, or labels */
-    const struct dt_names *classes; /* names in the order of labels, kept until dt_dataset_close;
-                                       NULL or empty = the data set's own */
-    bool subset;                    /* leave out samples of classes that are not listed there, else
-                                       DT_ERR_DATA */
-    const struct dt_names *images;  /* NULL, or these files instead of `path`, with label 0; kept
-                                       until dt_dataset_close */
+    const struct dt_names *classes;   /* names in the order of labels, kept until dt_dataset_close;
+                                         NULL or empty = the data set's own */
+    bool subset;                      /* skip samples of classes that are not listed there, else
+                                         DT_ERR_DATA */
+    const struct dt_names *images;    /* NULL, or these files instead of `path`, with label 0; kept
+                                         until dt_dataset_close */
     int synthetic_images, image_size; /* for source synthetic */
     struct dt_canvases canvases;      /* instead, for detectors: image i has size i % n */
     bool has_boxes;                   /* samples must have boxes, else DT_ERR_CONFIG */
@@ -58,14 +58,14 @@ struct dt_dataset_options {
 dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options);
 void dt_dataset_close(struct dt_dataset *dataset);
 uint32_t dt_dataset_size(const struct dt_dataset *dataset);
-/* Of names, sizes and labels, and of which samples are used. */
+/* A hash of names, sizes and labels, and of which samples are used. */
 uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset);
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
 /* With options.has_boxes: the most boxes of a sample, crowds too, at least 1; otherwise 0. */
 int dt_dataset_max_boxes(const struct dt_dataset *dataset);
 /* The boxes of a sample into out[max_boxes]. Returns their number. */
 int dt_dataset_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);
-/* What the annotations say of an image; a file of another size is a bad sample. */
+/* An image as its annotations describe it; a file of another size is a bad sample. */
 struct dt_image_info {
     int64_t id;
     int width, height;
@@ -120,7 +120,7 @@ struct dt_batch {
     const float *mix_shares;     /* batch; weight of labels, 0.5 .. 1; labels2 gets the rest */
     const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
     const struct dt_crop *crops; /* batch; all 0 for rows >= n and bad images in evaluation */
-    /* Of a data set with boxes, else NULL; M is its dt_dataset_max_boxes: */
+    /* NULL unless the data set has boxes; M is its dt_dataset_max_boxes: */
     const float *boxes;        /* batch x M x 4: x1 y1 x2 y2 in the pixels above; no crowds */
     const int32_t *box_labels; /* batch x M; -1 = no box */
     const int32_t *sizes;      /* batch x 2: height and width of each image in its row */
@@ -170,8 +170,9 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
 dt_status dt_loader_next(struct dt_loader *loader, const struct dt_batch **batch);
 void dt_loader_release(struct dt_loader *loader, const struct dt_batch *batch);
 /* Training: the sum of the class weights of the images of the whole global batch that `batch`, held
- * by the caller, is a part of: the same on every rank. Of a bad image it is the weight of its own
- * class, not of the image that replaces it, as other ranks do not know of it. */
+ * by the caller, is a part of: the same on every rank. A bad image counts with the weight of its
+ * own class, not with the weight of the image that replaces it, as other ranks do not know of it.
+ */
 double dt_loader_weigh(const struct dt_loader *loader, const struct dt_batch *batch,
                        const float *class_weights);
 /* Seconds that dt_loader_next has waited since creation. */

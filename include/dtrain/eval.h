@@ -42,7 +42,7 @@ struct dt_average_options {
     int64_t n_images;  /* training images for that, 0 = an epoch */
 };
 /* dtrain average: the mean of weights. With recompute_bn, batch norm's running statistics become
- * the mean of those of the batches in forward passes of training, as in PyTorch's update_bn; on any
+ * the mean over the batches of forward passes in training mode, as in PyTorch's update_bn; on any
  * number of ranks, with the same bits in every run. */
 dt_status dt_average(struct dt_comm *comm, const struct dt_config *config,
                      const struct dt_average_options *options);

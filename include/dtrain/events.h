@@ -65,8 +65,8 @@ struct dt_field {
  *               longest_wait_s (of any rank since the start), capacity_images_per_s (all workers
  *               always busy), demand_images_per_s (no rank ever waiting), workers (per rank), text
  *   telemetry   step, host_memory_used_bytes, host_memory_available_bytes, page_cache_bytes,
- *               rss_bytes (of rank 0), load (mean number of running processes over a minute), [with
- *               a GPU, that of rank 0: gpu_power_w, gpu_temperature_c, gpu_clock_mhz,
+ *               rss_bytes (of rank 0), load (mean number of running processes over a minute), [rank
+ *               0's GPU, if any: gpu_power_w, gpu_temperature_c, gpu_clock_mhz,
  *               gpu_memory_clock_mhz, gpu_utilisation (per cent), gpu_memory_used_bytes,
  *               gpu_ecc_errors (uncorrected, since boot), gpu_throttle (bits of NVML's
  *               nvmlClocksEventReasons; 0 or 1 (idle) = none); not finite = not supported]

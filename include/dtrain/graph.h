@@ -92,7 +92,7 @@ enum { DT_RELU_BWD_DIFF_DST, DT_RELU_BWD_DST, DT_RELU_BWD_DIFF_DST2 };
 enum { DT_MAX_POOL_DST, DT_MAX_POOL_WORKSPACE };
 enum { DT_MAX_POOL_BWD_DIFF_DST, DT_MAX_POOL_BWD_WORKSPACE, DT_MAX_POOL_BWD_DIFF_SRC = 0 };
 /* upsample_add: each value of coarse four times, 2x2; fine is 2h x 2w. The gradient of fine is
- * diff_dst, upsample_add_bwd makes that of coarse. */
+ * diff_dst; upsample_add_bwd makes the gradient of coarse. */
 enum { DT_UPSAMPLE_ADD_COARSE, DT_UPSAMPLE_ADD_FINE };
 /* match: of every anchor the slot of its box, -1 background, -2 in between: torchvision's Matcher
  * (i32 N,anchors); count: foreground anchors of every image (f32 N). Counters n and weight. */
@@ -271,7 +271,7 @@ int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init
  * FrozenBatchNorm2d): they are saved under the same names and not trained. It is the same in both
  * phases. */
 int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps);
-/* Of each image, `groups` groups of adjacent channels; eps is 1e-5. */
+/* Normalises `groups` groups of adjacent channels in each image; eps is 1e-5. */
 int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
                         int groups);
 int dt_graph_relu(struct dt_graph *g, int src, const char *name);
@@ -289,9 +289,9 @@ void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing);
 void dt_graph_match(struct dt_graph *g, const struct dt_detect *detect);
 void dt_graph_focal_loss(struct dt_graph *g, int logits, const struct dt_detect *detect);
 void dt_graph_box_loss(struct dt_graph *g, int deltas, const struct dt_detect *detect);
-/* Of level detect->level, whose heads give logits N,9K,H,W (channel anchor * K + class) and deltas
- * N,36,H,W (channel anchor * 4 + dx dy dw dh). The two results are the program's detections and
- * n_detections of that level. Needs dt_graph_boxes. */
+/* The candidates of level detect->level, whose heads give logits N,9K,H,W (channel anchor * K +
+ * class) and deltas N,36,H,W (channel anchor * 4 + dx dy dw dh). The two results are the program's
+ * detections and n_detections of that level. Needs dt_graph_boxes. */
 void dt_graph_top_detections(struct dt_graph *g, int logits, int deltas,
                              const struct dt_detect *detect);
 dt_status dt_graph_check(const struct dt_graph *g);
@@ -331,10 +331,10 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
  *   conv_bn       conv bn                               a plain conv and the bn right after it
  *   conv_bn_bwd   bn conv_bwd_data bn_bwd               bn with ReLU and its gradient right after
- *                                                       that of the conv, the only reader of bn
- *   conv_add_bn_bwd   the same                          for bn with a residual and two gradients
- *   bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only the two conv read
- *   conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a pair */
+ * the conv's gradient; the conv alone reads bn conv_add_bn_bwd   the same for bn with a residual
+ * and two gradients bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only
+ * the two conv read conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a
+ * pair */
 #define DT_FUSION_LIST(X)                                                   \
     X(BN_PAIR, bn_pair, .n_nodes = 2, .last = DT_OP_BN)                     \
     X(BN_PAIR_BWD, bn_pair_bwd, .n_nodes = 2, .last = DT_OP_BN_BWD)         \

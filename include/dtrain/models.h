@@ -6,8 +6,8 @@
 
 #include "dtrain/graph.h"
 
-/* What the models of a family share. The smallest images: 32 keeps ResNet's and VGG's last stage at
- * 1x1 or more; AlexNet's windows need 63. */
+/* The fields that the models of a family share. The smallest images: 32 keeps ResNet's and VGG's
+ * last stage at 1x1 or more; AlexNet's windows need 63. */
 #define DT_RESNET       .norm = true, .min_image_size = 32, .head = "fc"
 #define DT_RESNET_CIFAR .norm = true, .min_image_size = 8, .head = "fc"
 #define DT_VGG          .min_image_size = 32, .head = "classifier.6"

@@ -16,12 +16,13 @@
 #define DT_OPTIM_FUNCTION static inline
 #endif
 
-/* What scales a tensor's learning rate: nothing; its norm / the norm of its gradient; its norm /
+/* The factor on a tensor's learning rate: 1; its norm / the norm of its gradient; its norm /
  * the norm of the direction. Only tensors that weight decay applies to by default (not batch norm
  * and bias) are scaled. */
 enum dt_trust { DT_TRUST_NONE, DT_TRUST_GRADIENT, DT_TRUST_DIRECTION };
 
-/* What an optimizer keeps of a parameter: the momentum; also the mean square of the gradient. */
+/* The states that an optimizer keeps per parameter: the momentum; also the mean square of the
+ * gradient. */
 enum dt_optim_state { DT_KEEPS_MOMENTUM, DT_KEEPS_SQUARE };
 
 /* X(NAME, name, enum dt_optim_state, enum dt_trust, default of beta2, of epsilon). With w the
@@ -36,8 +37,8 @@ enum dt_optim_state { DT_KEEPS_MOMENTUM, DT_KEEPS_SQUARE };
  *   outside, which differs while the learning rate changes.
  * - lamb: m and v as adamw; u = m / (1 - momentum^t) / (sqrt(v / (1 - beta2^t)) + eps) + d w;
  *   w -= lr r u; r = |w| / |u|. You et al. 2019 as in Apex (FusedLAMB) and timm (lamb.py): both
- *   also have optim.clip_norm 1, and no limit on r. Where theirs apply r if a tensor has weight
- *   decay, here batch norm and bias are left out.
+ *   also have optim.clip_norm 1, and no limit on r. Theirs apply r to tensors with weight
+ *   decay; here r never applies to batch norm and bias.
  * - adamw: m = momentum m + (1 - momentum) g; v = beta2 v + (1 - beta2) g^2; w -= lr u.
  *   Loshchilov, Hutter 2017; PyTorch's AdamW.
  * - adam: the same with g + d w for g, and without d w in u. PyTorch's Adam.
@@ -62,7 +63,7 @@ enum dt_optim {
 enum { DT_N_OPTIMS = DT_OPTIM_LIST(DT_OPTIM_ONE) };
 #undef DT_OPTIM_ONE
 
-/* What does not change during a run. */
+/* Constant during a run. */
 struct dt_optim_options {
     double momentum, beta2;
     float eps, weight_decay;
@@ -247,7 +248,7 @@ DT_OPTIM_FUNCTION float dt_optim_clip(double norm, float clip_norm)
     return factor < 1 ? (float)factor : 1.0f;
 }
 
-/* The learning-rate factor of a tensor, from its squared norm and that of the gradient or
+/* The learning-rate factor of a tensor, from the squared norms of the tensor and of its gradient or
  * direction. */
 DT_OPTIM_FUNCTION float dt_optim_ratio(enum dt_optim optim, double w2, double x2, float decay,
                                        const struct dt_optim_options *o)

@@ -171,7 +171,8 @@ dt_status dt_plan_layout(struct dt_plan **plan, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options);
 
-/* One batch of N images, borrowed: the inputs of dt_program. What no node reads may be NULL. */
+/* One batch of N images, borrowed: the inputs of dt_program. Fields that no node reads may be NULL.
+ */
 struct dt_feed {
     const uint8_t *pixels;      /* N,H,W,C */
     const int32_t *labels;      /* N; -1 = ignore the image */
@@ -216,7 +217,7 @@ dt_status dt_plan_broadcast(struct dt_plan *plan);
  * agree on *result. Call before training. */
 dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *result);
 /* Copies rank 0's running statistics, which come from its own images, and their averages to all
- * ranks. Those of rank 0 never depend on when this is called, so an interrupted run continues
+ * ranks. Rank 0's never depend on when this is called, so an interrupted run continues
  * bit-identically. Collective. */
 dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
 /* Logical fp32 values of a tensor. For a PARAM, `arena` is PARAMS, GRADS (the gradients of the last

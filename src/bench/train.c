@@ -232,7 +232,7 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
         (b->engine.ranks.n_parts > 1 || b->engine.ranks.n_workers < b->engine.ranks.n_ranks))
         DT_FAIL_ALIKE(
             DT_ERR_CONFIG,
-            "dtrain bench measures steps in which all ranks update together; leave out "
+            "dtrain bench measures steps in which all ranks update together; remove "
             "comm.mode async and train.sync_every (scripts/compare_modes.sh trains in all "
             "modes)");
     if (options->forward_only)

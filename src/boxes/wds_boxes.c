@@ -111,10 +111,11 @@ dt_status dt_wds_categories_join(struct dt_coco *coco, const char *folder)
 
     DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, folder));
     if (!dt_file_exists(path))
-        DT_FAIL(DT_ERR_CONFIG,
-                "a detector needs boxes, and shards with boxes have a " DT_CATEGORIES_NAME
-                " beside them, but %s has none: pack them with dtrain shard from COCO's .json file",
-                folder);
+        DT_FAIL(
+            DT_ERR_CONFIG,
+            "a detector needs boxes, and shards with boxes have a " DT_CATEGORIES_NAME
+            " next to them, but %s has none: pack them with dtrain shard from COCO's .json file",
+            folder);
     if (coco->n_categories == 0)
         return dt_wds_categories_load(coco, path);
     dt_status status = dt_wds_categories_load(&here, path);
@@ -141,7 +142,7 @@ static dt_status relabel(struct dt_wds_boxes *boxes, const struct dt_coco *coco,
                 DT_FAIL(DT_ERR_DATA,
                         "%s: box %" PRId64 " of image %" PRId64
                         " has the category %d, which the " DT_CATEGORIES_NAME
-                        " beside the shards does not list",
+                        " next to the shards does not list",
                         path, truth->id, boxes->images[i].id, (int)truth->label);
             truth->label = label;
         }

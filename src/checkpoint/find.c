@@ -201,7 +201,7 @@ dt_status dt_weights_config(char *out, const char *model)
 {
     DT_TRY(dt_file_path(out, "%.*sconfig.json", (int)(dt_file_base(model) - model), model));
     if (!dt_file_exists(out))
-        DT_FAIL(DT_ERR_USAGE, "%s has no config.json beside its weights; give one with --config",
+        DT_FAIL(DT_ERR_USAGE, "%s has no config.json next to its weights; give one with --config",
                 model);
     return DT_OK;
 }

@@ -115,8 +115,8 @@ static const struct dt_option options[] = {
      "write this file (default: samples.png or report.html; average: none; predict: the images "
      "with their boxes, into this folder; also -o)"},
     {"recompute-bn", DT_OPTION_FLAG, AT(recompute_bn), 0, 0, NULL,
-     "replace batch norm's running statistics by those of training images (--config, or that of "
-     "the first PATH)"},
+     "recompute batch norm's running statistics from training images (of --config, or of the "
+     "first PATH)"},
     {"images", DT_OPTION_INTEGER, AT(n_images), 1, INT64_C(1) << 53, "N",
      "training images for --recompute-bn (default: an epoch)"},
     {"help", DT_OPTION_FLAG, AT(help), 0, 0, NULL, "print this help (also -h)"},

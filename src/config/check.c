@@ -77,7 +77,7 @@ static void check_data(struct checking *k)
     const int batch = dt_config_batch_size(c, 1);
     if (d->source == DT_SOURCE_SYNTHETIC && d->train[0])
         wrong(k, "data.train",
-              "given, but data.source \"synthetic\" trains on generated images; leave out one of "
+              "given, but data.source \"synthetic\" trains on generated images; remove one of "
               "them");
     if (d->source != DT_SOURCE_SYNTHETIC && d->source != DT_SOURCE_AUTO && !d->train[0])
         wrong(k, "data.train",
@@ -86,8 +86,8 @@ static void check_data(struct checking *k)
               dt_key_find("data.source")->choices[d->source]);
     if (d->source == DT_SOURCE_SYNTHETIC && d->val[0])
         wrong(k, "data.val",
-              "given, but data.source \"synthetic\" evaluates on generated images; leave out one "
-              "of them");
+              "given, but data.source \"synthetic\" evaluates on generated images; remove one of "
+              "them");
     if (d->val_fraction > 0 && d->val[0])
         wrong(k, "data.val_fraction",
               "%g of data.train, but data.val is given too; leave one of them out, or set this to "

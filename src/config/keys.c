@@ -180,7 +180,7 @@ const struct dt_key dt_keys[] = {
            DETECTORS),
 
     CHOICE(data.source, DT_SOURCE_AUTO, sources,
-           "What data.train and data.val are; auto: what the paths look like, generated images "
+           "Format of data.train and data.val; auto: recognised by the paths, generated images "
            "if there are none" SOURCES_HELP,
            FREE),
     STRING(data.train, "", 0,
@@ -250,13 +250,13 @@ const struct dt_key dt_keys[] = {
     LIST(data.std, imagenet_std, 3, 3, 0, 0, true, 1, "Standard deviation of R, G, B"),
     INT(data.label_offset, 0, 0, 1000000, "Subtracted from every label in the files"),
     STRING(data.class_map, "", 0,
-           "File with one class name per line, in the order of labels: other classes are left out; "
+           "File with one class name per line, in the order of labels: other classes are skipped; "
            "empty: the classes of the training data",
            FREE),
     REAL(data.max_bad_fraction, 0.001, 0, 1,
          "Fraction of unreadable images above which the run ends", FREE),
     CHOICE(data.check, DT_CHECK_QUICK, checks,
-           "On several machines, one rank of each compares its files with those of rank 0 at the "
+           "On several machines, one rank of each compares its files with rank 0's at the "
            "start: names, sizes, labels and 64 pieces of up to 64 KiB per data set, at most 4 MiB "
            "(quick), or every byte of every file (full)",
            FREE),
@@ -314,15 +314,16 @@ const struct dt_key dt_keys[] = {
              "Detectors, smooth_l1: difference from which on it is linear (keras-retinanet: 0.111)",
              DETECTORS),
     REAL(train.focal_alpha, 0.25, 0, 1,
-         "Detectors: weight of an anchor's own class in the focal loss; that of the others is 1 - "
+         "Detectors: weight of an anchor's own class in the focal loss; the others have 1 - "
          "alpha",
          DETECTORS),
     REAL(train.focal_gamma, 2, 0, 10, "Detectors: exponent of the focal loss; 0: cross entropy",
          DETECTORS),
-    CHOICE(train.loss_normalizer, DT_NORMALIZER_IMAGE, normalizers,
-           "Detectors: losses are divided by the foreground anchors of each image, and the mean "
-           "over the images is taken (torchvision), or by those of all images of a step (global)",
-           DETECTORS),
+    CHOICE(
+        train.loss_normalizer, DT_NORMALIZER_IMAGE, normalizers,
+        "Detectors: losses are divided by the foreground anchors of each image, then averaged "
+        "over the images (torchvision), or divided by the foreground anchors of the step (global)",
+        DETECTORS),
 
     INT(eval.every_epochs, 1, 0, 100000,
         "Epochs between evaluations; 0: only after the last. One at the end of a run that "
@@ -338,15 +339,15 @@ const struct dt_key dt_keys[] = {
            EVAL),
     CHOICE(
         eval.weights, DT_WEIGHTS_BOTH, weights,
-        "Weights that a run with train.ema_decay evaluates; ema, both: those of the moving "
-        "average are the result and decide which is best; both also reports the others as "
+        "Weights that a run with train.ema_decay evaluates. With ema and both the moving average "
+        "is the result and selects the best checkpoint; both also reports the raw weights as "
         "top1_raw and so on. Where a run, a checkpoint or RUN@best is given, dtrain eval, predict "
         "and average and model.initial_checkpoint take the weights that decided in that run",
         EVAL),
     FRACTION(eval.score_threshold, 0.05, "Detections: only scores above it", EVAL, DETECTORS),
     REAL(eval.nms_iou, 0.5, 0, 1,
-         "Detections: one that overlaps a better one of its class by a higher IoU is left out",
-         EVAL, DETECTORS),
+         "Detections: NMS drops one whose IoU with a better one of its class exceeds this", EVAL,
+         DETECTORS),
     INT(eval.max_detections, 300, 1, 10000, "Detections: most of them per image", EVAL, DETECTORS),
 
     CHOICE(early_stop.metric, DT_METRIC_AUTO, deciding_metrics,
@@ -410,9 +411,8 @@ const struct dt_key dt_keys[] = {
          "plateau; scaled like lr"),
     POSITIVE(schedule.decay_fraction, 0.2, 1, "Kind wsd: fraction of all steps in the final decay"),
     CHOICE(schedule.metric, DT_METRIC_AUTO, deciding_metrics,
-           "Kind plateau: metric of the evaluations, or train_loss, that of every epoch; auto: "
-           "loss, or "
-           "train_loss of a detector"),
+           "Kind plateau: metric of the evaluations, or train_loss, the mean of an epoch; auto: "
+           "loss, or train_loss for a detector"),
     INT(schedule.patience, 10, 0, 100000,
         "Kind plateau: evaluations, or epochs, without a better value before the rate is reduced"),
     FRACTION(schedule.threshold, 1e-4,
@@ -680,7 +680,7 @@ static void format_columns(struct dt_text *text, const struct dt_key *key)
     for (int i = 0; i < key->n_columns; i++)
         dt_text_add(text, "%s \"%s\" (%s%s)", i > 0 ? "," : "", key->columns[i].name,
                     dt_column_expects(range, sizeof range, &key->columns[i]),
-                    key->columns[i].required ? "" : ", may be left out");
+                    key->columns[i].required ? "" : ", optional");
 }
 
 const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)

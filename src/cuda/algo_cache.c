@@ -125,7 +125,7 @@ dt_status dt_algo_cache_open(struct dt_algo_cache **out, const char *folder, con
         DT_TRY_OUT(dt_file_path(cache->folder, "%s", folder));
         DT_TRY_OUT(dt_file_path(cache->path, "%s/cudnn-plans.json", folder));
         if (merge_file(cache) != DT_OK) {
-            dt_log(DT_LOG_WARNING, "%s; convolution algorithms are chosen anew", dt_error_text());
+            dt_log(DT_LOG_WARNING, "%s; convolution algorithms are chosen again", dt_error_text());
             dt_error_clear();
             clear(cache);
         }

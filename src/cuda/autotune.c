@@ -246,8 +246,8 @@ static void make_key(char *out, size_t bytes, const struct chooser *c,
 static void tell_stale(struct chooser *c, const char *key)
 {
     if (!c->told_stale)
-        dt_log(DT_LOG_WARNING, "the algorithm kept for %s does not fit: %s; it is chosen anew", key,
-               dt_error_text());
+        dt_log(DT_LOG_WARNING, "the algorithm kept for %s does not fit: %s; it is chosen again",
+               key, dt_error_text());
     c->told_stale = true;
     dt_error_clear();
 }

@@ -151,7 +151,7 @@ static dt_status keep_usable(struct dt_pick *picks, size_t *n, const struct dt_d
         DT_FAIL(DT_ERR_DATA, "no image of %s has a box to train on", options->path);
     if (*n < n_all)
         dt_log(DT_LOG_NOTICE,
-               "%s: %zu of %zu training images are left out, as they have no box to train on: "
+               "%s: %zu of %zu training images are skipped, as they have no box to train on: "
                "none, crowds only, or none inside the image",
                options->path, n_all - *n, n_all);
     return DT_OK;

@@ -78,7 +78,7 @@ static void tell_left_out(const struct folder *folder)
                         kind->suffix[0] ? kind->suffix : "other",
                         strcmp(kind->suffix, ".png") ? "" : " (dtrain was built without libpng)");
     if (text.used)
-        dt_log(DT_LOG_NOTICE, "left out under %s, by suffix: %s", folder->root, list);
+        dt_log(DT_LOG_NOTICE, "skipped under %s, by suffix: %s", folder->root, list);
 }
 
 /* --- Listing --- */

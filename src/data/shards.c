@@ -157,7 +157,7 @@ static dt_status read_classes(struct shards *shards, const char *folder, bool is
     if (here.bytes != shards->classes.bytes ||
         (here.bytes && memcmp(here.text, shards->classes.text, here.bytes) != 0))
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
-                            "%s differs from the classes.txt beside %s, so the labels would mean "
+                            "%s differs from the classes.txt next to %s, so the labels would mean "
                             "different things",
                             path, path_of(shards, 0)));
 out:

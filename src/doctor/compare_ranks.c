@@ -92,11 +92,12 @@ static void compare_clocks(struct dt_doctor *d)
         const double ahead_s =
             d->all[d->first_of[h]].clock_s - d->all[d->first_of[reference]].clock_s;
         if (fabs(ahead_s) > most_clock_s)
-            dt_doctor_find(d, DT_STAGE_CLOCKS, DT_ERR_DISAGREE,
-                           "the clock of %s is %s %s that of %s: set it (chronyc makestep), and "
-                           "let chronyd or systemd-timesyncd keep it",
-                           dt_doctor_host(d, h), dt_clock_format(text, sizeof text, fabs(ahead_s)),
-                           ahead_s > 0 ? "ahead of" : "behind", dt_doctor_host(d, reference));
+            dt_doctor_find(
+                d, DT_STAGE_CLOCKS, DT_ERR_DISAGREE,
+                "the clock of %s is %s %s the clock of %s: set it (chronyc makestep), and "
+                "let chronyd or systemd-timesyncd keep it",
+                dt_doctor_host(d, h), dt_clock_format(text, sizeof text, fabs(ahead_s)),
+                ahead_s > 0 ? "ahead of" : "behind", dt_doctor_host(d, reference));
     }
 }
 
@@ -110,8 +111,8 @@ static void find_slow_ranks(struct dt_doctor *d, const double *rates, double lim
     for (int r = 0; r < d->n_ranks; r++)
         if (rates[r] < least)
             dt_doctor_find(d, DT_STAGE_DEVICES, status,
-                           "the %s of rank %d (%s) computes %.1f times as slowly as that of the "
-                           "median rank, %.3g GFLOP/s against %.3g: %s",
+                           "the %s of rank %d (%s) computes %.1f times as slowly as the "
+                           "median rank's, %.3g GFLOP/s against %.3g: %s",
                            what, r, dt_comm_host(d->comm, r), median / rates[r], rates[r] / 1e9,
                            median / 1e9, advice);
 }
@@ -212,7 +213,7 @@ static void check_links(struct dt_doctor *d, const struct measure *m, double *be
         const bool is_slow = best[h] < least;
         if (is_slow && !is_bad[h])
             dt_doctor_find(d, DT_STAGE_NETWORK, severity(d),
-                           "messages of %s pass %s at best, those of the median host %s: %s",
+                           "messages of %s pass %s at best, the median host's %s: %s",
                            dt_doctor_host(d, h), m->print(own, best[h]), normal, advice);
         is_bad[h] |= is_slow;
     }
@@ -221,7 +222,7 @@ static void check_links(struct dt_doctor *d, const struct measure *m, double *be
         const bool is_known = is_bad[d->host_of[pair->from]] || is_bad[d->host_of[pair->to]];
         if (pair->is_remote && !is_known && m->value(pair) < least)
             dt_doctor_find(d, DT_STAGE_NETWORK, severity(d),
-                           "%s - %s: messages pass %s, those of the median host %s: %s",
+                           "%s - %s: messages pass %s, the median host's %s: %s",
                            dt_comm_host(d->comm, pair->from), dt_comm_host(d->comm, pair->to),
                            m->print(own, m->value(pair)), normal, advice);
     }

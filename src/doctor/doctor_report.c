@@ -79,13 +79,13 @@ static void print_findings(const struct dt_doctor *d)
     while (n_problems < d->n_findings && d->findings[n_problems].status != DT_OK)
         n_problems++;
     if (n_problems == 0)
-        printf("No problem found%s\n", d->n_findings > 0 ? "; worth a look:" : ".");
+        printf("No problem found%s\n", d->n_findings > 0 ? "; warnings:" : ".");
     else
         printf("%d problem%s; exit code %d (%s):\n", n_problems, n_problems == 1 ? "" : "s",
                d->findings[0].status, dt_status_name((dt_status)d->findings[0].status));
     for (int i = 0; i < d->n_findings; i++) {
         if (i == n_problems && i > 0)
-            printf("Worth a look:\n");
+            printf("Warnings:\n");
         print_finding(d, i);
     }
     if (d->n_left_out > 0)

@@ -63,7 +63,7 @@ dt_status dt_freeze(struct dt_graph *g, const char *modules)
     for (int t = 0; t < g->n_tensors; t++)
         is_any_trained = is_any_trained || is_trained(&g->tensor[t]);
     if (!is_any_trained)
-        DT_FAIL(DT_ERR_CONFIG, "optim.freeze: all parameters are frozen; leave out the modules to "
+        DT_FAIL(DT_ERR_CONFIG, "optim.freeze: all parameters are frozen; remove the modules to "
                                "be trained");
     return DT_OK;
 }

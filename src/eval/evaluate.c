@@ -79,7 +79,7 @@ static void warn_undefined(const struct dt_evaluator *evaluator,
     for (enum dt_metric m = 0; m < DT_N_METRICS; m++) {
         if (!isnan(result->value[m]) || !is_expected(evaluator, m))
             continue;
-        snprintf(text, sizeof text, "%s is undefined and left out: %s", dt_metric_name(m), why);
+        snprintf(text, sizeof text, "%s is undefined and omitted: %s", dt_metric_name(m), why);
         dt_events_emit(evaluator->engine->report, "warning", fields, DT_COUNT(fields));
     }
 }

@@ -15,7 +15,7 @@
 #include "data/dataset.h"
 #include "data/shard_info.h"
 #include "data/wds_pair.h"
-#include "pack/beside.h"
+#include "pack/sidecars.h"
 
 /* A JPEG member. */
 struct dt_shard_image {

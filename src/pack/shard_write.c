@@ -21,10 +21,10 @@
 #include "base/parallel_for.h"
 #include "boxes/wds_boxes.h"
 #include "data/shard_info.h"
-#include "pack/beside.h"
 #include "pack/images.h"
 #include "pack/pack.h"
 #include "pack/shard.h"
+#include "pack/sidecars.h"
 
 enum { MAX_PREFIX = 64, MAX_CLASSES_BYTES = 64 << 20, MAX_THREADS = 1024 };
 
@@ -134,7 +134,7 @@ static dt_status describe_categories(struct description *out, const struct dt_pa
 
     DT_TRY(dt_file_path(out->path, "%s/" DT_CATEGORIES_NAME, dir));
     if (has_splits && dt_file_exists(out->path) != (packing->coco != NULL))
-        DT_FAIL(DT_ERR_DATA, "the shards in %s have %s, those of %s %s: choose another folder", dir,
+        DT_FAIL(DT_ERR_DATA, "the shards in %s have %s, but %s has %s: choose another folder", dir,
                 packing->coco ? "labels" : "boxes", packing->options->src,
                 packing->coco ? "boxes" : "labels");
     if (!packing->coco)

@@ -17,7 +17,7 @@ static const char definitions[] =
     "step events. Wall time: from the start of training to the last event, over all starts of the "
     "run; pauses between them do not count, repeated steps do. Waits: share of a step in which the "
     "mean rank waited for data, or for sums of gradients. Computing and agreeing: share of "
-    "forward, backward and update, and of other waits for ranks. Of long runs, the curves show the "
+    "forward, backward and update, and of other waits for ranks. The curves of long runs show the "
     "lowest and the highest value of every stretch.";
 
 /* One cell for all runs if they are equal; such rows left out; colours of the runs in the head. */

@@ -211,7 +211,7 @@ static dt_status move_out(struct dt_save_policy *policy, int64_t step)
     if (status != DT_OK)
         DT_FAIL(status,
                 "run folder %s was removed, renamed or replaced while this run was using it, and "
-                "the state after step %" PRId64 " cannot be saved beside it: %s",
+                "the state after step %" PRId64 " cannot be saved next to it: %s",
                 dir, step, dt_error_text());
     return DT_OK;
 }

@@ -50,7 +50,7 @@ for _ in 1 2 3; do
 done
 finds "ranks 2-3 \(node3\): what rank 0 \(node1\) writes to .*/runs is not seen here"
 finds "rank 1 \(node2\) has different files in data.train than rank 0 \(node1\)"
-finds "messages of node3 pass at 0\.[0-9]+ Gb/s at best, those of the median host at "
+finds "messages of node3 pass at 0\.[0-9]+ Gb/s at best, the median host's at "
 finds "node2 uses .*, but node1 uses "
 finds "the clock of node2 is 5 h 00 min ahead of "
 cat report

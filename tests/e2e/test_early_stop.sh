@@ -91,7 +91,7 @@ refused 64 "dtrain eval needs a run folder, or --weights PATH" "$dtrain" eval
 refused 64 "give one of them" "$dtrain" eval "$whole" --weights "$whole"
 cp "$whole/model.safetensors" "$work/"
 mv "$work/config.json" "$work/other.json"
-refused 64 "has no config.json beside its weights" "$dtrain" eval "$work/model.safetensors"
+refused 64 "has no config.json next to its weights" "$dtrain" eval "$work/model.safetensors"
 refused 78 "0.75 is in per cent; did you mean 75?" "$dtrain" --config "$work/other.json" \
     --out "$work/new" --set early_stop.target=0.75
 refused 78 "train.restore_best: needs checkpoint.keep_best" "$dtrain" --config "$work/other.json" \

@@ -157,7 +157,7 @@ def test_one_class():
     assert got["average_precision"] == 1, got
     assert "auc" not in got and "specificity" not in got, got
     for name in ("auc", "specificity"):
-        assert f"{name} is undefined and left out" in done.stderr, done.stderr
+        assert f"{name} is undefined and omitted" in done.stderr, done.stderr
 
 
 def write_on_full_disk(call, ranks=1):

@@ -29,7 +29,7 @@ small_config | sed 's/"val": "[^"]*"/"val_fraction": 0.25/' > "$work/config.json
 
 for ranks in 1 2; do
     train $ranks run$ranks
-    [ "$(grep -c "left out under $work/train, by suffix: 1 .txt" "$work/log")" = 1 ] ||
+    [ "$(grep -c "skipped under $work/train, by suffix: 1 .txt" "$work/log")" = 1 ] ||
         fail "no word about notes.txt, or more than one: $(cat "$work/log")"
 done
 mv "$work/log" "$work/log2"

@@ -67,7 +67,7 @@ def convert(weights):
     said = subprocess.run(
         ["/usr/bin/python3", script, "resnet18.pth", weights], capture_output=True, text=True, check=True
     ).stdout
-    assert "left out: epoch, best" in said, said
+    assert "omitted: epoch, best" in said, said
     return model
 
 

@@ -1,6 +1,6 @@
 """tests/perf/gpu_check.py on the emulated GPU, with a tiny network and stand-ins for PyTorch, the
 build, most tests, the memory checker and nvidia-smi: all parts run, a failing check does not stop
-the others, one that hangs is killed with all its children and left out, and the next part goes on.
+the others, one that hangs is killed with all its children and skipped, and the next part goes on.
 
     python3 test_gpu_check.py BUILD/dtrain-emulated"""
 
@@ -144,10 +144,10 @@ def part_1(rig):
     check_profile(data)
     check_fusions(data)
     assert other_than_passed(data) == {
-        "build": "left out",  # no time for it
-        "gpu_cuda_pool": "left out",
-        "PyTorch, compile fp16 8": "left out",
-        "probes": "left out",
+        "build": "skipped",  # no time for it
+        "gpu_cuda_pool": "skipped",
+        "PyTorch, compile fp16 8": "skipped",
+        "probes": "skipped",
     }, data["checks"]
     assert data["checks"]["gpu_cuda_pool"]["why"] == "skipped: a stand-in", data["checks"]
     assert "recording" not in data["checks"] and "roofline of these ops" in text, data["checks"]
@@ -160,10 +160,10 @@ def part_2(rig):
     code, text, data = rig.run(2, "out2")
     assert code == 1, code  # the memory checker found something
     assert other_than_passed(data) == {
-        "build": "left out",
-        "PyTorch, compile fp16 8": "left out",
-        "probes": "left out",
-        "parity": "left out",
+        "build": "skipped",
+        "PyTorch, compile fp16 8": "skipped",
+        "probes": "skipped",
+        "parity": "skipped",
         "memcheck gpu_cuda_norm": "failed",
     }, data["checks"]
     assert data["checks"]["gpu_cuda_pool"]["verdict"] == "passed", data["checks"]
@@ -201,11 +201,11 @@ def in_time(rig):
 
 
 def torch_hangs(rig):
-    """A PyTorch mode that is not ready in time is left out, and the others are measured."""
+    """A PyTorch mode that is not ready in time is skipped, and the others are measured."""
     rig.env["STUB_HANGS"] = "compile"
     code, _, data = rig.run(1, "hangs", "--seconds", "90", "--checks", "compare")
     del rig.env["STUB_HANGS"]
-    assert code == 0 and data["checks"]["PyTorch, compile fp16 8"]["verdict"] == "left out", data
+    assert code == 0 and data["checks"]["PyTorch, compile fp16 8"]["verdict"] == "skipped", data
     assert [len(data["compare"]["torch"][m]) for m in ("eager", "graph")] == [3, 3], data
 
 

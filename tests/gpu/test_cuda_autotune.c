@@ -178,7 +178,7 @@ TEST_WITH(other_plan, set_up, NULL)
         choose(choice, 0);
         check_measured(choice);
         assert_int_equal(count_in(log_path, "warning"), 1);
-        assert_int_equal(count_in(log_path, "chosen anew"), 1);
+        assert_int_equal(count_in(log_path, "chosen again"), 1);
         assert_int_equal(count_in(path, edits[k][0]), N_PROBLEMS);
         assert_int_equal(count_in(path, edits[k][1]), 0);
     }
@@ -186,7 +186,7 @@ TEST_WITH(other_plan, set_up, NULL)
     choose(choice, 0);
     check_measured(choice);
     assert_int_equal(count_in(log_path, "warning"), 1);
-    assert_int_equal(count_in(log_path, "chosen anew"), 1);
+    assert_int_equal(count_in(log_path, "chosen again"), 1);
 }
 
 /* The first usable candidate from a number on, which the option asks for. */

@@ -32,10 +32,10 @@ def wrappings(state):
     return {
         "plain": (state, "122 tensors", []),
         "ddp": (prefixed(state, "module."), "122 tensors", []),
-        "compiled": ({"model": prefixed(state, "module._orig_mod."), "epoch": 3}, "left out: epoch", []),
+        "compiled": ({"model": prefixed(state, "module._orig_mod."), "epoch": 3}, "omitted: epoch", []),
         "trainer": ({"epoch": 1, "state_dict": state, "optimizer": {"lr": 1}}, "epoch, optimizer", []),
         "lightning": ({"state_dict": lightning}, "criterion.names (str), mask (torch.bool)", []),
-        "ema": ({"model": other, "ema": state}, "left out: model", ["--key", "ema"]),
+        "ema": ({"model": other, "ema": state}, "omitted: model", ["--key", "ema"]),
         "fp64": ({n: v.double() if v.is_floating_point() else v for n, v in state.items()}, "122", []),
         "views": ({n: torch.stack([v, v], -1)[..., 0] for n, v in state.items()}, "122 tensors", []),
     }

@@ -5,8 +5,8 @@ in time. scripts/gpu_check.sh calls it.
 
 FOLDER may have what an earlier part has written (last/), programs for the case that the build fails
 (build.tar.xz), and C programs that ask cuDNN (*.c). DIR/gpu.json gets the figures and a verdict for
-every check: passed, failed, or left out, with the reason. What has no time left, or does not end in
-time, is left out. A part does what the parts before it have left out, then its own checks. Exit
+every check: passed, failed, or skipped, with the reason. A check that has no time left, or does not end in
+time, is skipped. A part does what the parts before it have skipped, then its own checks. Exit
 code 1: a check has failed. The options are for trying it without a GPU."""
 
 import argparse
@@ -149,7 +149,7 @@ class Session:
         try:
             work(self)
         except LeftOut as reason:
-            verdict, why = "left out", str(reason)
+            verdict, why = "skipped", str(reason)
         except Failed as reason:
             verdict, why = "failed", str(reason)
         except Exception:  # as said above
@@ -190,7 +190,7 @@ class Session:
         self.put("torch", about)
         say(f"PyTorch: {json.dumps(about)}")
         for mode, answer in zip(self.modes, answers):
-            verdict = "left out" if "error" in answer else "passed"
+            verdict = "skipped" if "error" in answer else "passed"
             self.record(f"PyTorch, {mode}", verdict, answer.get("error", ""))
         self.modes = [mode for mode in self.modes if self.is_done(f"PyTorch, {mode}")]
         if self.torch.has_ended and self.modes:
@@ -555,7 +555,7 @@ def main():
             gpu_tools.end_all()
             s.save()
     verdicts = [check["verdict"] for check in s.data["checks"].values()]
-    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("passed", "failed", "left out"))
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in ("passed", "failed", "skipped"))
     say(f"\n{counts}; {s.clock.now():.0f} s, {s.out}/gpu.json")
     return 1 if "failed" in verdicts else 0
 

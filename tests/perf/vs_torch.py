@@ -6,7 +6,7 @@
 A case is a network. In every round dtrain bench trains it, then each PyTorch: eager, and from 2.0
 compiled (torch.compile; needs g++), channels_last, SGD with momentum, whole step on synthetic data,
 freed memory kept in the heap; each in a fresh process. --python names a Python that has torch and
-torchvision, and may be repeated. A variant that fails is left out, with its reason.
+torchvision, and may be repeated. A variant that fails is skipped, with its reason.
 
 Before a round the script waits for up to --wait seconds until others use less than 3 % of the CPUs,
 and it measures what they use during the round. --isa AVX2 limits dtrain, and PyTorch's oneDNN,
@@ -268,7 +268,7 @@ def print_row(case, row):
             f"  {v['rss_mb']:6.0f} MB"
         )
     for label, reason in row["failed"].items():
-        print(f"    {label:30} left out: {reason}")
+        print(f"    {label:30} skipped: {reason}")
     sys.stdout.flush()
 
 

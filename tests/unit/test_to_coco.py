@@ -162,7 +162,7 @@ def check_clipping():
     out, said = convert("t/clip.csv")
     assert boxes(out) == [(1, "dog", [0, 2, 11, 8], 0), (1, "dog", [15, 2, 5, 4], 0)], out
     assert "warning: 2 boxes reach out of their image and are clipped, first t/clip.csv:1" in said, said
-    assert "warning: 1 boxes lie outside of their image and are left out, first t/clip.csv:2" in said, said
+    assert "warning: 1 boxes lie outside their image and are skipped, first t/clip.csv:2" in said, said
 
 
 def voc(name, file, w, h, *objects, folder="voc/Annotations"):
@@ -202,7 +202,7 @@ def check_bad_voc():
     voc("a", "a.jpg", 20, 10, ("dog", 0, "x", 1, 4, 3))
     refused("Annotations/a.xml:6: <xmin> is not a number: 'x'", "voc")
     voc("a", "b.jpg", 40, 30)
-    refused("Annotations/b.xml:3: its image b.jpg is that of voc/Annotations/a.xml:3 too", "voc")
+    refused("Annotations/b.xml:3: its image b.jpg also belongs to voc/Annotations/a.xml:3", "voc")
     voc("a", "a.jpg", 20, 10)
     voc("c", "", 20, 10)
     refused("Annotations/c.xml:1: its image is not in voc/JPEGImages: neither <filename> nor c.jpg", "voc")

@@ -1,4 +1,4 @@
-#include "pack/beside.h"
+#include "pack/sidecars.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* The files beside the shards that programs other than dtrain read too: checksums and indices. */
-#ifndef DTRAIN_PACK_BESIDE_H
-#define DTRAIN_PACK_BESIDE_H
+/* The files next to the shards that programs other than dtrain read too: checksums and indices. */
+#ifndef DTRAIN_PACK_SIDECARS_H
+#define DTRAIN_PACK_SIDECARS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,0 +1,66 @@
+"""Words that public text does not use: pages, public headers, messages and help, configurations, scripts."""
+
+import os
+import re
+import sys
+
+ROOT = os.environ.get("DTRAIN_SOURCE_DIR", os.path.join(os.path.dirname(__file__), "..", ".."))
+
+WORDS = re.compile(
+    r"\b([Jj]udg\w*|beside|at hand|anew|(left|leaves?|leaving) out|[Ww]orth a look|[Tt]h(at|ose) of)\b"
+    r"|(^|[.!?:|] )Of [a-z]"  # a sentence that begins so is none: "Of each image, the mean"
+    r"|(^|[.!?|] )What [^.?!|]*([.!|]|$)"  # as a subject; a question may begin with it
+)
+COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
+LITERALS = re.compile(r'(?:"(?:\\.|[^"\\\n])*"\s*)+')
+PARAGRAPH = re.compile(r"(?:[^\n]+\n?)+")
+
+
+def pieces(path, text):
+    """The public text of a file: each piece and where it begins."""
+    if path.startswith("src/") and not path.endswith(".md"):
+        for match in LITERALS.finditer(text):
+            yield match.start(), re.sub(r'"\s*"', "", match[0]).strip('" \n')
+    else:
+        for match in (COMMENT if path.startswith("include/") else PARAGRAPH).finditer(text):
+            yield match.start(), match[match.re.groups]
+
+
+def findings(path, text):
+    for start, piece in pieces(path, text):
+        line = " ".join(re.sub(r"\n\s*[*#]?", " ", piece).split())
+        for match in WORDS.finditer(line):
+            yield text.count("\n", 0, start) + 1, match[0], line[max(match.start() - 30, 0) : match.end() + 40]
+
+
+def self_test():
+    def words(path, text):
+        return [word for _, word, _ in findings(path, text)]
+
+    assert words("src/a.c", 'f("it is that "\n  "of b"); /* beside */') == ["that of"]
+    assert words("include/a.h", "/* Of each\n * image */ int left; /* started\n * anew */") == ["Of e", "anew"]
+    assert words("README.md", "What is it? It is what it is. What comes is new.") == [". What comes is new."]
+    assert words("README.md", "besides, a judgement\n\nleft\nout; of that") == ["judgement", "left out"]
+
+
+def public():
+    for top in ("include", "src", "configs", "scripts", "docker", "kernels", "tests"):
+        for folder, _, names in os.walk(os.path.join(ROOT, top)):
+            for name in names:
+                path = os.path.relpath(os.path.join(folder, name), ROOT)
+                if name.endswith(".md") or (not path.startswith(("tests/", "kernels/")) and "__pycache__" not in path):
+                    yield path
+
+
+def main():
+    self_test()
+    bad = 0
+    for path in ["README.md", *sorted(public())]:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            for line, word, where in findings(path, file.read()):
+                print(f'{path}:{line}: "{word}" in "... {where} ..."; see {os.path.basename(__file__)}')
+                bad += 1
+    sys.exit(1 if bad else 0)
+
+
+main()
