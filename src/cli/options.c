@@ -286,9 +286,11 @@ static dt_status check_given(struct dt_arguments *args)
         DT_FAIL(DT_ERR_USAGE, "dtrain %s needs %s", command->name, command->operands);
     for (int i = 0; i < command->n_required; i++) {
         const struct dt_option *row = dt_option_find(command->options[i]);
-        if (!*(const char *const *)((const char *)args + row->offset))
-            DT_FAIL(DT_ERR_USAGE, "dtrain %s needs --%s %s; see dtrain --help", command->name,
-                    row->name, row->value);
+        const bool is_config = row->offset == offsetof(struct dt_arguments, config);
+        if (*(const char *const *)((const char *)args + row->offset) || (is_config && args->n_sets))
+            continue;
+        DT_FAIL(DT_ERR_USAGE, "dtrain %s needs --%s %s%s; see dtrain --help", command->name,
+                row->name, row->value, is_config ? ", or --set" : "");
     }
     return take_run(args);
 }

@@ -268,7 +268,8 @@ bool dt_chart_print(FILE *out, const struct dt_chart *chart)
     dt_html_text(out, chart->title);
     fputs("</figcaption>\n", out);
     put_legend(out, chart);
-    fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
+    fprintf(out, "<svg %sviewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
+            chart->in_image ? "xmlns=\"http://www.w3.org/2000/svg\" " : "", WIDTH, HEIGHT);
     dt_html_text(out, chart->title);
     fputs("\">\n", out);
     put_axis(out, &frame, Y);

@@ -37,6 +37,7 @@ struct dt_chart {
     size_t n_series;
     const struct dt_mark *marks;
     size_t n_marks;
+    bool in_image; /* not on a page: names its XML namespace */
 };
 
 /* Draws nothing, and returns false, if no series has a point. */

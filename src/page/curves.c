@@ -1,3 +1,4 @@
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,7 @@ struct drawing {
     const struct dt_run *runs;
     size_t n_runs, n_series, n_marks;
     struct scale scale;
+    bool in_image;
     struct dt_series *series;
     struct line *lines; /* of the series */
     struct dt_mark *marks;
@@ -163,7 +165,7 @@ static bool is_wide(const struct drawing *d)
     return low > 0 && high > 50 * low;
 }
 
-static void draw(FILE *out, struct drawing *d, const struct topic *topic)
+static bool draw(FILE *out, struct drawing *d, const struct topic *topic)
 {
     const char *progress = d->scale.in_epochs ? "epoch" : "step";
     d->n_series = d->n_marks = 0;
@@ -172,15 +174,17 @@ static void draw(FILE *out, struct drawing *d, const struct topic *topic)
             add_series(d, topic, c, r);
     for (size_t r = 0; r < d->n_runs; r++)
         add_marks(d, topic, r);
-    dt_chart_print(out, &(struct dt_chart){
-                            .title = topic->title,
-                            .x = {topic->over_time ? d->scale.unit.title : progress, false, true},
-                            .y = {topic->unit, topic->may_be_log && is_wide(d), topic->from_zero},
-                            .series = d->series,
-                            .n_series = d->n_series,
-                            .marks = d->marks,
-                            .n_marks = d->n_marks,
-                        });
+    return dt_chart_print(out,
+                          &(struct dt_chart){
+                              .title = topic->title,
+                              .x = {topic->over_time ? d->scale.unit.title : progress, false, true},
+                              .y = {topic->unit, topic->may_be_log && is_wide(d), topic->from_zero},
+                              .series = d->series,
+                              .n_series = d->n_series,
+                              .marks = d->marks,
+                              .n_marks = d->n_marks,
+                              .in_image = d->in_image,
+                          });
 }
 
 static bool is_in_topics(const char *curve)
@@ -210,9 +214,10 @@ static void draw_others(FILE *out, struct drawing *d)
         }
 }
 
-dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n)
+dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most)
 {
-    struct drawing d = {.runs = runs, .n_runs = n, .scale = choose_scale(runs, n)};
+    struct drawing d = {
+        .runs = runs, .n_runs = n, .scale = choose_scale(runs, n), .in_image = most < INT_MAX};
     size_t n_notes = 0;
     dt_status status = DT_OK;
     for (size_t i = 0; i < n; i++)
@@ -221,10 +226,11 @@ dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n)
     DT_TRY_OUT(DT_NEW(d.lines, MOST_CURVES * n));
     DT_TRY_OUT(DT_NEW(d.marks, n_notes));
     DT_TRY_OUT(DT_NEW(d.points, DT_CURVE_POINTS));
-    fputs("<h2>Curves</h2>\n<div class=\"charts\">\n", out);
-    for (size_t t = 0; t < DT_COUNT(topics); t++)
-        draw(out, &d, &topics[t]);
-    draw_others(out, &d);
+    fputs("<div class=\"charts\">\n", out);
+    for (size_t t = 0; t < DT_COUNT(topics) && most > 0; t++)
+        most -= draw(out, &d, &topics[t]);
+    if (most > 0)
+        draw_others(out, &d);
     fputs("</div>\n", out);
 out:
     free(d.series);

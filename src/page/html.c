@@ -55,16 +55,23 @@ static const char *const style[] = {
     "h2{break-after:avoid}}\n",
 };
 
+static void put_style(FILE *out)
+{
+    fputs("<style>\n", out);
+    for (size_t i = 0; i < DT_COUNT(style); i++)
+        fputs(style[i], out);
+    fputs("</style>", out);
+}
+
 void dt_html_begin(FILE *out, const char *title)
 {
     fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>", out);
     dt_html_text(out, title);
     fputs("</title>\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-          "<link rel=\"icon\" href=\"data:,\"/>\n<style>\n",
+          "<link rel=\"icon\" href=\"data:,\"/>\n",
           out);
-    for (size_t i = 0; i < DT_COUNT(style); i++)
-        fputs(style[i], out);
-    fputs("</style></head>\n<body><main>\n<h1>", out);
+    put_style(out);
+    fputs("</head>\n<body><main>\n<h1>", out);
     dt_html_text(out, title);
     fputs("</h1>\n", out);
 }
@@ -74,6 +81,20 @@ void dt_html_end(FILE *out, const char *footer)
     fputs("<footer>", out);
     dt_html_text(out, footer);
     fputs("</footer>\n</main></body></html>\n", out);
+}
+
+void dt_html_begin_picture(FILE *out)
+{
+    fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 316\">"
+          "<foreignObject width=\"960\" height=\"316\">"
+          "<body xmlns=\"http://www.w3.org/1999/xhtml\" style=\"background:none\">\n",
+          out);
+    put_style(out);
+}
+
+void dt_html_end_picture(FILE *out)
+{
+    fputs("</body></foreignObject></svg>\n", out);
 }
 
 void dt_html_text(FILE *out, const char *text)

@@ -12,6 +12,9 @@ enum { DT_HTML_COLOURS = 8 }; /* var(--c0) ..., distinguishable with any colour 
 /* Everything before and after the contents of <main>, with the style sheet of page and charts. */
 void dt_html_begin(FILE *out, const char *title);
 void dt_html_end(FILE *out, const char *footer);
+/* The same for an SVG image of one row of two charts. */
+void dt_html_begin_picture(FILE *out);
+void dt_html_end_picture(FILE *out);
 /* Any text, also with bytes that are not UTF-8, as contents of an element or attribute. */
 void dt_html_text(FILE *out, const char *text);
 /* The file as <img>, inside the page; viewers run no scripts in an image. Nothing if there is no

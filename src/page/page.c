@@ -2,12 +2,14 @@
 #include "page/page.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "page/html.h"
 #include "page/table.h"
 
@@ -153,13 +155,22 @@ static dt_status put_page(FILE *out, const struct dt_run *runs, size_t n)
     const int keys = n > 1 ? KEYS : 0;
     put_head(out, runs, n);
     DT_TRY(put_facts(out, "Results", keys, dt_facts_results, runs, n));
-    DT_TRY(dt_curves_print(out, runs, n));
+    fputs("<h2>Curves</h2>\n", out);
+    DT_TRY(dt_curves_print(out, runs, n, INT_MAX));
     DT_TRY(put_notes(out, runs, n));
     DT_TRY(put_facts(out, n > 1 ? "Configuration: differences" : "Configuration: not the defaults",
                      keys | DIFFERENCES, dt_facts_config, runs, n));
     DT_TRY(put_facts(out, "Environment", keys | MERGED, dt_facts_environment, runs, n));
     DT_TRY(put_pictures(out, runs, n));
     dt_html_end(out, definitions);
+    return DT_OK;
+}
+
+static dt_status put_picture(FILE *out, const struct dt_run *runs, size_t n)
+{
+    dt_html_begin_picture(out);
+    DT_TRY(dt_curves_print(out, runs, n, 2));
+    dt_html_end_picture(out);
     return DT_OK;
 }
 
@@ -170,7 +181,8 @@ dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n)
     size_t bytes = 0;
     DT_TRY(dt_file_begin(&file, path));
     FILE *out = open_memstream(&text, &bytes);
-    dt_status status = out ? put_page(out, runs, n) : DT_OK;
+    const bool is_picture = dt_name_has_suffix(path, ".svg");
+    dt_status status = !out ? DT_OK : (is_picture ? put_picture : put_page)(out, runs, n);
     dt_status written = dt_file_write_stream(file.fd, out, &text, &bytes, path);
     return dt_file_end(&file, status != DT_OK ? status : written);
 }

@@ -92,6 +92,14 @@ def charts(root):
     return {f.find("figcaption").text: f for f in root.iter("figure") if f.find("svg") is not None}
 
 
+def check_picture():
+    """With a name in .svg: the first charts, as an image that is XML by itself."""
+    dtrain("report", "fast", "slow", "-o", "two.svg")
+    root = ET.parse("two.svg").getroot()
+    drawn = [svg.get("aria-label") for svg in root.iter("{http://www.w3.org/2000/svg}svg") if svg is not root]
+    assert drawn == ["Loss", "Accuracy"], drawn
+
+
 def check_two():
     dtrain("report", "fast", "slow/metrics.jsonl", "-o", "two.html")
     root = load_page("two.html")
@@ -152,5 +160,6 @@ if not os.path.exists("fast/samples.png"):
     dtrain("samples", "--config", "config.json", "-n", "8", "-o", "fast/samples.png")
 kill_and_resume("killed")
 check_two()
+check_picture()
 check_resumed()
 check_refused()

@@ -16,7 +16,7 @@ PRELOADED = os.path.join(os.path.dirname(DTRAIN), "tests", "isend_stack.so")
 def listed():
     with open(os.path.join(TESTS, "..", "src", "README.md")) as readme:
         section = readme.read().split("**From main to the all-reduce**", 1)[1].split("\n`dt_comm_reduce`", 1)[0]
-    return re.findall(r"^    (\w+) +[\w/.]+\.c\b", section, re.M)
+    return re.findall(r"^(\w+) +[\w/.]+\.c\b", section, re.M)
 
 
 def named(addresses):

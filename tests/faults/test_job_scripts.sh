@@ -252,7 +252,7 @@ fi
 # The pages: their commands are accepted, and so is the configuration.
 repository=$(cd "$scripts/.." && pwd)
 cat "$repository"/{README,scripts/README,scripts/cluster,docker/README}.md | sed ':a;/\\$/{N;s/\\\n//;ba}' |
-    grep -oE '^ +scripts/make_job.py [^>]+' | while read -r line; do
+    grep -oE '^scripts/make_job.py [^>]+' | while read -r line; do
         (cd "$repository" && export DATA=/d SCRATCH=/s && eval "$line") > "$work/page" || fail "$line"
     done
 # shellcheck disable=SC2016 # no command

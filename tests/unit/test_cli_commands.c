@@ -118,7 +118,7 @@ TEST(wrong_lines)
         {"plan --ranks 8", "did you mean forecast?"},
         {"--confg x", "did you mean --config"},
         {"train --max-tine=2h --config x", "did you mean --max-time"},
-        {"", "needs --config FILE"},
+        {"", "needs --config FILE, or --set"},
         {"--config", "--config requires a value"},
         {"config show --set", "--set requires a value"},
         {"--config x --resume=", "--resume: the value is empty"},

@@ -245,15 +245,15 @@ TEST(help_and_readme)
         assert_true(strstr(line, "default `") < strchr(line + 1, '\n'));
     }
     assert_non_null(strstr(help, "from 1 to 100000; default `90`"));
-    snprintf(path, sizeof(path), "%s/configs/README.md", source_folder());
+    snprintf(path, sizeof(path), "%s/configs/keys.md", source_folder());
     FILE *in = fopen(path, "r");
     assert_non_null(in);
     assert_non_null(readme);
     assert_true(fread(readme, 1, (1 << 17) - 1, in) > 0);
     fclose(in);
     if (!strstr(readme, help))
-        fail_msg("out of date; run: sed -i '/^## model$/,$d' configs/README.md && "
-                 "build-dev/dtrain config help >> configs/README.md");
+        fail_msg("out of date; run: sed -i '/^## model$/,$d' configs/keys.md && "
+                 "build-dev/dtrain config help >> configs/keys.md");
     free(readme);
     free(help);
 }

@@ -48,7 +48,7 @@ def public():
         for folder, _, names in os.walk(os.path.join(ROOT, top)):
             for name in names:
                 path = os.path.relpath(os.path.join(folder, name), ROOT)
-                if name.endswith(".md") or (not path.startswith(("tests/", "kernels/")) and "__pycache__" not in path):
+                if name.endswith(".md") or (not path.startswith(("tests/", "kernels/")) and not name.endswith((".png", ".svg", ".pyc"))):
                     yield path
 
 
