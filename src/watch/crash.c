@@ -45,26 +45,22 @@ static void add_number(struct line *line, int64_t value)
     add_text(line, digits + i);
 }
 
-static const char *name_of(int number)
-{
-    for (size_t i = 0; i < DT_COUNT(crashes); i++)
-        if (crashes[i].signal == number)
-            return crashes[i].name;
-    return "a signal";
-}
-
 /* The default action is restored, so raising the signal again ends the process. */
 static void report_crash(int number)
 {
     struct line line = {.used = 0};
     struct dt_pulse_state at;
+    const char *name = "a signal";
+    for (size_t i = 0; i < DT_COUNT(crashes); i++)
+        if (crashes[i].signal == number)
+            name = crashes[i].name;
     dt_pulse_read(&dt_pulse_main, &at);
     add_text(&line, "dtrain: error[CRASH] rank ");
     add_number(&line, own_rank);
     add_text(&line, " (pid ");
     add_number(&line, getpid());
     add_text(&line, ") died of ");
-    add_text(&line, name_of(number));
+    add_text(&line, name);
     add_text(&line, " at step ");
     add_number(&line, at.step);
     add_text(&line, ", section ");

@@ -179,22 +179,6 @@ static int count(const struct dt_diagnosis_case *c, enum state state)
     return n;
 }
 
-/* Every rank that has not left waits beyond its limit. */
-static bool all_wait(const struct dt_diagnosis_case *c)
-{
-    int n = count(c, WAITS_LONG);
-    return n > 0 && n + count(c, HAS_LEFT) + count(c, ELSEWHERE) == c->n_ranks;
-}
-
-/* Whether it is too early to blame what lies between the nodes. */
-static bool is_early(const struct dt_diagnosis_case *c)
-{
-    bool any = false;
-    for (int r = 0; r < c->n_ranks; r++)
-        any = any || is_remote(c, r);
-    return any && c->ranks[c->self].beat.main.idle_s <= c->apart_s - c->slack_s;
-}
-
 /* The hosts of the ranks elsewhere, each once. */
 static void add_hosts(struct dt_text *out, const struct dt_diagnosis_case *c)
 {
@@ -225,33 +209,27 @@ static void add_wait(struct dt_text *out, const struct dt_diagnosis_case *c)
 static bool blame_way(struct dt_text *out, const struct dt_diagnosis_case *c)
 {
     const struct dt_heartbeat *own = &c->ranks[c->self].beat;
-    if (is_early(c))
-        return false;
+    const int n_wait = count(c, WAITS_LONG), n_elsewhere = count(c, ELSEWHERE);
+    bool any_remote = false;
+    for (int r = 0; r < c->n_ranks; r++)
+        any_remote = any_remote || is_remote(c, r);
+    if (any_remote && own->main.idle_s <= c->apart_s - c->slack_s)
+        return false; /* too early to blame what lies between the nodes */
     if (c->is_blind && find_state(c, c->self) == WAITS_LONG) {
         dt_text_add(out, "rank %d (%s pid %d) waits ", c->self, own->host, (int)own->pid);
         add_wait(out, c);
         return true;
     }
-    if (!all_wait(c))
+    if (n_wait == 0 || n_wait + count(c, HAS_LEFT) + n_elsewhere < c->n_ranks)
         return false;
-    bool is_part = count(c, ELSEWHERE) > 0;
     dt_text_add(out, c->n_ranks == 1 ? "the only rank waits " : "all ranks ");
-    if (is_part)
+    if (n_elsewhere > 0)
         dt_text_add(out, "of %s ", own->host);
     dt_text_add(out, c->n_ranks == 1 ? "" : "wait ");
     add_wait(out, c);
     dt_text_add(out, ": the network?");
-    if (is_part)
+    if (n_elsewhere > 0)
         add_hosts(out, c);
-    return true;
-}
-
-static bool accuse(struct dt_text *out, const struct dt_diagnosis_case *c)
-{
-    int n = add_culprits(out, c, patience(c));
-    if (n == 0)
-        return blame_way(out, c);
-    add_waiting(out, c, n);
     return true;
 }
 
@@ -262,7 +240,10 @@ void dt_diagnosis_find(struct dt_diagnosis *out, const struct dt_diagnosis_case 
     out->speaker = 0;
     while (!dt_diagnosis_answers(c, out->speaker))
         out->speaker++;
-    out->expired = accuse(&text, c);
+    int n = add_culprits(&text, c, patience(c));
+    if (n > 0)
+        add_waiting(&text, c, n);
+    out->expired = n > 0 || blame_way(&text, c);
     if (!out->expired) {
         out->text[0] = '\0';
         return;

@@ -1,6 +1,4 @@
 /* Plain text: the diagnosis, all beats, the last moves, the threads of this process. */
-#include "watch/hang_report.h"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,6 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/pulse.h"
+#include "watch/diagnosis.h"
 
 static void print_thread(FILE *out, const char *name, const struct dt_heartbeat_thread *thread)
 {
@@ -68,13 +67,6 @@ static const char *read_task(char *line, int bytes, const char *thread, const ch
     return line;
 }
 
-/* The state is the letter after the parenthesised name. */
-static char find_state(const char *stat)
-{
-    const char *bracket = strrchr(stat, ')');
-    return bracket && bracket[1] ? bracket[2] : '-';
-}
-
 static void print_threads(FILE *out)
 {
     char name[64], stat[512], where[128];
@@ -84,21 +76,14 @@ static void print_threads(FILE *out)
         if (entry->d_name[0] == '.')
             continue;
         read_task(stat, sizeof stat, entry->d_name, "stat");
+        const char *bracket = strrchr(stat, ')'); /* ends the name; the state follows */
         fprintf(out, "  %-8s %-16s %c  %s\n", entry->d_name,
-                read_task(name, sizeof name, entry->d_name, "comm"), find_state(stat),
+                read_task(name, sizeof name, entry->d_name, "comm"),
+                bracket && bracket[1] ? bracket[2] : '-',
                 read_task(where, sizeof where, entry->d_name, "wchan"));
     }
     if (folder)
         closedir(folder);
-}
-
-static void print_date(FILE *out)
-{
-    char text[32];
-    time_t now = time(NULL);
-    struct tm utc;
-    if (gmtime_r(&now, &utc) && strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc) > 0)
-        fprintf(out, "at %s UTC\n", text);
 }
 
 static dt_status find_path(char *path, const char *dir, int rank)
@@ -115,7 +100,9 @@ void dt_hang_report_remove(const char *dir, int rank)
 
 void dt_hang_report_write(const struct dt_hang_report *report)
 {
-    char path[DT_PATH_MAX];
+    char path[DT_PATH_MAX], date[32];
+    time_t now = time(NULL);
+    struct tm utc;
     if (find_path(path, report->dir, report->rank) != DT_OK)
         return;
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -129,7 +116,8 @@ void dt_hang_report_write(const struct dt_hang_report *report)
     fprintf(out, "%s\n", text[0] ? text : "another rank has ended the job");
     fprintf(out, "rank %d of %d, pid %d, build %s\n", report->rank, report->n_ranks, (int)getpid(),
             dt_build_id());
-    print_date(out);
+    if (gmtime_r(&now, &utc) && strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &utc) > 0)
+        fprintf(out, "at %s UTC\n", date);
     fprintf(out, "limits in s (0 = none): init %g, data, compute, reduce and eval %g, save %g\n",
             report->init_s, report->step_s, report->save_s);
     print_ranks(out, report->ranks, report->n_ranks);

@@ -25,12 +25,6 @@ static uint64_t checksum(const struct dt_heartbeat *beat)
     return XXH3_64bits(beat, offsetof(struct dt_heartbeat, checksum));
 }
 
-static bool is_whole(const struct dt_heartbeat *beat, int rank)
-{
-    return memcmp(beat->magic, magic, sizeof magic) == 0 && beat->checksum == checksum(beat) &&
-           beat->rank == rank;
-}
-
 dt_status dt_heartbeat_path(char *path, const char *dir)
 {
     return dt_file_path(path, "%s/heartbeat.bin", dir);
@@ -64,7 +58,9 @@ dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartb
     int n = n_there < (uint64_t)n_ranks ? (int)n_there : n_ranks;
     DT_TRY_OUT(dt_file_pread(fd, beats, (size_t)n * sizeof *beats, 0, path));
     for (int r = 0; r < n; r++)
-        valid[r] = is_whole(&beats[r], r) && (start_id < 0 || beats[r].start_id == start_id);
+        valid[r] = memcmp(beats[r].magic, magic, sizeof magic) == 0 &&
+                   beats[r].checksum == checksum(&beats[r]) && beats[r].rank == r &&
+                   (start_id < 0 || beats[r].start_id == start_id);
 out:
     close(fd);
     return status;

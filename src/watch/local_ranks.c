@@ -183,25 +183,21 @@ void dt_local_ranks_nodes(char *out, size_t bytes, const char *own)
     dt_local_ranks_expand(out, bytes, list, own);
 }
 
-static dt_status find_path(char *out, int i)
+/* Others can guess the name, so a file of theirs is not used, and nobody may write to this one. */
+dt_status dt_local_ranks_path(char *out, int i)
 {
     const char *dir = getenv("PMIX_SERVER_TMPDIR"), *job = getenv("PMIX_NAMESPACE");
     char parent[16], state;
     unsigned long long begin;
     int unused;
-    if (i == 0 && dir && job)
-        return dt_file_path(out, "%s/dtrain-%s.beats", dir, job);
-    snprintf(parent, sizeof parent, "%d", (int)getppid());
-    if (i == 0 || !read_stat(parent, &state, &unused, &begin))
-        DT_FAIL(DT_ERR_NO_INPUT, "nothing identifies the launcher");
-    return dt_file_path(out, "/dev/shm/dtrain-%s-%llu.beats", parent, begin);
-}
-
-/* Others can guess the name, so a file of theirs is not used, and nobody may write to this one. */
-dt_status dt_local_ranks_path(char *out, int i)
-{
     struct stat info;
-    DT_TRY(find_path(out, i));
+    snprintf(parent, sizeof parent, "%d", (int)getppid());
+    if (i == 0 && dir && job)
+        DT_TRY(dt_file_path(out, "%s/dtrain-%s.beats", dir, job));
+    else if (i > 0 && read_stat(parent, &state, &unused, &begin))
+        DT_TRY(dt_file_path(out, "/dev/shm/dtrain-%s-%llu.beats", parent, begin));
+    else
+        DT_FAIL(DT_ERR_NO_INPUT, "nothing identifies the launcher");
     int fd = open(out, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
     bool is_own = fd >= 0 && fstat(fd, &info) == 0 && info.st_uid == geteuid();
     if (fd >= 0)

@@ -86,7 +86,7 @@ static bool is_to_be_named(struct dt_stragglers *stragglers, int rank)
     return !stragglers->warned && stragglers->n_windows >= PATIENCE;
 }
 
-/* The others wait for as long as its step exceeds the median. */
+/* The others wait for as long as the step of this rank exceeds the median. */
 static void name_straggler(struct dt_stragglers *s, const struct window *windows,
                            const struct comparison *c)
 {
@@ -102,11 +102,22 @@ static void name_straggler(struct dt_stragglers *s, const struct window *windows
     dt_events_emit(s->report, "warning", fields, DT_COUNT(fields));
 }
 
-static dt_status compare_ranks(struct dt_stragglers *s, struct window *windows, double *scratch)
+dt_status dt_stragglers_step(struct dt_stragglers *s, int64_t step, double data_s, double work_s)
 {
-    const struct window own = {s->data_s, s->work_s};
+    struct window *windows = NULL;
+    double *scratch = NULL;
+    dt_status status = DT_OK;
     const int n_ranks = dt_comm_size(s->comm);
-    DT_TRY(dt_comm_gather(s->comm, windows, &own, sizeof own));
+    s->data_s += data_s;
+    s->work_s += work_s;
+    if (n_ranks == 1 || step < s->next_step)
+        return DT_OK;
+    const struct window own = {s->data_s, s->work_s};
+    status = DT_NEW(windows, (size_t)n_ranks);
+    if (status == DT_OK)
+        status = DT_NEW(scratch, (size_t)n_ranks);
+    DT_TRY_OUT(dt_comm_agree(s->comm, status));
+    DT_TRY_OUT(dt_comm_gather(s->comm, windows, &own, sizeof own));
     if (s->has_queues)
         leave_out_waiting(windows, n_ranks);
     const struct comparison c = compare_windows(windows, n_ranks, s->rank, scratch);
@@ -114,24 +125,6 @@ static dt_status compare_ranks(struct dt_stragglers *s, struct window *windows, 
         s->warned = true;
         name_straggler(s, windows, &c);
     }
-    return DT_OK;
-}
-
-dt_status dt_stragglers_step(struct dt_stragglers *s, int64_t step, double data_s, double work_s)
-{
-    struct window *windows = NULL;
-    double *scratch = NULL;
-    dt_status status = DT_OK;
-    const size_t n_ranks = (size_t)dt_comm_size(s->comm);
-    s->data_s += data_s;
-    s->work_s += work_s;
-    if (n_ranks == 1 || step < s->next_step)
-        return DT_OK;
-    status = DT_NEW(windows, n_ranks);
-    if (status == DT_OK)
-        status = DT_NEW(scratch, n_ranks);
-    DT_TRY_OUT(dt_comm_agree(s->comm, status));
-    DT_TRY_OUT(compare_ranks(s, windows, scratch));
     s->data_s = s->work_s = 0;
     s->next_step = step + WINDOW_STEPS;
 out:

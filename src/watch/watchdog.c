@@ -23,7 +23,6 @@
 #include "base/pulse.h"
 #include "base/thread.h"
 #include "watch/diagnosis.h"
-#include "watch/hang_report.h"
 #include "watch/local_ranks.h"
 
 enum {
@@ -163,28 +162,17 @@ static void restart_times(struct dt_watchdog *w, double now_s)
 
 /* --- The monitor --- */
 
-static bool is_blind(const struct dt_watchdog *w, double now_s)
-{
-    if (!w->path[0])
-        return w->options.n_ranks > 1;
-    return now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
-}
-
-/* Where each rank has a parent of its own, they do not find each other's beats. */
-static bool is_alone(const struct dt_watchdog *w)
-{
-    bool any = false;
-    for (int r = 0; r < w->options.n_ranks; r++)
-        any = any || (r != w->options.rank && (w->peers[r].is_known || w->peers[r].beat.pid > 0));
-    return !any;
-}
-
-/* Before MPI has started, hosts are unknown: ranks of this node are those that are seen here. */
+/* Before MPI has started, hosts are unknown: ranks of this node are those that are seen here. Where
+ * each rank has a parent of its own, they do not even find each other's beats. */
 static bool is_elsewhere(const struct dt_watchdog *w, const struct peer *peer)
 {
+    bool is_alone = true;
     if (w->options.dir || peer->is_known || peer->beat.pid > 0)
         return false;
-    if (is_alone(w))
+    for (int r = 0; r < w->options.n_ranks; r++)
+        if (r != w->options.rank && (w->peers[r].is_known || w->peers[r].beat.pid > 0))
+            is_alone = false;
+    if (is_alone)
         return true;
     if (w->options.comm)
         return strcmp(peer->beat.host, w->own.host) != 0;
@@ -206,21 +194,14 @@ static void look_around(struct dt_watchdog *w)
     w->views[w->options.rank] = (struct dt_view){.beat = w->own, .is_known = true};
 }
 
-/* See diagnosis.h. */
-static double find_apart(const struct dt_watchdog *w)
-{
-    double keepalive_s = dt_comm_keepalive_s();
-    double apart = keepalive_s > 0 ? keepalive_s + margin_s : 0;
-    return w->options.dir ? apart : fmax(apart, w->options.limits.init_timeout_s + apart_s);
-}
-
 static struct dt_diagnosis_case case_of(const struct dt_watchdog *w, double now_s)
 {
+    bool is_late = now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
     return (struct dt_diagnosis_case){
         .ranks = w->views,
         .n_ranks = w->options.n_ranks,
         .self = w->options.rank,
-        .is_blind = is_blind(w, now_s),
+        .is_blind = w->path[0] ? is_late : w->options.n_ranks > 1,
         .has_folder = w->options.dir,
         .has_checkpoint = w->has_checkpoint,
         .period_s = w->period_s,
@@ -295,7 +276,7 @@ static void take_beats(struct dt_watchdog *w, double now_s)
         pthread_cond_broadcast(&w->change);
 }
 
-/* What the system shows of the ranks of this node. */
+/* Adds what the system shows of the ranks of this node: their states, and pids not known yet. */
 static void take_local_ranks(struct dt_watchdog *w)
 {
     for (int r = 0; r < w->options.n_ranks; r++) {
@@ -445,8 +426,14 @@ static bool has_one_said(struct dt_watchdog *w)
     return any;
 }
 
-static void write_report(struct dt_watchdog *w)
+static void act(struct dt_watchdog *w)
 {
+    double until_s = dt_clock_s() + leave_time(w);
+    /* A stopped rank that is woken by mpirun's signal comes too late to speak. */
+    bool is_speaker =
+        w->diagnosis.speaker == w->options.rank && w->diagnosis.expired && !has_one_said(w);
+    if (is_speaker)
+        say(w);
     const struct dt_hang_report report = {
         .dir = w->options.dir,
         .rank = w->options.rank,
@@ -457,19 +444,8 @@ static void write_report(struct dt_watchdog *w)
         .diagnosis = &w->diagnosis,
         .ranks = w->views,
     };
-    dt_hang_report_write(&report);
-}
-
-static void act(struct dt_watchdog *w)
-{
-    double until_s = dt_clock_s() + leave_time(w);
-    /* A stopped rank that is woken by mpirun's signal comes too late to speak. */
-    bool is_speaker =
-        w->diagnosis.speaker == w->options.rank && w->diagnosis.expired && !has_one_said(w);
-    if (is_speaker)
-        say(w);
-    if (w->options.dir)
-        write_report(w);
+    if (report.dir)
+        dt_hang_report_write(&report);
     set_flag(w, DT_HEARTBEAT_WRITTEN);
     while (dt_clock_s() < until_s && !(is_speaker && have_all_written(w))) {
         set_flag(w, 0); /* writing also reads the other beats */
@@ -505,19 +481,6 @@ static const struct {
     [HEARTBEAT] = {run_heartbeat, "dt-heartbeat"},
 };
 
-static dt_status start_threads(struct dt_watchdog *w)
-{
-    int error = 0, n = w->path[0] ? N_THREADS : HEARTBEAT;
-    while (w->n_threads < n && error == 0) {
-        int i = w->n_threads;
-        error = dt_thread_start(&w->threads[i], threads[i].name, threads[i].run, w);
-        w->n_threads += error == 0;
-    }
-    if (error != 0)
-        DT_FAIL(DT_ERR_MEMORY, "cannot start a watchdog thread: %s", strerror(error));
-    return DT_OK;
-}
-
 static double find_period(const struct dt_watchdog_options *options)
 {
     const double limits[] = {options->limits.init_timeout_s, options->limits.step_timeout_s,
@@ -552,7 +515,8 @@ static dt_status find_file(struct dt_watchdog *w)
 
 static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdog_options *options)
 {
-    size_t n = (size_t)options->n_ranks;
+    const size_t n = (size_t)options->n_ranks;
+    const double keepalive_s = dt_comm_keepalive_s();
     char host[DT_HOST_MAX];
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -568,7 +532,9 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
     w->options = *options;
     w->launch = dt_comm_launched();
     w->period_s = find_period(options);
-    w->apart_s = find_apart(w);
+    w->apart_s = keepalive_s > 0 ? keepalive_s + margin_s : 0;
+    if (!options->dir)
+        w->apart_s = fmax(w->apart_s, options->limits.init_timeout_s + apart_s);
     atomic_init(&w->step_limit_s, options->limits.step_timeout_s);
     w->own = (struct dt_heartbeat){
         .start_id = options->start_id, .rank = options->rank, .pid = (int32_t)getpid()};
@@ -588,18 +554,6 @@ bool dt_watchdog_has_lost_lock(void)
     return atomic_load(&has_lost_lock);
 }
 
-static void release_watchdog(struct dt_watchdog *w)
-{
-    pthread_cond_destroy(&w->change);
-    pthread_mutex_destroy(&w->lock);
-    free(w->local);
-    free(w->valid);
-    free(w->read);
-    free(w->views);
-    free(w->peers);
-    free(w);
-}
-
 /* Waits for a limited time, as the heartbeat thread may be stuck in the file system. */
 static bool has_heartbeat_ended(struct dt_watchdog *w)
 {
@@ -610,15 +564,6 @@ static bool has_heartbeat_ended(struct dt_watchdog *w)
     bool has_left = w->has_left;
     pthread_mutex_unlock(&w->lock);
     return has_left;
-}
-
-static bool have_all_left(const struct dt_watchdog *w)
-{
-    bool all = w->peers;
-    for (int r = 0; r < w->options.n_ranks && all; r++)
-        all = (r == w->options.rank || !w->peers[r].is_known ||
-               (w->peers[r].beat.flags & DT_HEARTBEAT_HAS_LEFT));
-    return all;
 }
 
 static void stop(struct dt_watchdog *w, bool is_replaced)
@@ -633,9 +578,20 @@ static void stop(struct dt_watchdog *w, bool is_replaced)
             return; /* leaks the thread and the memory it uses */
         pthread_join(w->threads[i], NULL);
     }
-    if (!is_replaced && !w->options.dir && have_all_left(w))
+    bool have_all_left = w->peers;
+    for (int r = 0; r < w->options.n_ranks && have_all_left; r++)
+        have_all_left = r == w->options.rank || !w->peers[r].is_known ||
+                        (w->peers[r].beat.flags & DT_HEARTBEAT_HAS_LEFT);
+    if (!is_replaced && !w->options.dir && have_all_left)
         (void)unlink(w->path);
-    release_watchdog(w);
+    pthread_cond_destroy(&w->change);
+    pthread_mutex_destroy(&w->lock);
+    free(w->local);
+    free(w->valid);
+    free(w->read);
+    free(w->views);
+    free(w->peers);
+    free(w);
 }
 
 dt_status dt_watchdog_start(const struct dt_watchdog_options *options)
@@ -643,8 +599,14 @@ dt_status dt_watchdog_start(const struct dt_watchdog_options *options)
     struct dt_watchdog *w;
     DT_TRY(DT_NEW(w, 1));
     dt_status status = prepare_watchdog(w, options);
-    if (status == DT_OK)
-        status = start_threads(w);
+    int error = 0, n = w->path[0] ? N_THREADS : HEARTBEAT;
+    while (status == DT_OK && w->n_threads < n && error == 0) {
+        int i = w->n_threads;
+        error = dt_thread_start(&w->threads[i], threads[i].name, threads[i].run, w);
+        w->n_threads += error == 0;
+    }
+    if (error != 0)
+        status = DT_ERROR(DT_ERR_MEMORY, "cannot start a watchdog thread: %s", strerror(error));
     if (status != DT_OK) {
         stop(w, false);
         return dt_error_pass(status, __func__, __FILE__, __LINE__);
