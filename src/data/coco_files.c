@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/coco_set.h"
-#include "data/files.h"
 
 enum { N_PROBES = 8 };
 

@@ -11,12 +11,6 @@
 
 /* --- Labels: map[c] is that of category c, -1 if it is left out --- */
 
-static bool has_ids_as_labels(const struct dt_coco *coco, const struct dt_dataset_options *options)
-{
-    return options->num_classes > coco->n_categories &&
-           options->num_classes > coco->category_ids[coco->n_categories - 1];
-}
-
 /* Names of all labels below n_classes, which follow the ids. */
 static dt_status name_ids(struct dt_coco_set *set, int n_classes)
 {
@@ -35,7 +29,8 @@ static dt_status choose_labels(int *map, struct dt_coco_set *set, struct dt_data
                                const struct dt_dataset_options *options)
 {
     const struct dt_coco *coco = &set->coco;
-    const bool has_ids = has_ids_as_labels(coco, options);
+    const bool has_ids = options->num_classes > coco->n_categories &&
+                         options->num_classes > coco->category_ids[coco->n_categories - 1];
     if (options->classes && options->classes->n > 0) {
         dataset->classes = options->classes;
         dataset->n_classes = (int)options->classes->n;
@@ -48,17 +43,6 @@ static dt_status choose_labels(int *map, struct dt_coco_set *set, struct dt_data
     DT_TRY(has_ids ? name_ids(set, dataset->n_classes)
                    : dt_names_add_all(&set->classes, &coco->categories));
     dataset->classes = &set->classes;
-    return DT_OK;
-}
-
-static dt_status list_categories(struct dt_coco_set *set, const int *map, int n_classes)
-{
-    DT_TRY(DT_NEW(set->categories, (size_t)n_classes));
-    for (int label = 0; label < n_classes; label++)
-        set->categories[label] = -1;
-    for (int c = 0; c < set->coco.n_categories; c++)
-        if (map[c] >= 0)
-            set->categories[map[c]] = set->coco.category_ids[c];
     return DT_OK;
 }
 
@@ -86,9 +70,14 @@ dt_status dt_coco_set_use(struct dt_coco_set *set, struct dt_dataset *dataset,
     DT_TRY(DT_NEW(map, n));
     dt_status status = choose_labels(map, set, dataset, options);
     if (status == DT_OK)
-        status = list_categories(set, map, dataset->n_classes);
-    if (status == DT_OK)
+        status = DT_NEW(set->categories, (size_t)dataset->n_classes);
+    if (status == DT_OK) {
+        memset(set->categories, -1, (size_t)dataset->n_classes * sizeof *set->categories);
+        for (size_t c = 0; c < n; c++)
+            if (map[c] >= 0)
+                set->categories[map[c]] = coco->category_ids[c];
         relabel(coco, map);
+    }
     dataset->fingerprint = XXH64(map, n * sizeof *map, coco->fingerprint);
     free(map);
     DT_TRY(status);

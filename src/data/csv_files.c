@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/pulse.h"
-#include "data/files.h"
+#include "data/dataset.h"
 
 enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, PROGRESS_EVERY = 4096 };
 
@@ -119,46 +119,34 @@ static dt_status find_column(int *column, const struct text *text, const char *n
 
 /* --- Rows --- */
 
-static bool is_integer(const char *label)
-{
-    label += *label == '-';
-    return *label && label[strspn(label, "0123456789")] == '\0';
-}
-
-static dt_status add_row(struct table *table, const struct text *text, const char *path,
-                         const char *label)
-{
-    const size_t n = table->files.n;
-
-    if (!path[0] || !label[0])
-        FAIL_AT(text->row_line, "the %s is empty", path[0] ? "label" : "path");
-    if (strlen(path) + (size_t)table->folder_bytes >= DT_PATH_MAX)
-        FAIL_AT(text->row_line, "a path of %zu bytes is too long", strlen(path));
-    if (n >= DT_MAX_SAMPLES)
-        FAIL_AT(text->row_line, "more than %d images", DT_MAX_SAMPLES);
-    DT_TRY(DT_GROW(table->rows, table->capacity, n, "rows of a table"));
-    table->rows[n].line = text->row_line;
-    table->has_names |= !is_integer(label);
-    DT_TRY(dt_names_add(&table->files, path, strlen(path)));
-    return dt_names_add(&table->labels, label, strlen(label));
-}
-
 static dt_status read_rows(struct table *table, struct text *text)
 {
-    int path = 0, label = 0; /* gcc 14 does not see that they are found */
+    int path_at = 0, label_at = 0; /* gcc 14 does not see that they are found */
 
     DT_TRY(read_row(text));
-    DT_TRY(find_column(&path, text, "path"));
-    DT_TRY(find_column(&label, text, "label"));
+    DT_TRY(find_column(&path_at, text, "path"));
+    DT_TRY(find_column(&label_at, text, "label"));
     const int n_columns = text->n_fields;
-    for (;;) {
+    for (size_t n = 0;; n++) {
         DT_TRY(read_row(text));
         if (text->n_fields == 0)
             return DT_OK;
         if (text->n_fields != n_columns)
             FAIL_AT(text->row_line, "%d column(s), but the first line names %d", text->n_fields,
                     n_columns);
-        DT_TRY(add_row(table, text, text->fields[path], text->fields[label]));
+        const char *path = text->fields[path_at], *label = text->fields[label_at];
+        const char *digits = label + (*label == '-');
+        if (!path[0] || !label[0])
+            FAIL_AT(text->row_line, "the %s is empty", path[0] ? "label" : "path");
+        if (strlen(path) + (size_t)table->folder_bytes >= DT_PATH_MAX)
+            FAIL_AT(text->row_line, "a path of %zu bytes is too long", strlen(path));
+        if (n >= DT_MAX_SAMPLES)
+            FAIL_AT(text->row_line, "more than %d images", DT_MAX_SAMPLES);
+        DT_TRY(DT_GROW(table->rows, table->capacity, n, "rows of a table"));
+        table->rows[n].line = text->row_line;
+        table->has_names |= !*digits || digits[strspn(digits, "0123456789")] != '\0';
+        DT_TRY(dt_names_add(&table->files, path, strlen(path)));
+        DT_TRY(dt_names_add(&table->labels, label, strlen(label)));
         dt_pulse_beat(&dt_pulse_main);
     }
 }
@@ -234,44 +222,34 @@ static void name_csv(const struct dt_dataset *dataset, uint32_t id, char *out, s
     snprintf(out, bytes, "%.*s%s", file[0] == '/' ? 0 : table->folder_bytes, table->path, file);
 }
 
-/* Adds name, size and label to `hash`. A missing file is noted, any other problem an error. */
-static dt_status check_file(uint64_t *hash, bool *is_missing, const struct dt_dataset *dataset,
-                            uint32_t id)
-{
-    const struct table *table = dataset->state;
-    const struct row *row = &table->rows[id];
-    const char *file = dt_names_get(&table->files, id);
-    char path[DT_PATH_MAX];
-    struct stat info;
-
-    name_csv(dataset, id, path, sizeof path);
-    const int error = stat(path, &info) ? errno : 0;
-    *is_missing = error == ENOENT || error == ENOTDIR;
-    if (*is_missing)
-        return DT_OK;
-    if (error)
-        DT_FAIL(dt_file_input_status(error), "%s:%u: cannot stat %s: %s", table->path,
-                (unsigned)row->line, path, strerror(error));
-    if (!S_ISREG(info.st_mode))
-        DT_FAIL(DT_ERR_DATA, "%s:%u: %s is not a regular file", table->path, (unsigned)row->line,
-                path);
-    const uint64_t rest[] = {(uint64_t)info.st_size, (uint64_t)row->label};
-    *hash = XXH64(rest, sizeof rest, XXH64(file, strlen(file), *hash));
-    return DT_OK;
-}
-
+/* Adds name, size and label of each file to the fingerprint. Missing files are counted, to name
+ * their number; any other problem ends the search. */
 static dt_status check_files(struct dt_dataset *dataset)
 {
     const struct table *table = dataset->state;
     const double start_s = dt_clock_s();
     uint32_t n_missing = 0, first = 0;
-    bool is_missing;
+    char path[DT_PATH_MAX];
+    struct stat info;
 
     dataset->fingerprint = XXH64(table->classes.text, table->classes.bytes, 0);
     for (uint32_t id = 0; id < dataset->n; id++) {
-        DT_TRY(check_file(&dataset->fingerprint, &is_missing, dataset, id));
+        const struct row *row = &table->rows[id];
+        const char *file = dt_names_get(&table->files, id);
+        name_csv(dataset, id, path, sizeof path);
+        const int error = stat(path, &info) ? errno : 0;
+        const bool is_missing = error == ENOENT || error == ENOTDIR;
         if (is_missing && n_missing++ == 0)
             first = id;
+        if (error && !is_missing)
+            DT_FAIL(dt_file_input_status(error), "%s:%u: cannot stat %s: %s", table->path,
+                    (unsigned)row->line, path, strerror(error));
+        if (!error && !S_ISREG(info.st_mode))
+            DT_FAIL(DT_ERR_DATA, "%s:%u: %s is not a regular file", table->path,
+                    (unsigned)row->line, path);
+        const uint64_t rest[] = {error ? 0 : (uint64_t)info.st_size, (uint64_t)row->label};
+        dataset->fingerprint =
+            XXH64(rest, sizeof rest, XXH64(file, strlen(file), dataset->fingerprint));
         dt_pulse_beat(&dt_pulse_main);
         if (id % PROGRESS_EVERY == PROGRESS_EVERY - 1)
             dt_log_progress_of("checking", id + 1, dataset->n, "images", start_s);

@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"
-#include "data/cache.h"
 #include "data/select.h"
 
 #define ROW(upper, lower, help) &dt_dataset_##lower,
@@ -44,21 +43,11 @@ static dt_status detect_source(enum dt_source *source, const char *path)
 
 /* --- Classes --- */
 
-/* Of the kind's sample `id`. */
+/* The label of the kind's sample `id`. */
 static int label_of(const struct dt_dataset *dataset, uint32_t id)
 {
     const int label = dataset->kind->label ? dataset->kind->label(dataset, id) : 0;
     return dataset->label_map ? dataset->label_map[label] : label;
-}
-
-/* Leaves out the samples of classes that are not listed. */
-static dt_status select_listed(struct dt_dataset *dataset)
-{
-    DT_TRY(DT_NEW(dataset->ids, dataset->n));
-    for (uint32_t id = 0; id < dataset->n; id++)
-        if (label_of(dataset, id) >= 0)
-            dataset->ids[dataset->n_ids++] = id;
-    return DT_OK;
 }
 
 static bool has_names(const struct dt_dataset *dataset)
@@ -77,26 +66,15 @@ static dt_status follow_classes(struct dt_dataset *dataset,
         DT_TRY(DT_NEW(dataset->label_map, own->n));
         DT_TRY(dt_classes_map(dataset->label_map, own, classes, options->subset,
                               options->part == DT_PART_TRAIN, options->path));
-        DT_TRY(select_listed(dataset));
+        DT_TRY(DT_NEW(dataset->ids, dataset->n));
+        for (uint32_t id = 0; id < dataset->n; id++)
+            if (label_of(dataset, id) >= 0) /* of a class that is listed */
+                dataset->ids[dataset->n_ids++] = id;
         dataset->fingerprint =
             XXH64(dataset->label_map, own->n * sizeof *dataset->label_map, dataset->fingerprint);
     }
     dataset->classes = classes;
     dataset->n_classes = (int)classes->n;
-    return DT_OK;
-}
-
-/* Labels without names may stand for fewer classes than there are. */
-static dt_status check_number(struct dt_dataset *dataset, const struct dt_dataset_options *options)
-{
-    int wanted = options->num_classes, n = dataset->n_classes;
-    if (wanted > 0 && has_names(dataset) && n != wanted)
-        DT_FAIL(DT_ERR_CONFIG,
-                "%s has %d classes (the last is %s), but model.num_classes is %d; leave that key "
-                "out to follow the data, or choose classes with data.class_map",
-                options->path, n, dt_dataset_class(dataset, n - 1), wanted);
-    if (wanted > n)
-        dataset->n_classes = wanted;
     return DT_OK;
 }
 
@@ -106,24 +84,18 @@ static dt_status relate_classes(struct dt_dataset *dataset,
     const bool follows_already = dataset->classes == options->classes;
     if (options->classes && options->classes->n > 0 && !follows_already)
         DT_TRY(follow_classes(dataset, options));
-    return check_number(dataset, options);
+    const int wanted = options->num_classes, n = dataset->n_classes;
+    if (wanted > 0 && has_names(dataset) && n != wanted)
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s has %d classes (the last is %s), but model.num_classes is %d; leave that key "
+                "out to follow the data, or choose classes with data.class_map",
+                options->path, n, dt_dataset_class(dataset, n - 1), wanted);
+    if (wanted > n) /* labels without names may stand for fewer classes than there are */
+        dataset->n_classes = wanted;
+    return DT_OK;
 }
 
 /* --- Selection --- */
-
-/* All samples of the classes that are used. */
-static size_t list_picks(struct dt_pick *picks, const struct dt_dataset *dataset, uint64_t seed)
-{
-    const struct dt_dataset_kind *kind = dataset->kind;
-    size_t n = 0;
-    for (uint32_t id = 0; id < dataset->n; id++) {
-        const int label = label_of(dataset, id);
-        uint64_t key = kind->key ? kind->key(dataset, id, seed) : XXH64(&id, sizeof id, seed);
-        if (label >= 0)
-            picks[n++] = (struct dt_pick){.key = key, .id = id, .label = label};
-    }
-    return n;
-}
 
 static bool has_usable_box(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *truths)
 {
@@ -157,17 +129,6 @@ static dt_status keep_usable(struct dt_pick *picks, size_t *n, const struct dt_d
     return DT_OK;
 }
 
-static dt_status use_picks(struct dt_dataset *dataset, const struct dt_pick *picks, size_t n)
-{
-    free(dataset->ids);
-    DT_TRY(DT_NEW(dataset->ids, n));
-    dataset->n_ids = (uint32_t)n;
-    for (size_t i = 0; i < n; i++)
-        dataset->ids[i] = picks[i].id;
-    dataset->fingerprint = XXH64(dataset->ids, n * sizeof *dataset->ids, dataset->fingerprint);
-    return DT_OK;
-}
-
 /* Keeps those of one side of data.val_fraction, for training at most data.max_train of them. */
 static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_dataset *dataset,
                               const struct dt_dataset_options *options)
@@ -194,30 +155,36 @@ static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_
 
 static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
+    const struct dt_dataset_kind *kind = dataset->kind;
     const bool train = options->part == DT_PART_TRAIN;
     const bool picks_some = options->data->val_fraction > 0 ||
                             (train && (options->data->max_train > 0 || options->has_boxes));
+    const uint64_t seed = options->seed;
     struct dt_pick *picks;
+    size_t n = 0;
+    dt_status status = DT_OK;
 
     if (options->part == DT_PART_ALL || !picks_some)
         return DT_OK;
     DT_TRY(DT_NEW(picks, dataset->n));
-    size_t n = list_picks(picks, dataset, options->seed);
-    dt_status status = choose_picks(picks, &n, dataset, options);
-    if (status == DT_OK && n < dt_dataset_size(dataset))
-        status = use_picks(dataset, picks, n);
+    for (uint32_t id = 0; id < dataset->n; id++) {
+        const int label = label_of(dataset, id);
+        const uint64_t key = kind->key ? kind->key(dataset, id, seed) : XXH64(&id, sizeof id, seed);
+        if (label >= 0)
+            picks[n++] = (struct dt_pick){.key = key, .id = id, .label = label};
+    }
+    DT_TRY_OUT(choose_picks(picks, &n, dataset, options));
+    if (n == dt_dataset_size(dataset))
+        goto out;
+    free(dataset->ids);
+    DT_TRY_OUT(DT_NEW(dataset->ids, n));
+    dataset->n_ids = (uint32_t)n;
+    for (size_t i = 0; i < n; i++)
+        dataset->ids[i] = picks[i].id;
+    dataset->fingerprint = XXH64(dataset->ids, n * sizeof *dataset->ids, dataset->fingerprint);
+out:
     free(picks);
     return status;
-}
-
-/* The same files, of which other samples are used. */
-static void open_view(struct dt_dataset *dataset, const struct dt_dataset *other)
-{
-    *dataset = *other;
-    dataset->is_view = true;
-    dataset->cache = NULL;
-    dataset->ids = NULL;
-    dataset->n_ids = 0;
 }
 
 static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_options *options)
@@ -249,10 +216,15 @@ dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_o
     struct dt_dataset *made = NULL;
     *dataset = NULL;
     DT_TRY(DT_NEW(made, 1));
-    if (options->rest_of)
-        open_view(made, options->rest_of);
-    else
+    if (options->rest_of) { /* the same files, of which other samples are used */
+        *made = *options->rest_of;
+        made->is_view = true;
+        made->cache = NULL;
+        made->ids = NULL;
+        made->n_ids = 0;
+    } else {
         DT_TRY_OUT(open_kind(made, options));
+    }
     DT_TRY_OUT(select_part(made, options));
     *dataset = made;
     return DT_OK;
@@ -355,16 +327,6 @@ bool dt_dataset_is_raw(const struct dt_dataset *dataset)
     return dataset->kind->raw;
 }
 
-static dt_status read_files(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
-{
-    dt_status status = dataset->kind->read(dataset, kind_id(dataset, id), sample);
-    /* A file that has disappeared since the data set was opened is one bad sample. */
-    if (status == DT_ERR_NO_INPUT || status == DT_ERR_PERMISSION)
-        status = DT_ERR_DATA;
-    DT_TRY(status);
-    return DT_OK;
-}
-
 dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
 {
     bool found = false;
@@ -375,7 +337,11 @@ dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct 
         DT_TRY(dt_cache_get(dataset->cache, id, sample, &found));
     if (found)
         return DT_OK;
-    DT_TRY(read_files(dataset, id, sample));
+    dt_status status = dataset->kind->read(dataset, kind_id(dataset, id), sample);
+    /* A file that has disappeared since the data set was opened is one bad sample. */
+    if (status == DT_ERR_NO_INPUT || status == DT_ERR_PERMISSION)
+        status = DT_ERR_DATA;
+    DT_TRY(status);
     if (dataset->cache)
         dt_cache_put(dataset->cache, id, sample);
     return DT_OK;

@@ -21,7 +21,7 @@
 #include "base/names.h"
 #include "base/pulse.h"
 #include "base/text.h"
-#include "data/files.h"
+#include "data/dataset.h"
 #include "data/shard_pattern.h"
 
 enum { MAX_KINDS = 8, SUFFIX_BYTES = 16 };
@@ -106,29 +106,13 @@ out:
     return status;
 }
 
-static dt_status add_file(struct scan *scan, const char *name, const char *below,
-                          const struct stat *info)
-{
-    struct folder *folder = scan->folder;
-    const uint64_t size = (uint64_t)info->st_size;
-
-    if (!S_ISREG(info->st_mode))
-        DT_FAIL(DT_ERR_DATA, "%s/%s has the name of an image but is not a regular file", scan->path,
-                name);
-    if (folder->files.n >= DT_MAX_SAMPLES)
-        DT_FAIL(DT_ERR_DATA, "folder %s holds more than %d images", folder->root, DT_MAX_SAMPLES);
-    DT_TRY(dt_names_add(&folder->files, below, strlen(below)));
-    *scan->hash = XXH64(below, strlen(below), *scan->hash);
-    *scan->hash = XXH64(&size, sizeof size, *scan->hash);
-    return DT_OK;
-}
-
-/* Following a link to a folder above it would never end. */
-static dt_status check_loop(const struct scan *scan, const char *name, const struct stat *info)
+static dt_status add_folder(struct scan *scan, const char *name, const char *below,
+                            const struct stat *info)
 {
     char above[DT_PATH_MAX];
     struct stat other;
 
+    /* Following a link to a folder above it would never end. */
     memcpy(above, scan->path, sizeof above);
     for (char *end = above + strlen(above); end && end >= above + strlen(scan->folder->root);
          end = strrchr(above, '/')) {
@@ -137,13 +121,6 @@ static dt_status check_loop(const struct scan *scan, const char *name, const str
             DT_FAIL(DT_ERR_DATA, "%s/%s leads back to %s, so listing it would never end; remove it",
                     scan->path, name, above);
     }
-    return DT_OK;
-}
-
-static dt_status add_folder(struct scan *scan, const char *name, const char *below,
-                            const struct stat *info)
-{
-    DT_TRY(check_loop(scan, name, info));
     while (scan->next < scan->folders.n &&
            strcmp(dt_names_get(&scan->folders, scan->next), below) < 0)
         scan->next++;
@@ -152,6 +129,7 @@ static dt_status add_folder(struct scan *scan, const char *name, const char *bel
 
 static dt_status add_entry(struct scan *scan, const char *name)
 {
+    struct folder *folder = scan->folder;
     const char *above = dt_names_get(&scan->folders, scan->at);
     char below[DT_PATH_MAX];
     struct stat info;
@@ -161,13 +139,21 @@ static dt_status add_entry(struct scan *scan, const char *name)
     if (!error && S_ISDIR(info.st_mode))
         return add_folder(scan, name, below, &info);
     if (!dt_files_is_image(name)) {
-        leave_out(scan->folder, name);
+        leave_out(folder, name);
         return DT_OK;
     }
     if (error)
         DT_FAIL(dt_file_input_status(error), "cannot stat %s/%s: %s", scan->path, name,
                 strerror(error));
-    return add_file(scan, name, below, &info);
+    if (!S_ISREG(info.st_mode))
+        DT_FAIL(DT_ERR_DATA, "%s/%s has the name of an image but is not a regular file", scan->path,
+                name);
+    if (folder->files.n >= DT_MAX_SAMPLES)
+        DT_FAIL(DT_ERR_DATA, "folder %s holds more than %d images", folder->root, DT_MAX_SAMPLES);
+    const uint64_t size = (uint64_t)info.st_size;
+    *scan->hash = XXH64(below, strlen(below), *scan->hash);
+    *scan->hash = XXH64(&size, sizeof size, *scan->hash);
+    return dt_names_add(&folder->files, below, strlen(below));
 }
 
 static dt_status list_folder(struct scan *scan, const char *class)

@@ -59,7 +59,7 @@ static uint64_t hash_file(const char *block, size_t bytes)
 
 /* --- Reading --- */
 
-/* What is left of the file. */
+/* The part of the file that has not been taken yet. */
 struct rest {
     const char *at;
     size_t bytes;
@@ -77,24 +77,12 @@ static void *take(struct rest *rest, size_t count, size_t size)
     return copy;
 }
 
-static bool take_boxes(struct dt_wds_boxes *boxes, struct rest *rest, size_t n)
-{
-    boxes->images = take(rest, n, sizeof *boxes->images);
-    if (!boxes->images)
-        return false;
-    boxes->n = boxes->capacity = n;
-    for (size_t i = 0; i < n; i++)
-        boxes->n_truths += boxes->images[i].n_truths;
-    boxes->truth_capacity = boxes->n_truths;
-    boxes->truths = take(rest, boxes->n_truths, sizeof *boxes->truths);
-    return boxes->truths != NULL;
-}
-
 /* False if there is not as much behind the header as it says. */
 static bool take_index(struct dt_tar_index *index, const struct header *header, const char *block,
                        size_t bytes, bool has_boxes)
 {
     struct rest rest = {block + sizeof *header, bytes - sizeof *header};
+    struct dt_wds_boxes *boxes = &index->boxes;
     if (header->n > DT_MAX_SAMPLES)
         return false;
     index->entries = take(&rest, (size_t)header->n, sizeof *index->entries);
@@ -102,31 +90,34 @@ static bool take_index(struct dt_tar_index *index, const struct header *header, 
         return false;
     index->n = index->capacity = (size_t)header->n;
     index->hash = header->hash;
-    return (!has_boxes || take_boxes(&index->boxes, &rest, index->n)) && rest.bytes == 0;
-}
-
-/* False if the file is damaged or of another version. */
-static bool take_header(struct header *header, const char *block, size_t bytes,
-                        const struct index_file *file)
-{
-    if (bytes < sizeof *header)
+    if (!has_boxes)
+        return rest.bytes == 0;
+    boxes->images = take(&rest, index->n, sizeof *boxes->images);
+    if (!boxes->images)
         return false;
-    memcpy(header, block, sizeof *header);
-    return header->check == hash_file(block, bytes) &&
-           memcmp(header->stamp.magic, file->stamp.magic, sizeof header->stamp.magic) == 0;
+    boxes->n = boxes->capacity = index->n;
+    for (size_t i = 0; i < boxes->n; i++)
+        boxes->n_truths += boxes->images[i].n_truths;
+    boxes->truth_capacity = boxes->n_truths;
+    boxes->truths = take(&rest, boxes->n_truths, sizeof *boxes->truths);
+    return boxes->truths && rest.bytes == 0;
 }
 
 /* False if there is no such file, or it is of no use; a damaged one is logged. */
 static bool load(struct dt_tar_index *index, const struct index_file *file)
 {
-    struct header header;
+    struct header header = {0};
     size_t bytes = 0;
     char *block = NULL;
 
     if (!dt_file_exists(file->path))
         return false;
-    const bool is_intact = dt_file_load(&block, &bytes, file->path, MAX_BYTES) == DT_OK &&
-                           take_header(&header, block, bytes, file);
+    const bool is_read = dt_file_load(&block, &bytes, file->path, MAX_BYTES) == DT_OK;
+    if (is_read && bytes >= sizeof header)
+        memcpy(&header, block, sizeof header);
+    const bool is_intact =
+        is_read && bytes >= sizeof header && header.check == hash_file(block, bytes) &&
+        memcmp(header.stamp.magic, file->stamp.magic, sizeof header.stamp.magic) == 0;
     const bool is_current =
         is_intact && memcmp(&header.stamp, &file->stamp, sizeof header.stamp) == 0;
     const bool is_used = is_current && take_index(index, &header, block, bytes, file->has_boxes);

@@ -50,10 +50,15 @@ static void *carve(char **memory, size_t bytes)
     return bytes > 0 ? part : NULL;
 }
 
-static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loader)
+static dt_status create_slot(struct dt_slot *slot, struct dt_loader *loader)
 {
     const size_t n = (size_t)loader->options.micro_batch_size;
     const size_t boxes = n * (size_t)loader->max_boxes;
+    loader->slot_bytes = aligned(n * dt_row_bytes(&loader->options)) +
+                         2 * aligned(n * sizeof(int32_t)) + aligned(n * sizeof(float));
+    if (boxes > 0)
+        loader->slot_bytes += aligned(4 * boxes * sizeof(float)) +
+                              aligned(boxes * sizeof(int32_t)) + aligned(2 * n * sizeof(int32_t));
     if (posix_memalign(&slot->memory, PAGE_BYTES, loader->slot_bytes) != 0)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", loader->slot_bytes);
     memset(slot->memory, 0, loader->slot_bytes);
@@ -79,21 +84,6 @@ static dt_status create_slot(struct dt_slot *slot, const struct dt_loader *loade
         .crops = slot->crops,
         .slot = (int)(slot - loader->slots),
     };
-    return DT_OK;
-}
-
-static dt_status create_slots(struct dt_loader *loader)
-{
-    const size_t n = (size_t)loader->options.micro_batch_size;
-    const size_t boxes = n * (size_t)loader->max_boxes;
-    loader->slot_bytes = aligned(n * dt_row_bytes(&loader->options)) +
-                         2 * aligned(n * sizeof(int32_t)) + aligned(n * sizeof(float));
-    if (boxes > 0)
-        loader->slot_bytes += aligned(4 * boxes * sizeof(float)) +
-                              aligned(boxes * sizeof(int32_t)) + aligned(2 * n * sizeof(int32_t));
-    DT_TRY(DT_NEW(loader->slots, (size_t)loader->n_slots));
-    for (int i = 0; i < loader->n_slots; i++)
-        DT_TRY(create_slot(&loader->slots[i], loader));
     return DT_OK;
 }
 
@@ -165,17 +155,6 @@ static dt_status count_batches(struct dt_loader *loader)
     return DT_OK;
 }
 
-static dt_status create_orders(struct dt_loader *loader)
-{
-    const struct dt_loader_options *o = &loader->options;
-    const size_t n_canvases = o->canvases.n > 1 ? (size_t)o->canvases.n : 1;
-    for (int i = 0; i < 2; i++) {
-        DT_TRY(DT_NEW(loader->order[i].ids, loader->n_samples));
-        DT_TRY(DT_NEW(loader->order[i].batches, (size_t)loader->n_batches));
-    }
-    return DT_NEW(loader->waiting, n_canvases * (size_t)o->global_batch_size);
-}
-
 dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
                            const struct dt_loader_options *options)
 {
@@ -197,9 +176,16 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
     made->n_workers = options->workers > 1 ? options->workers : 1;
     DT_TRY_OUT(count_batches(made));
-    DT_TRY_OUT(create_orders(made));
+    const size_t n_canvases = options->canvases.n > 1 ? (size_t)options->canvases.n : 1;
+    for (int i = 0; i < 2; i++) {
+        DT_TRY_OUT(DT_NEW(made->order[i].ids, made->n_samples));
+        DT_TRY_OUT(DT_NEW(made->order[i].batches, (size_t)made->n_batches));
+    }
+    DT_TRY_OUT(DT_NEW(made->waiting, n_canvases * (size_t)options->global_batch_size));
     DT_TRY_OUT(DT_NEW(made->bad, (size_t)made->n_samples / 8 + 1));
-    DT_TRY_OUT(create_slots(made));
+    DT_TRY_OUT(DT_NEW(made->slots, (size_t)made->n_slots));
+    for (int i = 0; i < made->n_slots; i++)
+        DT_TRY_OUT(create_slot(&made->slots[i], made));
     DT_TRY_OUT(start_workers(made));
     *loader = made;
     return DT_OK;
@@ -253,13 +239,6 @@ uint64_t dt_loader_batches(const struct dt_loader *loader)
     return loader->n_batches;
 }
 
-/* Whether the workers have prefetched from this start, so that their batches can be kept. */
-static bool continues(const struct dt_loader *loader, uint32_t epoch, uint64_t first)
-{
-    return loader->is_running && first == 0 && loader->next.m == loader->end && loader->end > 0 &&
-           epoch == loader->next.epoch + loader->options.train;
-}
-
 /* Waits for rows in flight to finish, which takes milliseconds: nothing else may touch a slot while
  * a worker fills it. The mutex is held. */
 static void drop_all(struct dt_loader *loader)
@@ -280,7 +259,9 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
         DT_FAIL(DT_ERR_INTERNAL, "cannot begin epoch %" PRIu32 " at batch %" PRIu64 " of %" PRIu64,
                 epoch, first, loader->n_batches);
     pthread_mutex_lock(&loader->mutex);
-    bool is_prefetched = continues(loader, epoch, first);
+    /* Whether the workers have prefetched from this start, so that their batches can be kept. */
+    bool is_prefetched = loader->is_running && first == 0 && loader->next.m == loader->end &&
+                         loader->end > 0 && epoch == loader->next.epoch + loader->options.train;
     if (!is_prefetched)
         drop_all(loader);
     loader->next = (struct dt_position){

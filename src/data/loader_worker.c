@@ -18,7 +18,7 @@
 
 enum { NAME_MAX_BYTES = 512, GREY = 128 };
 
-/* Rows row .. row + rows_per_task - 1. */
+/* Rows row .. row + rows_per_task - 1 of a slot. */
 struct task {
     struct dt_slot *slot;
     int row;
@@ -114,17 +114,6 @@ static void fill_boxes(struct dt_worker *worker, struct dt_slot *slot, int row, 
     slot->sizes[2 * row + 1] = id ? placement->width : slot->batch.width;
 }
 
-static void fill_blank(struct dt_worker *worker, struct dt_slot *slot, int row)
-{
-    memset(slot->pixels + (size_t)row * slot->row_bytes, 0, slot->row_bytes);
-    slot->labels[row] = slot->labels2[row] = -1;
-    slot->mix_shares[row] = 1;
-    slot->ids[row] = 0;
-    slot->crops[row] = (struct dt_crop){0};
-    if (slot->boxes)
-        fill_boxes(worker, slot, row, NULL);
-}
-
 /* Reads the sample at `position`, or in training the next usable one of its canvas in the order. */
 static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int row,
                              uint64_t position)
@@ -156,53 +145,49 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
             loader->n_samples, loader->canvas_of ? " that have this canvas" : "");
 }
 
-/* Prefetches the files of the samples needed one micro-batch later. */
-static void announce(const struct dt_loader *loader, const struct dt_slot *slot, uint64_t m,
-                     int row)
-{
-    const uint32_t epoch = slot->batch.epoch;
-    if (m + 1 == loader->end)
-        return;
-    const struct rows next = rows_of(loader, epoch, m + 1);
-    if (row < next.n)
-        dt_dataset_will_need(loader->dataset,
-                             loader->order[epoch % 2].ids[next.first + (uint64_t)row]);
-}
-
+/* Rows behind the end of an evaluation's set are blank. */
 static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int row)
 {
     const struct dt_loader *loader = worker->loader;
+    const uint32_t epoch = slot->batch.epoch;
     uint64_t m = slot->batch.index * (uint64_t)loader->n_passes + (uint64_t)slot->batch.pass;
     if (row >= slot->batch.n) {
-        fill_blank(worker, slot, row);
+        memset(slot->pixels + (size_t)row * slot->row_bytes, 0, slot->row_bytes);
+        slot->labels[row] = slot->labels2[row] = -1;
+        slot->mix_shares[row] = 1;
+        slot->ids[row] = 0;
+        slot->crops[row] = (struct dt_crop){0};
+        if (slot->boxes)
+            fill_boxes(worker, slot, row, NULL);
         return DT_OK;
     }
-    announce(loader, slot, m, row);
-    return fill_sample(worker, slot, row,
-                       rows_of(loader, slot->batch.epoch, m).first + (uint64_t)row);
+    if (m + 1 < loader->end) { /* prefetches the file that is needed one micro-batch later */
+        const struct rows next = rows_of(loader, epoch, m + 1);
+        if (row < next.n)
+            dt_dataset_will_need(loader->dataset,
+                                 loader->order[epoch % 2].ids[next.first + (uint64_t)row]);
+    }
+    return fill_sample(worker, slot, row, rows_of(loader, epoch, m).first + (uint64_t)row);
 }
 
-static void mix_pair(const struct dt_loader *loader, struct dt_slot *slot, int row)
+static dt_status run_task(struct dt_worker *worker, const struct task *task)
 {
+    const struct dt_loader *loader = worker->loader;
     const struct dt_loader_options *o = &loader->options;
+    struct dt_slot *slot = task->slot;
+    const int row = task->row;
+    worker->mix_s = 0;
+    for (int i = 0; i < loader->rows_per_task; i++)
+        DT_TRY(fill_row(worker, slot, row + i));
+    if (loader->rows_per_task == 1)
+        return DT_OK;
+    double begin_s = dt_clock_s();
     uint8_t *a = slot->pixels + (size_t)row * slot->row_bytes;
     float share = dt_mix_pair(a, a + slot->row_bytes, o->data, o->seed, slot->batch.epoch,
                               slot->ids[row], o->image_size);
     slot->labels2[row] = slot->labels[row + 1];
     slot->labels2[row + 1] = slot->labels[row];
     slot->mix_shares[row] = slot->mix_shares[row + 1] = share;
-}
-
-static dt_status run_task(struct dt_worker *worker, const struct task *task)
-{
-    const struct dt_loader *loader = worker->loader;
-    worker->mix_s = 0;
-    for (int i = 0; i < loader->rows_per_task; i++)
-        DT_TRY(fill_row(worker, task->slot, task->row + i));
-    if (loader->rows_per_task == 1)
-        return DT_OK;
-    double begin_s = dt_clock_s();
-    mix_pair(loader, task->slot, task->row);
     worker->mix_s = dt_clock_s() - begin_s;
     dt_trace_span("mix", NULL, NULL, begin_s, begin_s + worker->mix_s);
     return DT_OK;
@@ -300,15 +285,6 @@ static bool take_task(struct dt_loader *loader, struct task *task)
     return true;
 }
 
-static void count_times(struct dt_loader *loader, const struct dt_worker *worker)
-{
-    struct dt_row_times times = dt_row_take_times(worker->reader);
-    loader->times.read_s += times.read_s;
-    loader->times.decode_s += times.decode_s + times.resize_s + worker->mix_s;
-    loader->times.bytes += times.bytes;
-    loader->times.images += (uint64_t)loader->rows_per_task;
-}
-
 static void finish_task(struct dt_loader *loader, const struct task *task, dt_status status)
 {
     if (status != DT_OK && loader->failure == DT_OK) {
@@ -327,20 +303,15 @@ static void finish_task(struct dt_loader *loader, const struct task *task, dt_st
     leave_task(loader);
 }
 
-static void wait_for_work(struct dt_loader *loader)
-{
-    bool is_idle = loader->is_running;
-    double begin_s = dt_clock_s();
-    pthread_cond_wait(&loader->work, &loader->mutex);
-    if (is_idle)
-        loader->times.idle_s += dt_clock_s() - begin_s;
-}
-
-/* Locks the mutex itself. */
+/* A worker holds the mutex except while it waits, makes an order or fills rows. An order is shared:
+ * one worker makes it and the others wait, and no row may still be made with its memory (n_users).
+ * A task is taken under the mutex and counted in n_busy, so that dt_loader_start knows when no
+ * worker touches a slot any more. */
 void *dt_loader_work(void *argument)
 {
     struct dt_worker *worker = argument;
     struct dt_loader *loader = worker->loader;
+    struct dt_loader_times *times = &loader->times;
     struct task task;
     dt_trace_set_row(loader->options.train ? DT_TRACE_LOADER : DT_TRACE_VAL_LOADER,
                      (int)(worker - loader->workers));
@@ -351,14 +322,21 @@ void *dt_loader_work(void *argument)
             continue;
         }
         if (!take_task(loader, &task)) {
-            wait_for_work(loader);
+            const double begin_s = dt_clock_s();
+            const bool is_idle = loader->is_running;
+            pthread_cond_wait(&loader->work, &loader->mutex);
+            times->idle_s += is_idle ? dt_clock_s() - begin_s : 0;
             continue;
         }
         loader->n_busy++;
         pthread_mutex_unlock(&loader->mutex);
         dt_status status = run_task(worker, &task);
         pthread_mutex_lock(&loader->mutex);
-        count_times(loader, worker);
+        const struct dt_row_times row = dt_row_take_times(worker->reader);
+        times->read_s += row.read_s;
+        times->decode_s += row.decode_s + row.resize_s + worker->mix_s;
+        times->bytes += row.bytes;
+        times->images += (uint64_t)loader->rows_per_task;
         finish_task(loader, &task, status);
     }
     pthread_mutex_unlock(&loader->mutex);

@@ -61,13 +61,6 @@ static void blend_rows(uint8_t *restrict a, uint8_t *restrict b, size_t n, int s
     }
 }
 
-static float mix_pair(uint8_t *a, uint8_t *b, double share, int size)
-{
-    int kept = (int)rint(ONE * (share < 0.5 ? 1.0 - share : share));
-    blend_rows(a, b, (size_t)size * (size_t)size * 3, kept);
-    return (float)kept / ONE;
-}
-
 bool dt_mix_is_on(const struct dt_config_data *data)
 {
     return data->mixup > 0 || data->cutmix > 0;
@@ -85,5 +78,8 @@ float dt_mix_pair(uint8_t *a, uint8_t *b, const struct dt_config_data *data, uin
         cut = dt_rng_uniform(&rng) < 0.5;
     if (cut)
         return cut_pair(a, b, &rng, dt_rng_beta(&rng, data->cutmix), size);
-    return mix_pair(a, b, dt_rng_beta(&rng, data->mixup), size);
+    const double share = dt_rng_beta(&rng, data->mixup);
+    const int kept = (int)rint(ONE * (share < 0.5 ? 1.0 - share : share));
+    blend_rows(a, b, (size_t)size * (size_t)size * 3, kept);
+    return (float)kept / ONE;
 }

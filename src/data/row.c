@@ -94,17 +94,13 @@ static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, s
     return DT_OK;
 }
 
-static bool is_inside(const struct dt_crop *crop, int width, int height)
-{
-    return crop->x >= 0.0f && crop->y >= 0.0f && crop->x + crop->w <= (float)width &&
-           crop->y + crop->h <= (float)height;
-}
-
 int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, int height,
                  int image_size)
 {
     float shorter = crop->w < crop->h ? crop->w : crop->h;
-    int denominator = is_inside(crop, width, height) ? 8 : 1;
+    bool is_inside = crop->x >= 0.0f && crop->y >= 0.0f && crop->x + crop->w <= (float)width &&
+                     crop->y + crop->h <= (float)height;
+    int denominator = is_inside ? 8 : 1;
     while (denominator > 1 && shorter < (float)(image_size * denominator))
         denominator /= 2;
     float factor = 1.0f / (float)denominator;
@@ -158,17 +154,6 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
 }
 
 /* --- Images on canvases --- */
-
-static void draw_placement(struct dt_row_reader *reader, uint32_t epoch, uint32_t id)
-{
-    struct dt_image_info info;
-    dt_dataset_image(reader->dataset, id, &info);
-    if (reader->options->train)
-        dt_canvas_draw(&reader->placement, &reader->layout, reader->options->seed, epoch, id,
-                       info.width, info.height);
-    else
-        dt_canvas_plain(&reader->placement, &reader->layout, info.width, info.height);
-}
 
 /* Opens the image and finds *scaled, the whole of it at the size at which it is decoded. */
 static dt_status open_whole(struct dt_row_reader *reader, struct dt_crop *scaled, int size[2])
@@ -225,22 +210,13 @@ static dt_status put_image(struct dt_row_reader *reader, uint8_t *pixels, size_t
     return DT_OK;
 }
 
-static void clear_rest(uint8_t *pixels, const struct dt_canvas *canvas,
-                       const struct dt_on_canvas *p)
-{
-    const size_t pitch = 3 * (size_t)canvas->width, used = 3 * (size_t)p->width;
-    for (int y = 0; y < p->height; y++)
-        memset(pixels + (size_t)y * pitch + used, 0, pitch - used);
-    memset(pixels + (size_t)p->height * pitch, 0, (size_t)(canvas->height - p->height) * pitch);
-}
-
 static dt_status make_canvas(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                              uint32_t epoch, uint32_t id)
 {
     const struct dt_loader_options *options = reader->options;
     const struct dt_on_canvas *p = &reader->placement;
     const struct dt_canvas *canvas = &options->canvases.size[p->canvas];
-    const size_t pitch = 3 * (size_t)canvas->width;
+    const size_t pitch = 3 * (size_t)canvas->width, used = 3 * (size_t)p->width;
     struct dt_crop scaled;
     struct dt_rect need;
     int size[2];
@@ -257,7 +233,9 @@ static dt_status make_canvas(struct dt_row_reader *reader, uint8_t *pixels, stru
     if (options->train)
         dt_colour_apply(pixels, pitch, p->width, p->height, options->data, options->seed, epoch,
                         id);
-    clear_rest(pixels, canvas, p);
+    for (int y = 0; y < p->height; y++)
+        memset(pixels + (size_t)y * pitch + used, 0, pitch - used);
+    memset(pixels + (size_t)p->height * pitch, 0, (size_t)(canvas->height - p->height) * pitch);
     return DT_OK;
 }
 
@@ -278,33 +256,29 @@ size_t dt_row_bytes(const struct dt_loader_options *options)
     return 3 * most;
 }
 
-/* --- Any row --- */
-
-static dt_status make_any(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
-                          uint32_t epoch, uint32_t id)
-{
-    const struct dt_loader_options *options = reader->options;
-    const int size = options->image_size;
-    if (options->canvases.n > 0)
-        return make_canvas(reader, pixels, crop, epoch, id);
-    DT_TRY(make_row(reader, pixels, crop, epoch, id));
-    if (options->train)
-        dt_colour_apply(pixels, 3 * (size_t)size, size, size, options->data, options->seed, epoch,
-                        id);
-    return DT_OK;
-}
-
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id)
 {
+    const struct dt_loader_options *options = reader->options;
+    const int size = options->image_size;
+    struct dt_image_info info;
     reader->lap_s = dt_clock_s();
-    if (reader->options->canvases.n > 0)
-        draw_placement(reader, epoch, id);
+    if (options->canvases.n > 0)
+        dt_dataset_image(reader->dataset, id, &info);
+    if (options->canvases.n > 0 && options->train)
+        dt_canvas_draw(&reader->placement, &reader->layout, options->seed, epoch, id, info.width,
+                       info.height);
+    else if (options->canvases.n > 0)
+        dt_canvas_plain(&reader->placement, &reader->layout, info.width, info.height);
     dt_status status = dt_dataset_read(reader->dataset, id, &reader->sample);
     lap(reader, &reader->times.read_s, "read");
     DT_TRY(status);
     reader->times.bytes += reader->sample.bytes;
-    status = make_any(reader, pixels, crop, epoch, id);
+    status = options->canvases.n > 0 ? make_canvas(reader, pixels, crop, epoch, id)
+                                     : make_row(reader, pixels, crop, epoch, id);
+    if (status == DT_OK && options->canvases.n == 0 && options->train)
+        dt_colour_apply(pixels, 3 * (size_t)size, size, size, options->data, options->seed, epoch,
+                        id);
     lap(reader, &reader->times.resize_s, "augment");
     return status;
 }

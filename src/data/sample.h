@@ -1,4 +1,4 @@
-/* The encoded bytes of one sample. */
+/* The encoded bytes of samples: a buffer for one, and a cache of many. */
 #ifndef DTRAIN_DATA_SAMPLE_H
 #define DTRAIN_DATA_SAMPLE_H
 
@@ -23,5 +23,16 @@ dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint
                          const char *path);
 /* True for .jpg and .jpeg in any case. */
 bool dt_is_jpeg_suffix(const char *suffix);
+
+struct dt_cache;
+/* Cache of encoded samples, at most `limit` bytes, without eviction. Thread-safe after create. */
+dt_status dt_cache_create(struct dt_cache **cache, uint32_t n_samples, uint64_t limit);
+void dt_cache_destroy(struct dt_cache *cache); /* accepts NULL */
+/* Copies sample `id` into `sample`; *found is false if it is not cached. */
+dt_status dt_cache_get(const struct dt_cache *cache, uint32_t id, struct dt_sample *sample,
+                       bool *found);
+/* Keeps a copy if there is room for it. */
+void dt_cache_put(struct dt_cache *cache, uint32_t id, const struct dt_sample *sample);
+bool dt_cache_has(const struct dt_cache *cache, uint32_t id);
 
 #endif

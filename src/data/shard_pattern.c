@@ -153,17 +153,6 @@ static dt_status expand(struct dt_names *names, const char *done, const char *re
             (int)(body.last - body.first), body.first, done, rest);
 }
 
-static dt_status expand_folder(struct dt_names *names, const char *folder)
-{
-    const size_t n_before = names->n;
-
-    DT_TRY(dt_names_list_tars(names, folder));
-    if (names->n == n_before)
-        DT_FAIL(DT_ERR_NO_INPUT,
-                "folder %s holds no .tar files; for class folders set data.source=folder", folder);
-    return DT_OK;
-}
-
 dt_status dt_brace_expand(struct dt_names *names, const char *pattern)
 {
     char spec[DT_PATH_MAX];
@@ -175,10 +164,13 @@ dt_status dt_brace_expand(struct dt_names *names, const char *pattern)
             dt_file_path(spec, "%.*s", (int)(joint ? joint - first : (long)strlen(first)), first));
         if (!spec[0])
             DT_FAIL(DT_ERR_CONFIG, "the shard pattern '%s' has an empty part", pattern);
-        if (stat(spec, &info) == 0 && S_ISDIR(info.st_mode))
-            DT_TRY(expand_folder(names, spec));
-        else
-            DT_TRY(expand(names, "", spec));
+        const bool is_folder = stat(spec, &info) == 0 && S_ISDIR(info.st_mode);
+        const size_t n_before = names->n;
+        DT_TRY(is_folder ? dt_names_list_tars(names, spec) : expand(names, "", spec));
+        if (is_folder && names->n == n_before)
+            DT_FAIL(DT_ERR_NO_INPUT,
+                    "folder %s holds no .tar files; for class folders set data.source=folder",
+                    spec);
         if (!joint)
             return DT_OK;
         first = joint + 2;

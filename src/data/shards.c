@@ -1,7 +1,7 @@
 /* WebDataset tar shards with random access.
  *
- * Of a detector the boxes of all samples are part of the index. The order of the samples is that of
- * the shards: that of the ids of images, as with annotations in one file, if `dtrain shard` has
+ * For a detector the boxes of all samples are part of the index. The order of the samples is that
+ * of the shards: that of the ids of images, as with annotations in one file, if `dtrain shard` has
  * packed them.
  *
  * Opening: expand the pattern, build or load the index of every shard, compare with _info.json,
@@ -34,7 +34,7 @@
 #include "data/shard_info.h"
 #include "data/shard_pattern.h"
 #include "data/tar_index.h"
-#include "data/wds_keys.h"
+#include "data/wds_pair.h"
 
 enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
 
@@ -252,16 +252,6 @@ static dt_status check_labels(const struct shards *shards, int *n_classes,
     return DT_OK;
 }
 
-static dt_status use_boxes(struct dt_dataset *dataset, const struct dt_dataset_options *options)
-{
-    struct shards *shards = dataset->state;
-    struct dt_coco *coco = &shards->set.coco;
-
-    DT_TRY(dt_wds_boxes_move(coco, &shards->boxes, options->path));
-    coco->fingerprint = dt_wds_categories_hash(coco, dataset->fingerprint);
-    return dt_coco_set_use(&shards->set, dataset, options);
-}
-
 static dt_status check_keys(const struct dt_dataset *dataset, const char *path)
 {
     const struct shards *shards = dataset->state;
@@ -299,8 +289,14 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
 
     DT_TRY(check_missing(shards));
     DT_TRY(build_index(shards, dataset, options));
-    DT_TRY(shards->has_boxes ? use_boxes(dataset, options)
-                             : check_labels(shards, &dataset->n_classes, options));
+    if (shards->has_boxes) {
+        struct dt_coco *coco = &shards->set.coco;
+        DT_TRY(dt_wds_boxes_move(coco, &shards->boxes, options->path));
+        coco->fingerprint = dt_wds_categories_hash(coco, dataset->fingerprint);
+        DT_TRY(dt_coco_set_use(&shards->set, dataset, options));
+    } else {
+        DT_TRY(check_labels(shards, &dataset->n_classes, options));
+    }
     DT_TRY(check_keys(dataset, options->path));
     dataset->n = (uint32_t)shards->n_entries;
     dataset->n_files = (uint32_t)shards->n;
@@ -430,7 +426,7 @@ static void file_shards(const struct dt_dataset *dataset, uint32_t index, char *
     snprintf(out, bytes, "%s", path_of(dataset->state, index));
 }
 
-/* By the id of the image, as with annotations in one file; without boxes by shard name and
+/* A hash of the id of the image, as with annotations in one file; without boxes of shard name and
  * position, as the members' names are not kept. */
 static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {

@@ -39,27 +39,6 @@ static struct dt_canvas size_of(const struct synthetic *synthetic, uint32_t id)
     return synthetic->sizes[id % (uint32_t)synthetic->n_sizes];
 }
 
-/* The seed and what else decides the pixels; of squares their side. */
-static uint64_t identify(const struct synthetic *synthetic, uint32_t n)
-{
-    const uint64_t identity[] = {synthetic->seed, n, (uint64_t)synthetic->sizes[0].width,
-                                 (uint64_t)synthetic->num_classes};
-    const uint64_t hash = XXH64(identity, sizeof identity, synthetic->has_boxes);
-    const bool is_square = synthetic->sizes[0].width == synthetic->sizes[0].height;
-    return is_square && synthetic->n_sizes == 1
-               ? hash
-               : XXH64(synthetic->sizes, (size_t)synthetic->n_sizes * sizeof *synthetic->sizes,
-                       hash);
-}
-
-static void set_sizes(struct synthetic *synthetic, const struct dt_dataset_options *options)
-{
-    synthetic->n_sizes = options->canvases.n > 0 ? options->canvases.n : 1;
-    synthetic->sizes[0] = (struct dt_canvas){options->image_size, options->image_size};
-    for (int i = 0; i < options->canvases.n; i++)
-        synthetic->sizes[i] = options->canvases.size[i];
-}
-
 static dt_status make_noise(struct synthetic *synthetic)
 {
     size_t pixels = 0;
@@ -93,7 +72,10 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
                 options->synthetic_images, options->image_size);
     DT_TRY(DT_NEW(synthetic, 1));
     dataset->state = synthetic;
-    set_sizes(synthetic, options);
+    synthetic->n_sizes = options->canvases.n > 0 ? options->canvases.n : 1;
+    synthetic->sizes[0] = (struct dt_canvas){options->image_size, options->image_size};
+    for (int i = 0; i < options->canvases.n; i++)
+        synthetic->sizes[i] = options->canvases.size[i];
     synthetic->has_boxes = options->has_boxes;
     synthetic->num_classes = options->num_classes > 0 ? options->num_classes
                              : options->has_boxes     ? DETECTOR_CLASSES
@@ -103,7 +85,14 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
     dataset->n = (uint32_t)options->synthetic_images;
     dataset->n_classes = synthetic->num_classes;
     dataset->max_boxes = options->has_boxes ? MOST_SHAPES : 0;
-    dataset->fingerprint = identify(synthetic, dataset->n);
+    /* The seed and everything else that decides the pixels; of one square its side alone. */
+    const struct dt_canvas *size = synthetic->sizes;
+    const uint64_t identity[] = {synthetic->seed, dataset->n, (uint64_t)size->width,
+                                 (uint64_t)synthetic->num_classes};
+    dataset->fingerprint = XXH64(identity, sizeof identity, synthetic->has_boxes);
+    if (size->width != size->height || synthetic->n_sizes > 1)
+        dataset->fingerprint =
+            XXH64(size, (size_t)synthetic->n_sizes * sizeof *size, dataset->fingerprint);
     return DT_OK;
 }
 

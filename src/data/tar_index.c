@@ -15,7 +15,6 @@
 #include "base/pulse.h"
 #include "boxes/wds_boxes.h"
 #include "data/dataset.h"
-#include "data/wds_keys.h"
 #include "data/wds_pair.h"
 
 enum { MAX_LABEL_BYTES = 32 };
@@ -28,33 +27,26 @@ struct pairing {
     struct dt_tar_entry entry;
 };
 
-/* The label of the other kind beside the image is a sign of shards for another network. */
-static dt_status refuse_half(const struct pairing *pairing)
+static dt_status end_sample(struct pairing *pairing)
 {
     const struct dt_wds_pair *pair = &pairing->pair;
+    struct dt_tar_index *index = pairing->index;
     const char *label = pair->has_boxes ? ".json" : ".cls";
 
-    if (pair->has_image && pair->has_other)
+    /* The label of the other kind next to the image is a sign of shards for another network. */
+    if (dt_wds_lacks(pair) && pair->has_image && pair->has_other)
         DT_FAIL(DT_ERR_DATA,
                 pair->has_boxes ? "sample %s of shard %s has a label (.cls) but no boxes (.json): "
                                   "shards for a classifier do not train a detector"
                                 : "sample %s of shard %s has boxes (.json) but no label (.cls): "
                                   "shards for a detector do not train a classifier",
                 pair->key, pairing->path);
-    DT_FAIL(DT_ERR_DATA,
-            "sample %s of shard %s has %s%s%s; the .jpg or .jpeg and the %s of a sample must be "
-            "adjacent in the archive",
-            pair->key, pairing->path, pair->has_image ? "an image but no " : "a ", label,
-            pair->has_image ? " member" : " member but no .jpg or .jpeg", label);
-}
-
-static dt_status end_sample(struct pairing *pairing)
-{
-    const struct dt_wds_pair *pair = &pairing->pair;
-    struct dt_tar_index *index = pairing->index;
-
     if (dt_wds_lacks(pair))
-        return refuse_half(pairing);
+        DT_FAIL(DT_ERR_DATA,
+                "sample %s of shard %s has %s%s%s; the .jpg or .jpeg and the %s of a sample must "
+                "be adjacent in the archive",
+                pair->key, pairing->path, pair->has_image ? "an image but no " : "a ", label,
+                pair->has_image ? " member" : " member but no .jpg or .jpeg", label);
     if (!pair->has_image)
         return DT_OK;
     if (index->n >= DT_MAX_SAMPLES)

@@ -62,18 +62,6 @@ static dt_status refuse_compressed(int fd, struct dt_tar_range range, const char
     return DT_OK;
 }
 
-static dt_status check_name(const char *name, unsigned long long at, const char *path)
-{
-    if (!name || !name[0] || strlen(name) > MAX_NAME)
-        DT_FAIL(DT_ERR_DATA, "the member of shard %s at byte %llu has no name of 1 to %d bytes",
-                path, at, MAX_NAME);
-    if (dt_name_has_control(name))
-        DT_FAIL(DT_ERR_DATA,
-                "the member of shard %s at byte %llu has a control character in its name", path,
-                at);
-    return DT_OK;
-}
-
 static dt_status check_place(struct walk *walk, const struct dt_tar_member *member)
 {
     const unsigned long long at = member->offset;
@@ -107,7 +95,13 @@ static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
                                    .bytes = (uint64_t)archive_entry_size(entry),
                                    .fd = walk->fd};
 
-    DT_TRY(check_name(member.name, member.offset, walk->path));
+    if (!member.name || !member.name[0] || strlen(member.name) > MAX_NAME)
+        DT_FAIL(DT_ERR_DATA, "the member of shard %s at byte %llu has no name of 1 to %d bytes",
+                walk->path, (unsigned long long)member.offset, MAX_NAME);
+    if (dt_name_has_control(member.name))
+        DT_FAIL(DT_ERR_DATA,
+                "the member of shard %s at byte %llu has a control character in its name",
+                walk->path, (unsigned long long)member.offset);
     DT_TRY(check_place(walk, &member));
     walk->end = member.offset + (member.bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) ||
@@ -145,15 +139,6 @@ static dt_status check_end(int fd, uint64_t end, uint64_t past, const char *path
     return DT_OK;
 }
 
-/* A name in another character set is used unchanged; every other warning means that a header was
- * only partly understood, so the name, size or offset of the data may be wrong. */
-static bool is_header_good(struct archive *archive, int result)
-{
-    const char *text = archive_error_string(archive);
-    return result == ARCHIVE_OK ||
-           (result == ARCHIVE_WARN && text && strstr(text, "can't be converted"));
-}
-
 static dt_status walk_members(struct walk *walk)
 {
     struct archive_entry *entry;
@@ -166,11 +151,15 @@ static dt_status walk_members(struct walk *walk)
         const int result = archive_read_next_header(walk->archive, &entry);
         if (result == ARCHIVE_EOF)
             break;
-        if (!is_header_good(walk->archive, result))
+        /* A name in another character set is used unchanged; every other warning means that a
+         * header was only partly understood: the name, size or offset may be wrong. */
+        const char *text = archive_error_string(walk->archive);
+        if (result != ARCHIVE_OK &&
+            !(result == ARCHIVE_WARN && text && strstr(text, "can't be converted")))
             DT_FAIL(DT_ERR_DATA, "shard %s is damaged or truncated near byte %llu: %s", walk->path,
                     (unsigned long long)(walk->first +
                                          (uint64_t)archive_filter_bytes(walk->archive, 0)),
-                    archive_error_string(walk->archive));
+                    text);
         if (n_members >= MAX_MEMBERS)
             DT_FAIL(DT_ERR_DATA, "shard %s has more than %d members", walk->path, MAX_MEMBERS);
         DT_TRY(visit_member(walk, entry));
@@ -178,32 +167,25 @@ static dt_status walk_members(struct walk *walk)
     return check_end(walk->fd, walk->end, walk->past, walk->path);
 }
 
-/* range NULL: the whole file. */
-static dt_status open_range(struct walk *walk, const struct dt_tar_range *range)
-{
-    uint64_t file_bytes;
-
-    DT_TRY(dt_file_open(&walk->fd, &file_bytes, walk->path));
-    const struct dt_tar_range all = {0, file_bytes}, part = range ? *range : all;
-    walk->first = walk->end = part.offset;
-    walk->past = part.offset + part.bytes;
-    if (lseek(walk->fd, (off_t)part.offset, SEEK_SET) < 0)
-        DT_FAIL(DT_ERR_IO, "cannot seek to byte %llu of %s: %s", (unsigned long long)part.offset,
-                walk->path, strerror(errno));
-    return refuse_compressed(walk->fd, part, walk->path);
-}
-
 dt_status dt_tar_walk_range(const char *path, const struct dt_tar_range *range, dt_tar_visit visit,
                             void *context, int *n_skipped)
 {
     dt_status status = DT_OK;
+    uint64_t file_bytes;
     struct walk walk = {.fd = -1, .path = path, .visit = visit, .context = context};
     /* libarchive converts pax names from UTF-8 to the locale's charset; only this thread is
      * affected. */
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
 
-    DT_TRY_OUT(open_range(&walk, range));
+    DT_TRY_OUT(dt_file_open(&walk.fd, &file_bytes, path));
+    const struct dt_tar_range all = {0, file_bytes}, part = range ? *range : all;
+    walk.first = walk.end = part.offset;
+    walk.past = part.offset + part.bytes;
+    if (lseek(walk.fd, (off_t)part.offset, SEEK_SET) < 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot seek to byte %llu of %s: %s",
+                            (unsigned long long)part.offset, path, strerror(errno)));
+    DT_TRY_OUT(refuse_compressed(walk.fd, part, path));
     walk.archive = archive_read_new();
     if (!walk.archive)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory: cannot start reading shard %s", path));

@@ -1,22 +1,23 @@
 #include "data/wds_pair.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "base/file.h"
-#include "data/sample.h"
+#include <xxhash.h>
 
-/* Names like __meta__ and __meta__/x do not belong to samples. */
-static bool is_meta(const char *name)
-{
-    const size_t bytes = strcspn(name, "/");
-    return bytes >= 4 && !strncmp(name, "__", 2) && !strncmp(name + bytes - 2, "__", 2);
-}
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "data/dataset.h"
 
 size_t dt_wds_key(const char *name)
 {
     const char *base = dt_file_base(name), *dot = strchr(base, '.');
-    return dot && dot != base && !is_meta(name) ? (size_t)(dot - name) : 0;
+    /* Names like __meta__ and __meta__/x do not belong to samples. */
+    const size_t top = strcspn(name, "/");
+    const bool is_meta = top >= 4 && !strncmp(name, "__", 2) && !strncmp(name + top - 2, "__", 2);
+    return dot && dot != base && !is_meta ? (size_t)(dot - name) : 0;
 }
 
 bool dt_wds_begins(const struct dt_wds_pair *pair, const char *name)
@@ -56,4 +57,68 @@ const char *dt_wds_lacks(const struct dt_wds_pair *pair)
         return pair->has_other ? ".json member with boxes, but a label: a shard for a classifier"
                                : ".json member";
     return pair->has_other ? ".cls member, but boxes: a shard for a detector" : ".cls member";
+}
+
+/* --- Keys that occur twice --- */
+
+uint64_t dt_wds_hash(const char *shard, const char *key)
+{
+    const char *dash = strrchr(shard, '-');
+    const uint64_t split = XXH64(shard, dash ? (size_t)(dash - shard) : 0, 0);
+    return XXH64(key, strlen(key), split);
+}
+
+/* A hash table with open addressing, at most half full. */
+dt_status dt_wds_find_repeated(const uint64_t *keys, size_t n, dt_wds_found found, void *context)
+{
+    dt_status status = DT_OK;
+    uint32_t *table; /* 1 + index of the first key of each value; 0 = free */
+    size_t size = 2;
+
+    while (size < 2 * n)
+        size *= 2;
+    DT_TRY(DT_NEW(table, size));
+    for (size_t at = 0; at < n && status == DT_OK; at++) {
+        size_t slot = keys[at] % size;
+        while (table[slot] && keys[table[slot] - 1] != keys[at])
+            slot = (slot + 1) % size;
+        if (table[slot])
+            status = found(context, at, table[slot] - 1);
+        else
+            table[slot] = (uint32_t)at + 1;
+    }
+    free(table);
+    return status;
+}
+
+struct repeated {
+    size_t n, at, before; /* the first */
+};
+
+static dt_status count_repeated(void *context, size_t at, size_t before)
+{
+    struct repeated *repeated = context;
+    if (repeated->n++ == 0) {
+        repeated->at = at;
+        repeated->before = before;
+    }
+    return DT_OK;
+}
+
+dt_status dt_wds_tell_repeated(const struct dt_dataset *dataset, const uint64_t *keys, size_t n,
+                               const char *path)
+{
+    struct repeated repeated = {0};
+    char name[2 * DT_PATH_MAX], before[2 * DT_PATH_MAX];
+
+    DT_TRY(dt_wds_find_repeated(keys, n, count_repeated, &repeated));
+    if (repeated.n == 0)
+        return DT_OK;
+    dataset->kind->name(dataset, (uint32_t)repeated.at, name, sizeof name);
+    dataset->kind->name(dataset, (uint32_t)repeated.before, before, sizeof before);
+    dt_log(DT_LOG_NOTICE,
+           "%zu of %zu samples of %s have the key of an earlier one, such as %s, which is also in "
+           "%s; they are used like all others, and dtrain verify lists them",
+           repeated.n, n, path, name, before);
+    return DT_OK;
 }

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "dtrain/data.h"
+
 enum { DT_WDS_KEY_MAX = 1024 }; /* dt_tar_walk refuses longer names */
 
 /* The sample whose members are being visited; starts as {0}, or {.has_boxes = true}. */
@@ -34,5 +36,19 @@ bool dt_wds_begins(const struct dt_wds_pair *pair, const char *name);
 enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name);
 /* What a sample lacks that has an image or a label; NULL if it is complete, or has neither. */
 const char *dt_wds_lacks(const struct dt_wds_pair *pair);
+
+/* Keys of samples that occur twice, not in adjacent members: for `dtrain verify` a fault, for
+ * training a notice, since such samples can be used. */
+
+/* Hash of what must be unique: a key, together with its split, which is the base name of the shard
+ * up to the last '-'. */
+uint64_t dt_wds_hash(const char *shard, const char *key);
+/* Calls `found` for every hash keys[at] that already occurs as keys[before]. Returns its first
+ * failure, or DT_ERR_MEMORY. */
+typedef dt_status (*dt_wds_found)(void *context, size_t at, size_t before);
+dt_status dt_wds_find_repeated(const uint64_t *keys, size_t n, dt_wds_found found, void *context);
+/* Logs how many there are among all samples of a data set that was opened from `path`. */
+dt_status dt_wds_tell_repeated(const struct dt_dataset *dataset, const uint64_t *keys, size_t n,
+                               const char *path);
 
 #endif

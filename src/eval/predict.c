@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
-#include "data/files.h"
+#include "data/dataset.h"
 #include "dtrain/eval.h"
 #include "engine/task.h"
 #include "eval/evaluator.h"

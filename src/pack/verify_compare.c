@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "data/wds_keys.h"
+#include "data/wds_pair.h"
 
 static dt_status check_listed(struct dt_verify *verify, struct dt_shard_check *shard)
 {

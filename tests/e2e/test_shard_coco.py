@@ -108,12 +108,12 @@ def check_refused(coco):
     assert "goes with a .json file" in run("shard", "demo40", "none", "--image-folder", "x", code=64)
     for source in "boxes", "boxes/train-{0000..0002}.tar":
         assert "are not packed again" in run("shard", source, "none", code=65)
-    assert "the shards in boxes have boxes, those of demo40 labels" in run(
+    assert "the shards in boxes have boxes, but demo40 has labels" in run(
         "shard", "demo40", "boxes", "--prefix", "test", code=65
     )
     run("shard", "demo40", "labels")
     write("data/annotations/instances_x.json", coco)
-    assert "labels have labels, those of" in run(
+    assert "labels have labels, but data" in run(
         "shard", "data/annotations/instances_x.json", "labels", "--prefix", "test", code=65
     )
 
