@@ -1,5 +1,4 @@
-#include "checkpoint/average_weights.h"
-
+/* The mean of saved weights. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,17 +40,6 @@ static dt_status compare(const struct source *a, const struct source *b)
     return DT_OK;
 }
 
-static dt_status open_sources(struct source *sources, char *const *paths, int n)
-{
-    for (int i = 0; i < n; i++) {
-        DT_TRY(dt_weights_find(sources[i].path, paths[i]));
-        DT_TRY(dt_st_open(&sources[i].file, sources[i].path));
-        if (i > 0)
-            DT_TRY(compare(&sources[0], &sources[i]));
-    }
-    return DT_OK;
-}
-
 /* The tensors of the last source, and room for their data. */
 static dt_status lay_out(struct dt_average *average, const struct source *last)
 {
@@ -74,15 +62,6 @@ static dt_status lay_out(struct dt_average *average, const struct source *last)
     return DT_OK;
 }
 
-static dt_status add_up(double *sum, const struct source *source, const struct dt_st_tensor *t,
-                        float *values)
-{
-    DT_TRY(dt_st_read_f32(source->file, dt_st_find(source->file, t->name), values));
-    for (uint64_t i = 0; i < t->elements; i++)
-        sum[i] += (double)values[i];
-    return DT_OK;
-}
-
 static dt_status average_tensor(char *out, const struct dt_st_tensor *t,
                                 const struct source *sources, int n)
 {
@@ -94,8 +73,12 @@ static dt_status average_tensor(char *out, const struct dt_st_tensor *t,
         return dt_st_read_i64(last->file, dt_st_find(last->file, t->name), out);
     DT_TRY_OUT(DT_NEW(sum, (size_t)t->elements));
     DT_TRY_OUT(DT_NEW(values, (size_t)t->elements));
-    for (int i = 0; i < n; i++)
-        DT_TRY_OUT(add_up(sum, &sources[i], t, values));
+    for (int s = 0; s < n; s++) {
+        struct dt_st_reader *file = sources[s].file;
+        DT_TRY_OUT(dt_st_read_f32(file, dt_st_find(file, t->name), values));
+        for (uint64_t i = 0; i < t->elements; i++)
+            sum[i] += (double)values[i];
+    }
     for (uint64_t i = 0; i < t->elements; i++)
         values[i] = (float)(sum[i] / n);
     memcpy(out, values, (size_t)t->bytes);
@@ -111,7 +94,12 @@ dt_status dt_average_read(struct dt_average *average, char *const *paths, int n)
     dt_status status = DT_OK;
     *average = (struct dt_average){0};
     DT_TRY(DT_NEW(sources, (size_t)n));
-    DT_TRY_OUT(open_sources(sources, paths, n));
+    for (int i = 0; i < n; i++) {
+        DT_TRY_OUT(dt_weights_find(sources[i].path, paths[i]));
+        DT_TRY_OUT(dt_st_open(&sources[i].file, sources[i].path));
+        if (i > 0)
+            DT_TRY_OUT(compare(&sources[0], &sources[i]));
+    }
     DT_TRY_OUT(lay_out(average, &sources[n - 1]));
     for (size_t i = 0; i < average->n_tensors; i++) {
         const struct dt_st_tensor *t = &average->tensors[i];

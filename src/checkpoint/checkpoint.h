@@ -76,7 +76,7 @@ dt_status dt_checkpoint_list(int64_t **steps, int *n_steps, const char *dir);
  * "path/checkpoints". DT_ERR_NO_INPUT if `path` is not a folder. */
 dt_status dt_checkpoint_locate(char *dir, bool *is_one, const char *path);
 
-/* --- Writing: checkpoint_write.c, clean.c --- */
+/* --- Writing: checkpoint_write.c, paths.c --- */
 
 struct dt_snapshot;
 

@@ -16,7 +16,7 @@
 /* paths.c: the step in the resolved name of the folder `path`; false if the name has none. */
 bool dt_checkpoint_folder_step(int64_t *step, const char *path);
 
-/* clean.c: removes .trash-step-N in the folder of the checkpoints. Beats dt_pulse_writer. */
+/* paths.c: removes .trash-step-N in the folder of the checkpoints. Beats dt_pulse_writer. */
 void dt_checkpoint_empty_trash(const char *dir);
 /* foreign.c: fails with DT_ERR_DATA, whose text says what the file, which is not a safetensors
  * file, is by its first bytes, and what to do. */

@@ -94,16 +94,6 @@ static dt_status feed(struct scan *scan, const char *data, size_t bytes)
     return DT_OK;
 }
 
-static dt_status end_file(const struct scan *scan)
-{
-    const struct dt_hash *hash = &scan->listed->hash;
-    XXH128_hash_t found = XXH3_128bits_digest(scan->whole);
-    if (found.low64 != hash->low || found.high64 != hash->high)
-        DT_FAIL(DT_ERR_DATA, "%s is damaged: its checksum is not the one in the manifest",
-                scan->listed->name);
-    return DT_OK;
-}
-
 static dt_status scan_file(struct verifying *v, struct scan *scan, int fd, const char *path)
 {
     uint64_t n;
@@ -114,7 +104,12 @@ static dt_status scan_file(struct verifying *v, struct scan *scan, int fd, const
         DT_TRY(feed(scan, v->block, (size_t)n));
         v->beat(v->context, n);
     }
-    return end_file(scan);
+    const struct dt_hash *hash = &scan->listed->hash;
+    XXH128_hash_t found = XXH3_128bits_digest(scan->whole);
+    if (found.low64 != hash->low || found.high64 != hash->high)
+        DT_FAIL(DT_ERR_DATA, "%s is damaged: its checksum is not the one in the manifest",
+                scan->listed->name);
+    return DT_OK;
 }
 
 static dt_status check_sums(struct verifying *v, int file)
@@ -164,22 +159,16 @@ static dt_status check_regular(const char *folder, const char *name, uint64_t *b
     return DT_OK;
 }
 
-static int file_of_name(const char *name)
-{
-    for (int i = 0; i < N_FILES; i++)
-        if (strcmp(files[i].name, name) == 0)
-            return i;
-    return -1;
-}
-
 /* The manifest must list exactly the files of a checkpoint, with their actual sizes. */
 static dt_status check_files(struct verifying *v)
 {
     uint64_t bytes = 0;
     for (int i = 0; i < v->manifest.n_files; i++) {
         struct dt_manifest_file *listed = &v->manifest.files[i];
-        int file = file_of_name(listed->name);
-        if (file < 0)
+        int file = 0;
+        while (file < N_FILES && strcmp(files[file].name, listed->name) != 0)
+            file++;
+        if (file == N_FILES)
             DT_FAIL(DT_ERR_DATA, "the manifest names %s, which is not a file of a checkpoint",
                     listed->name);
         v->listed[file] = listed;
@@ -220,28 +209,20 @@ static dt_status check_table(struct verifying *v, int file)
     return DT_OK;
 }
 
-/* Scale or shift of a frozen batch norm, which counts no batches beside its statistics. */
-static bool is_frozen_norm(const struct dt_st_reader *model, const char *name)
+/* Also the scale and the shift of a frozen batch norm, which counts no batches. */
+static bool is_statistic(const struct dt_st_reader *model, const char *name)
 {
+    static const char *const ends[] = {".running_mean", ".running_var", ".num_batches_tracked"};
     char other[DT_ST_NAME_MAX + 32];
     const char *dot = strrchr(name, '.');
     const int n_module = dot ? (int)(dot - name) : 0;
+    for (size_t i = 0; dot && i < DT_COUNT(ends); i++)
+        if (dot > name && strcmp(dot, ends[i]) == 0)
+            return true;
     snprintf(other, sizeof other, "%.*s.running_var", n_module, name);
     const bool is_norm = dt_st_find(model, other);
     snprintf(other, sizeof other, "%.*s.num_batches_tracked", n_module, name);
     return is_norm && !dt_st_find(model, other);
-}
-
-static bool is_statistic(const struct dt_st_reader *model, const char *name)
-{
-    static const char *const ends[] = {".running_mean", ".running_var", ".num_batches_tracked"};
-    size_t bytes = strlen(name);
-    for (size_t i = 0; i < DT_COUNT(ends); i++) {
-        size_t n = strlen(ends[i]);
-        if (bytes > n && strcmp(name + bytes - n, ends[i]) == 0)
-            return true;
-    }
-    return is_frozen_norm(model, name);
 }
 
 static bool is_alike(const struct dt_st_tensor *a, const struct dt_st_tensor *b)
@@ -329,38 +310,35 @@ static dt_status check_state(struct dt_checkpoint *state, const struct verifying
     return DT_OK;
 }
 
-static dt_status verify(struct verifying *v, struct dt_checkpoint *state)
-{
-    uint64_t bytes;
-    DT_TRY(check_regular(v->path, dt_manifest_name, &bytes));
-    DT_TRY(dt_manifest_load(&v->manifest, v->path));
-    DT_TRY(check_files(v));
-    DT_TRY(DT_NEW(v->block, v->block_bytes));
-    for (int i = N_FILES - 1; i >= 0; i--) { /* small ones first */
-        if (!v->listed[i])
-            continue;
-        DT_TRY(check_table(v, i));
-        DT_TRY(check_sums(v, i));
-    }
-    DT_TRY(check_states(v));
-    DT_TRY(check_averages(v));
-    return check_state(state, v);
-}
-
 dt_status dt_checkpoint_verify_with(struct dt_checkpoint *state, const char *path,
                                     dt_checkpoint_beat *beat, void *context)
 {
     struct verifying *v = NULL;
     struct dt_checkpoint unused;
+    uint64_t bytes;
+    dt_status status = DT_OK;
     DT_TRY(DT_NEW(v, 1));
     *v = (struct verifying){.path = path, .beat = beat, .context = context};
-    dt_status status = verify(v, state ? state : &unused);
+    DT_TRY_OUT(check_regular(path, dt_manifest_name, &bytes));
+    DT_TRY_OUT(dt_manifest_load(&v->manifest, path));
+    DT_TRY_OUT(check_files(v));
+    DT_TRY_OUT(DT_NEW(v->block, v->block_bytes));
+    for (int i = N_FILES - 1; i >= 0; i--) { /* small ones first */
+        if (!v->listed[i])
+            continue;
+        DT_TRY_OUT(check_table(v, i));
+        DT_TRY_OUT(check_sums(v, i));
+    }
+    DT_TRY_OUT(check_states(v));
+    DT_TRY_OUT(check_averages(v));
+    DT_TRY_OUT(check_state(state ? state : &unused, v));
+out:
     for (int i = 0; i < N_FILES; i++)
         dt_st_close(v->tables[i]);
     dt_manifest_reset(&v->manifest);
     free(v->block);
     free(v);
-    return status == DT_OK ? DT_OK : dt_error_pass(status, __func__, __FILE__, __LINE__);
+    return status;
 }
 
 static void beat_main(void *context, uint64_t bytes)

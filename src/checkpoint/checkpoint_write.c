@@ -83,20 +83,6 @@ out:
     return status;
 }
 
-static dt_status hash_tensors(struct dt_manifest_file *file, const struct dt_st_tensor *tensors,
-                              int n, const char *data)
-{
-    DT_TRY(DT_NEW(file->tensors, (size_t)n));
-    file->n_tensors = n;
-    for (int i = 0; i < n; i++) {
-        const struct dt_st_tensor *t = &tensors[i];
-        memcpy(file->tensors[i].name, t->name, sizeof t->name);
-        file->tensors[i].hash = XXH3_64bits(data + t->offset, (size_t)t->bytes);
-        dt_pulse_beat(&dt_pulse_writer);
-    }
-    return DT_OK;
-}
-
 static dt_status write_tensors(struct save *s, const char *name, enum dt_snapshot_file which)
 {
     int n;
@@ -106,7 +92,14 @@ static dt_status write_tensors(struct save *s, const char *name, enum dt_snapsho
     const struct dt_st_tensor *tensors = dt_snapshot_tensors(s->snapshot, which, &n);
     struct dt_manifest_file *file = &s->manifest.files[s->manifest.n_files++];
     data.data = dt_snapshot_data(s->snapshot, which, &data.bytes);
-    DT_TRY(hash_tensors(file, tensors, n, data.data));
+    DT_TRY(DT_NEW(file->tensors, (size_t)n));
+    file->n_tensors = n;
+    for (int i = 0; i < n; i++) {
+        const struct dt_st_tensor *t = &tensors[i];
+        memcpy(file->tensors[i].name, t->name, sizeof t->name);
+        file->tensors[i].hash = XXH3_64bits((const char *)data.data + t->offset, (size_t)t->bytes);
+        dt_pulse_beat(&dt_pulse_writer);
+    }
     DT_TRY(dt_st_head(&text, &bytes, tensors, (size_t)n,
                       which == DT_SNAPSHOT_OPTIM ? NULL : s->target->classes));
     const struct piece pieces[] = {{.data = text, .bytes = bytes}, data};
@@ -143,23 +136,6 @@ static dt_status write_manifest(const struct save *s)
 out:
     dt_jsonw_reset(&w);
     return status;
-}
-
-static void describe_checkpoint(struct dt_manifest *m, const struct dt_checkpoint_target *target,
-                                const struct dt_checkpoint *state)
-{
-    *m = (struct dt_manifest){
-        .step = state->step,
-        .epoch = state->epoch,
-        .batch = state->batch,
-        .incarnation = target->incarnation,
-        .config_hash = target->config_hash,
-        .n_ranks = state->n_ranks,
-        .global_batch_size = state->global_batch_size,
-    };
-    snprintf(m->run_id, sizeof m->run_id, "%s", target->run_id);
-    snprintf(m->build_id, sizeof m->build_id, "%s", target->build_id);
-    snprintf(m->repro, sizeof m->repro, "%s", target->repro);
 }
 
 static dt_status write_folder(struct save *s)
@@ -223,33 +199,20 @@ static int64_t find_best(const struct save *s, const int64_t *steps, int n_steps
     return -1;
 }
 
-/* Whether this incarnation of the run wrote it. */
-static bool is_own(const struct save *s, const char *path)
-{
-    struct dt_manifest m;
-    bool same = dt_manifest_load(&m, path) == DT_OK && strcmp(m.run_id, s->target->run_id) == 0 &&
-                m.incarnation == s->target->incarnation;
-    dt_manifest_reset(&m);
-    return same;
-}
-
-/* DT_OK for one that is good as far as known. Those after the one that the run resumed from were
- * rejected at the start, so they are verified again. */
+/* DT_OK for one that is good as far as known: it is not newer than the one that the run resumed
+ * from, or this incarnation wrote it. Others were rejected at the start and are verified again. */
 static dt_status check_own(const struct save *s, int64_t step)
 {
     char path[DT_PATH_MAX];
+    struct dt_manifest m;
     if (step <= s->target->resumed_step)
         return DT_OK;
     DT_TRY(dt_checkpoint_path(path, s->target->dir, step));
-    return is_own(s, path) ? DT_OK : dt_checkpoint_verify_with(NULL, path, beat, NULL);
-}
-
-/* Whether a checkpoint older than the new one is kept; n_newer lie between the two. */
-static bool is_kept(const struct save *s, int64_t step, int n_newer, int64_t best_step)
-{
-    const struct dt_checkpoint_target *target = s->target;
-    return n_newer + 1 < target->config.keep || step == best_step ||
-           (target->config.keep_every > 0 && step % target->config.keep_every == 0);
+    const bool is_own = dt_manifest_load(&m, path) == DT_OK &&
+                        strcmp(m.run_id, s->target->run_id) == 0 &&
+                        m.incarnation == s->target->incarnation;
+    dt_manifest_reset(&m);
+    return is_own ? DT_OK : dt_checkpoint_verify_with(NULL, path, beat, NULL);
 }
 
 static void point_link(const struct save *s, const char *name, int64_t step)
@@ -265,6 +228,7 @@ static void point_link(const struct save *s, const char *name, int64_t step)
 static dt_status move_old(const struct save *s, const int64_t *steps, int n_steps)
 {
     const char *dir = s->target->dir;
+    const struct dt_config_checkpoint *config = &s->target->config;
     int64_t best_step = find_best(s, steps, n_steps);
     int n_newer = 0, n_moved = 0;
     if (best_step >= 0)
@@ -273,8 +237,11 @@ static dt_status move_old(const struct save *s, const int64_t *steps, int n_step
         if (steps[i] >= s->state->step)
             continue;
         dt_status status = check_own(s, steps[i]);
-        if (status == DT_OK ? is_kept(s, steps[i], n_newer++, best_step)
-                            : !dt_checkpoint_is_damaged(status))
+        bool is_kept = status == DT_OK ? ++n_newer < config->keep || steps[i] == best_step
+                                       : !dt_checkpoint_is_damaged(status);
+        if (status == DT_OK && config->keep_every > 0)
+            is_kept = is_kept || steps[i] % config->keep_every == 0;
+        if (is_kept)
             continue;
         DT_TRY(move_to_trash(dir, steps[i]));
         n_moved++;
@@ -327,9 +294,18 @@ static dt_status look(struct save *s)
     return DT_OK;
 }
 
-static dt_status exchange(struct save *s)
+/* The last moment at which the save may still be given up: may_commit finds a run folder that is
+ * lost or that another job has taken over. One rename makes the checkpoint visible. */
+static dt_status publish(struct save *s)
 {
+    const struct dt_checkpoint_target *target = s->target;
     bool done;
+    if (target->may_commit)
+        DT_TRY(target->may_commit(target->context));
+    if (s->present == DAMAGED)
+        DT_TRY(move_to_trash(target->dir, s->state->step));
+    if (s->present != OTHER)
+        return dt_file_rename(s->temporary, s->path);
     DT_TRY(dt_file_exchange(&done, s->temporary, s->path));
     s->is_temporary = !done; /* it now holds the previous one, which may be the durable one */
     if (!done)
@@ -340,24 +316,17 @@ static dt_status exchange(struct save *s)
     return DT_OK;
 }
 
-static dt_status publish(struct save *s)
-{
-    const struct dt_checkpoint_target *target = s->target;
-    if (target->may_commit)
-        DT_TRY(target->may_commit(target->context));
-    if (s->present == OTHER)
-        return exchange(s);
-    if (s->present == DAMAGED)
-        DT_TRY(move_to_trash(target->dir, s->state->step));
-    return dt_file_rename(s->temporary, s->path);
-}
-
 static void remove_temporary(const struct save *s)
 {
     if (dt_file_remove_folder(s->temporary) != DT_OK)
         dt_log(DT_LOG_WARNING, "%s", dt_error_text());
 }
 
+/* Every call needs the ones before it to be durable. The files are synced before the rename, so a
+ * crash leaves either a .tmp- folder or a complete checkpoint. The rename is synced before anything
+ * old is touched: until then the old checkpoint may be the only one on the disk, in an exchange
+ * even the one in the temporary folder. The links and the removal come last and cannot fail the
+ * save. */
 static dt_status save_checkpoint(struct save *s)
 {
     const char *dir = s->target->dir;
@@ -377,29 +346,21 @@ static dt_status save_checkpoint(struct save *s)
     return DT_OK;
 }
 
-/* The figures that help when a disk or quota is full. */
-static void describe_space(char *out, size_t bytes, const struct save *s, const char *problem)
-{
-    uint64_t free_bytes = dt_file_free_bytes(s->target->dir);
-    char needed[32], there[32];
-    out[0] = '\0';
-    if (!strstr(problem, strerror(ENOSPC)) && !strstr(problem, strerror(EDQUOT)))
-        return;
-    dt_memory_format(needed, sizeof needed, dt_snapshot_bytes(s->snapshot));
-    if (free_bytes == INT64_MAX)
-        snprintf(out, bytes, " (it needs %s)", needed);
-    else
-        snprintf(out, bytes, " (it needs %s, %s are free)", needed,
-                 dt_memory_format(there, sizeof there, free_bytes));
-}
-
+/* When a disk or a quota is full, the text also says how much is needed and free. */
 static dt_status give_up(const struct save *s, dt_status why)
 {
-    char problem[DT_PATH_MAX + 512], space[128];
+    char problem[DT_PATH_MAX + 512], space[128] = "", needed[32], there[32];
+    uint64_t free_bytes = dt_file_free_bytes(s->target->dir);
     snprintf(problem, sizeof problem, "%s", dt_error_text());
     if (s->is_temporary)
         remove_temporary(s);
-    describe_space(space, sizeof space, s, problem);
+    dt_memory_format(needed, sizeof needed, dt_snapshot_bytes(s->snapshot));
+    dt_memory_format(there, sizeof there, free_bytes);
+    bool is_full = strstr(problem, strerror(ENOSPC)) || strstr(problem, strerror(EDQUOT));
+    if (is_full && free_bytes == INT64_MAX)
+        snprintf(space, sizeof space, " (it needs %s)", needed);
+    else if (is_full)
+        snprintf(space, sizeof space, " (it needs %s, %s are free)", needed, there);
     DT_FAIL(why,
             "cannot save the checkpoint of step %" PRId64
             " in %s: %s%s; older checkpoints are intact",
@@ -414,7 +375,19 @@ dt_status dt_checkpoint_write(char *path, const struct dt_checkpoint_target *tar
     DT_TRY(dt_checkpoint_path(path, target->dir, s.state->step));
     DT_TRY(dt_file_path(s.temporary, "%s/.tmp-step-%09" PRId64 "-%" PRId64, target->dir,
                         s.state->step, target->incarnation));
-    describe_checkpoint(&s.manifest, target, s.state);
+    struct dt_manifest *m = &s.manifest;
+    *m = (struct dt_manifest){
+        .step = s.state->step,
+        .epoch = s.state->epoch,
+        .batch = s.state->batch,
+        .incarnation = target->incarnation,
+        .config_hash = target->config_hash,
+        .n_ranks = s.state->n_ranks,
+        .global_batch_size = s.state->global_batch_size,
+    };
+    snprintf(m->run_id, sizeof m->run_id, "%s", target->run_id);
+    snprintf(m->build_id, sizeof m->build_id, "%s", target->build_id);
+    snprintf(m->repro, sizeof m->repro, "%s", target->repro);
     enum dt_section before = dt_pulse_enter(&dt_pulse_writer, DT_SECTION_SAVE);
     dt_fault_at_section(DT_SECTION_SAVE);
     dt_pulse_step(&dt_pulse_writer, s.state->step);

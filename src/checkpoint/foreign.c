@@ -57,35 +57,26 @@ static bool contains(const char *head, size_t bytes, const char *text)
     return false;
 }
 
-/* The path without its last suffix. */
-static int stem_length(const char *path)
-{
-    const char *base = dt_file_base(path), *dot = strrchr(base, '.');
-    return (int)((dot > base ? dot : path + strlen(path)) - path);
-}
-
-static dt_status refuse_kind(size_t kind, const char *path)
-{
-    if (kinds[kind].advice)
-        DT_FAIL(DT_ERR_DATA, "%s is %s, not a safetensors file: %s", path, kinds[kind].what,
-                kinds[kind].advice);
-    DT_FAIL(DT_ERR_DATA,
-            "%s is %s, not a safetensors file: convert it with scripts/to_safetensors.py %s "
-            "%.*s.safetensors",
-            path, kinds[kind].what, path, stem_length(path), path);
-}
-
 dt_status dt_foreign_refuse(int fd, uint64_t file_bytes, const char *path)
 {
     char head[HEAD_BYTES];
-    size_t bytes = file_bytes < HEAD_BYTES ? (size_t)file_bytes : HEAD_BYTES;
+    size_t bytes = file_bytes < HEAD_BYTES ? (size_t)file_bytes : HEAD_BYTES, i = 0;
+    const char *base = dt_file_base(path), *dot = strrchr(base, '.');
+    const int n_stem = (int)((dot > base ? dot : path + strlen(path)) - path);
     DT_TRY(dt_file_pread(fd, head, bytes, 0, path));
-    for (size_t i = 0; i < DT_COUNT(kinds); i++)
-        if (matches(head, bytes, (size_t)kinds[i].at, kinds[i].magic) &&
-            contains(head, bytes, kinds[i].holds))
-            return refuse_kind(i, path);
+    while (i < DT_COUNT(kinds) && !(matches(head, bytes, (size_t)kinds[i].at, kinds[i].magic) &&
+                                    contains(head, bytes, kinds[i].holds)))
+        i++;
+    if (i == DT_COUNT(kinds))
+        DT_FAIL(DT_ERR_DATA,
+                "%s is not a safetensors file: it does not begin with the length of a header; "
+                "scripts/to_safetensors.py converts files of PyTorch",
+                path);
+    if (kinds[i].advice)
+        DT_FAIL(DT_ERR_DATA, "%s is %s, not a safetensors file: %s", path, kinds[i].what,
+                kinds[i].advice);
     DT_FAIL(DT_ERR_DATA,
-            "%s is not a safetensors file: it does not begin with the length of a header; "
-            "scripts/to_safetensors.py converts files of PyTorch",
-            path);
+            "%s is %s, not a safetensors file: convert it with scripts/to_safetensors.py %s "
+            "%.*s.safetensors",
+            path, kinds[i].what, path, n_stem, path);
 }

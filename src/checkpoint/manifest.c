@@ -69,23 +69,10 @@ static void print_wide_hash(struct dt_jsonw *w, const char *key, struct dt_hash 
     dt_jsonw_string(w, key, text);
 }
 
-static void print_file(struct dt_jsonw *w, const struct dt_manifest_file *file)
-{
-    dt_jsonw_begin(w, file->name, '{');
-    dt_jsonw_integer(w, "bytes", (int64_t)file->bytes);
-    print_wide_hash(w, "hash", file->hash);
-    if (file->n_tensors > 0) {
-        dt_jsonw_begin(w, "tensors", '{');
-        for (int i = 0; i < file->n_tensors; i++)
-            print_hash(w, file->tensors[i].name, file->tensors[i].hash);
-        dt_jsonw_close(w, '}');
-    }
-    dt_jsonw_close(w, '}');
-}
-
 static dt_status print_manifest(struct dt_jsonw *w, const struct dt_manifest *manifest)
 {
     const char *base = (const char *)manifest;
+    const struct dt_manifest_file *files_end = manifest->files + manifest->n_files;
     *w = (struct dt_jsonw){.pretty = true};
     dt_jsonw_add(w, "{format: %d", DT_MANIFEST_FORMAT);
     for (size_t i = 0; i < DT_COUNT(longs); i++)
@@ -96,8 +83,18 @@ static dt_status print_manifest(struct dt_jsonw *w, const struct dt_manifest *ma
         print_text(w, texts[i].key, base + texts[i].offset);
     print_hash(w, "config_hash", manifest->config_hash);
     dt_jsonw_begin(w, "files", '{');
-    for (int i = 0; i < manifest->n_files; i++)
-        print_file(w, &manifest->files[i]);
+    for (const struct dt_manifest_file *f = manifest->files; f < files_end; f++) {
+        dt_jsonw_begin(w, f->name, '{');
+        dt_jsonw_integer(w, "bytes", (int64_t)f->bytes);
+        print_wide_hash(w, "hash", f->hash);
+        if (f->n_tensors > 0)
+            dt_jsonw_begin(w, "tensors", '{');
+        for (int i = 0; i < f->n_tensors; i++)
+            print_hash(w, f->tensors[i].name, f->tensors[i].hash);
+        if (f->n_tensors > 0)
+            dt_jsonw_close(w, '}');
+        dt_jsonw_close(w, '}');
+    }
     dt_jsonw_close(w, '}');
     if (w->failed)
         DT_FAIL(DT_ERR_MEMORY, "out of memory while writing %s", dt_manifest_name);
@@ -127,25 +124,11 @@ static const char *get_string(const struct dt_json *object, const char *key)
     return value && value->type == DT_JSON_STRING ? value->string : NULL;
 }
 
-static bool get_wide_hash(struct dt_hash *out, const struct dt_json *object, const char *key)
-{
-    const char *text = get_string(object, key);
-    return text && strlen(text) == 2 * HASH_DIGITS && get_hash(&out->high, text) &&
-           get_hash(&out->low, text + HASH_DIGITS);
-}
-
 static bool is_printable_text(const char *text)
 {
     while (is_printable(*text))
         text++;
     return *text == '\0';
-}
-
-/* Not "..", not hidden, and not outside the folder. */
-static bool is_file_name(const char *name)
-{
-    return name[0] != '\0' && name[0] != '.' && strlen(name) < DT_MANIFEST_NAME_MAX &&
-           !strchr(name, '/') && is_printable_text(name);
 }
 
 static dt_status parse_tensors(struct dt_manifest_file *file, const struct dt_json *list,
@@ -172,13 +155,17 @@ static dt_status parse_file(struct dt_manifest_file *file, const struct dt_json 
                             const char *path)
 {
     int64_t bytes;
-    bool ok = is_file_name(entry->key) &&
-              dt_json_integer(dt_json_get(entry, "bytes"), 0, integer_max, &bytes) &&
-              get_wide_hash(&file->hash, entry, "hash");
+    const char *name = entry->key, *hash = get_string(entry, "hash");
+    /* The name is not "..", not hidden, and not outside the folder. */
+    bool ok = name[0] != '\0' && name[0] != '.' && strlen(name) < DT_MANIFEST_NAME_MAX &&
+              !strchr(name, '/') && is_printable_text(name);
+    ok = ok && dt_json_integer(dt_json_get(entry, "bytes"), 0, integer_max, &bytes);
+    ok = ok && hash && strlen(hash) == 2 * HASH_DIGITS && get_hash(&file->hash.high, hash) &&
+         get_hash(&file->hash.low, hash + HASH_DIGITS);
     if (!ok)
         DT_FAIL(DT_ERR_DATA, "%s:%d:%d: not the name, size and checksum of a file", path,
                 entry->line, entry->column);
-    snprintf(file->name, sizeof file->name, "%s", entry->key);
+    snprintf(file->name, sizeof file->name, "%s", name);
     file->bytes = (uint64_t)bytes;
     const struct dt_json *tensors = dt_json_get(entry, "tensors");
     return tensors ? parse_tensors(file, tensors, n_left, path) : DT_OK;
@@ -224,29 +211,20 @@ static dt_status parse_manifest(struct dt_manifest *manifest, const struct dt_js
     return DT_OK;
 }
 
-static dt_status check_text(const struct dt_manifest *manifest, const char *text, size_t bytes,
-                            const char *path)
-{
-    struct dt_jsonw w;
-    dt_status status = print_manifest(&w, manifest);
-    bool same = status == DT_OK && w.bytes == bytes && memcmp(w.text, text, bytes) == 0;
-    dt_jsonw_reset(&w);
-    DT_TRY(status);
-    if (!same)
-        DT_FAIL(DT_ERR_DATA, "%s: its text does not match its checksum", path);
-    return DT_OK;
-}
-
 static dt_status read_text(struct dt_manifest *manifest, const char *text, size_t bytes,
                            const char *path)
 {
     struct dt_json_doc *doc = NULL;
+    struct dt_jsonw w = {0};
     dt_status status = DT_OK;
     *manifest = (struct dt_manifest){0};
     DT_TRY(dt_json_parse(&doc, text, bytes, path, &limits));
     DT_TRY_OUT(parse_manifest(manifest, dt_json_root(doc), path));
-    DT_TRY_OUT(check_text(manifest, text, bytes, path));
+    DT_TRY_OUT(print_manifest(&w, manifest));
+    if (w.bytes != bytes || memcmp(w.text, text, bytes) != 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s: its text does not match its checksum", path));
 out:
+    dt_jsonw_reset(&w);
     dt_json_destroy(doc);
     if (status != DT_OK)
         dt_manifest_reset(manifest);

@@ -45,29 +45,22 @@ struct record {
 
 /* --- Who holds the lock --- */
 
-static const char *find_job(void)
-{
-    static const char *const names[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
-    for (size_t i = 0; i < DT_COUNT(names); i++) {
-        const char *job = getenv(names[i]);
-        if (job && job[0])
-            return job;
-    }
-    return NULL;
-}
-
-/* "job 8123 on node01, process 4411, since 2026-01-31 10:02". */
+/* As in "job 8123 on node01, process 4411, since 2026-01-31 10:02". */
 static dt_status write_holder(const struct dt_run_folder *folder, const char *path)
 {
+    static const char *const names[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"};
     char text[HOLDER_MAX], host[DT_HOST_MAX], since[32] = "?";
-    const char *job = find_job();
+    const char *job = NULL;
     time_t now = time(NULL);
     struct tm local;
+    for (size_t i = 0; i < DT_COUNT(names) && !(job && job[0]); i++)
+        job = getenv(names[i]);
+    bool has_job = job && job[0];
     dt_host_name(host);
     if (localtime_r(&now, &local))
         strftime(since, sizeof since, "%Y-%m-%d %H:%M", &local);
     int n = snprintf(text, sizeof text, "%s%.64s on %s, process %d, since %s\n",
-                     job ? "job " : "a job", job ? job : "", host, (int)getpid(), since);
+                     has_job ? "job " : "a job", has_job ? job : "", host, (int)getpid(), since);
     if (ftruncate(folder->lock_fd, 0) != 0)
         DT_FAIL(DT_ERR_CREATE, "cannot write %s: %s", path, strerror(errno));
     DT_TRY(dt_file_write(folder->lock_fd, text, (size_t)n, path));
@@ -94,36 +87,28 @@ static dt_status refuse_path(const char *path, int error)
             "cannot create %s: %s; choose another --out", path, strerror(error));
 }
 
-static dt_status check_owner(const struct dt_run_folder *folder, int dir_fd)
-{
-    struct stat info;
-    if (fstat(dir_fd, &info) != 0)
-        DT_FAIL(DT_ERR_IO, "cannot inspect %s: %s", folder->path, strerror(errno));
-    if (info.st_uid != geteuid() && (info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX))
-        DT_FAIL(DT_ERR_CREATE,
-                "run folder %s belongs to another user (uid %u) and is world-writable; "
-                "choose another --out",
-                folder->path, (unsigned)info.st_uid);
-    return DT_OK;
-}
-
 static dt_status open_lock(struct dt_run_folder *folder, const char *path)
 {
     struct stat info;
+    dt_status status = DT_OK;
     int dir_fd = open(folder->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0)
         return refuse_path(folder->path, errno);
-    dt_status status = check_owner(folder, dir_fd);
-    if (status == DT_OK) {
-        folder->lock_fd = openat(dir_fd, ".lock", O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
-        if (folder->lock_fd < 0)
-            status = refuse_path(path, errno);
-    }
-    close(dir_fd);
-    DT_TRY(status);
+    if (fstat(dir_fd, &info) != 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot inspect %s: %s", folder->path, strerror(errno)));
+    if (info.st_uid != geteuid() && (info.st_mode & S_IWOTH) && !(info.st_mode & S_ISVTX))
+        DT_TRY_OUT(DT_ERROR(DT_ERR_CREATE,
+                            "run folder %s belongs to another user (uid %u) and is "
+                            "world-writable; choose another --out",
+                            folder->path, (unsigned)info.st_uid));
+    folder->lock_fd = openat(dir_fd, ".lock", O_CREAT | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (folder->lock_fd < 0)
+        DT_TRY_OUT(refuse_path(path, errno));
     if (fstat(folder->lock_fd, &info) != 0 || !S_ISREG(info.st_mode))
-        DT_FAIL(DT_ERR_CREATE, "%s is not a regular file; remove it", path);
-    return DT_OK;
+        DT_TRY_OUT(DT_ERROR(DT_ERR_CREATE, "%s is not a regular file; remove it", path));
+out:
+    close(dir_fd);
+    return status;
 }
 
 /* As root in the folder of another user, a link of theirs could lead anywhere. */
@@ -203,19 +188,6 @@ static dt_status compute_check(char check[CHECK_MAX], const struct record *recor
     return status;
 }
 
-static dt_status write_record(const char *path, const struct record *record)
-{
-    char check[CHECK_MAX];
-    struct dt_jsonw w;
-    DT_TRY(compute_check(check, record));
-    dt_status status = print_record(&w, record, check);
-    if (status == DT_OK)
-        status = dt_file_save(path, w.text, w.bytes);
-    dt_jsonw_reset(&w);
-    DT_TRY(status);
-    return DT_OK;
-}
-
 /* False if the member is not a string of fewer than `bytes` bytes. */
 static bool get_text(char *out, size_t bytes, const struct dt_json *object, const char *key)
 {
@@ -273,12 +245,6 @@ static dt_status record_path(char path[DT_PATH_MAX], const struct dt_run_folder 
     return dt_file_path(path, "%s/RUN", folder->path);
 }
 
-static bool has_heartbeat(const struct dt_run_folder *folder)
-{
-    char path[DT_PATH_MAX];
-    return dt_heartbeat_path(path, folder->path) == DT_OK && dt_file_exists(path);
-}
-
 /* The record of the previous run; all zero but is_running if missing or damaged. */
 static dt_status read_record(struct dt_run_folder *folder, struct record *record)
 {
@@ -296,7 +262,8 @@ static dt_status read_record(struct dt_run_folder *folder, struct record *record
         dt_log(DT_LOG_WARNING, "%s; the run continues under a new id", dt_error_text());
     dt_error_clear();
     /* An unknown number of starts came before: the time in seconds is larger. */
-    if (!is_missing || has_heartbeat(folder))
+    bool has_beats = dt_heartbeat_path(path, folder->path) == DT_OK && dt_file_exists(path);
+    if (!is_missing || has_beats)
         folder->incarnation = (int64_t)time(NULL);
     return DT_OK;
 }
@@ -315,14 +282,6 @@ static void warn_of_kills(const struct record *record)
            bytes < INT64_MAX ? dt_memory_format(limit, sizeof limit, bytes) : "of the machine");
 }
 
-static void learn_last_run(struct dt_run_folder *folder, const struct record *record)
-{
-    bool is_known = record->incarnation > 0;
-    folder->was_running = is_known && record->is_running;
-    folder->last_step = record->is_running ? dt_heartbeat_last_step(folder->path) : record->step;
-    warn_of_kills(record);
-}
-
 dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
                                 int (*lock)(int fd, int operation))
 {
@@ -339,7 +298,9 @@ dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
     DT_TRY(read_record(folder, &record));
     if (!locked && record.is_running)
         DT_TRY(check_lease(folder));
-    learn_last_run(folder, &record);
+    folder->was_running = record.incarnation > 0 && record.is_running;
+    folder->last_step = record.is_running ? dt_heartbeat_last_step(path) : record.step;
+    warn_of_kills(&record);
     return write_holder(folder, lock_path);
 }
 
@@ -348,19 +309,10 @@ dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path)
     return dt_run_folder_open_by(folder, path, flock);
 }
 
-static dt_status make_id(char id[DT_ID_MAX])
-{
-    unsigned char bytes[ID_BYTES];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        DT_FAIL(DT_ERR_IO, "cannot get random numbers for the id of the run: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(id + 2 * i, 3, "%02x", bytes[i]);
-    return DT_OK;
-}
-
 static dt_status save_record(const struct dt_run_folder *folder, struct record *record)
 {
-    char path[DT_PATH_MAX];
+    char path[DT_PATH_MAX], check[CHECK_MAX];
+    struct dt_jsonw w;
     DT_TRY(record_path(path, folder));
     memcpy(record->run_id, folder->run_id, sizeof record->run_id);
     record->incarnation = folder->incarnation;
@@ -368,27 +320,33 @@ static dt_status save_record(const struct dt_run_folder *folder, struct record *
     dt_host_name(record->host);
     if (!dt_memory_read_kills(&record->kills, ""))
         record->kills = (struct dt_memory_kills){0};
-    return write_record(path, record);
-}
-
-static dt_status remove_leftovers(const struct dt_run_folder *folder)
-{
-    static const char *const names[] = {"RUN", "config.json"};
-    char path[DT_PATH_MAX];
-    for (size_t i = 0; i < DT_COUNT(names); i++) {
-        DT_TRY(dt_file_path(path, "%s/%s", folder->path, names[i]));
-        dt_file_clean(path);
-    }
+    DT_TRY(compute_check(check, record));
+    dt_status status = print_record(&w, record, check);
+    if (status == DT_OK)
+        status = dt_file_save(path, w.text, w.bytes);
+    dt_jsonw_reset(&w);
+    DT_TRY(status);
     return DT_OK;
 }
 
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
 {
+    static const char *const leftovers[] = {"RUN", "config.json"};
     struct record record = {.is_running = true, .step = -1};
-    if (fresh || !folder->run_id[0])
-        DT_TRY(make_id(folder->run_id));
+    unsigned char id[ID_BYTES];
+    char path[DT_PATH_MAX];
+    if (fresh || !folder->run_id[0]) {
+        if (getrandom(id, sizeof id, 0) != (ssize_t)sizeof id)
+            DT_FAIL(DT_ERR_IO, "cannot get random numbers for the id of the run: %s",
+                    strerror(errno));
+        for (size_t i = 0; i < sizeof id; i++)
+            snprintf(folder->run_id + 2 * i, 3, "%02x", id[i]);
+    }
     folder->incarnation++;
-    DT_TRY(remove_leftovers(folder));
+    for (size_t i = 0; i < DT_COUNT(leftovers); i++) {
+        DT_TRY(dt_file_path(path, "%s/%s", folder->path, leftovers[i]));
+        dt_file_clean(path);
+    }
     return save_record(folder, &record);
 }
 

@@ -86,22 +86,6 @@ static dt_status parse_shape(struct dt_st_tensor *t, const struct dt_json *value
     return DT_OK;
 }
 
-static dt_status parse_offsets(struct dt_st_tensor *t, const struct dt_json *value,
-                               const char *path)
-{
-    int64_t begin, end;
-    if (!value || value->type != DT_JSON_ARRAY || value->n_children != 2 ||
-        !dt_json_integer(value->child, 0, integer_max, &begin) ||
-        !dt_json_integer(value->child->next, begin, integer_max, &end))
-        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" has no valid data_offsets", path, t->name);
-    if ((uint64_t)(end - begin) != t->bytes)
-        DT_FAIL(DT_ERR_DATA,
-                "%s: tensor \"%s\" occupies %" PRId64 " bytes, but its shape needs %" PRIu64, path,
-                t->name, end - begin, t->bytes);
-    t->offset = (uint64_t)begin;
-    return DT_OK;
-}
-
 static dt_status parse_tensor(struct dt_st_tensor *t, const struct dt_json *entry, const char *path)
 {
     if (strlen(entry->key) >= DT_ST_NAME_MAX)
@@ -113,7 +97,18 @@ static dt_status parse_tensor(struct dt_st_tensor *t, const struct dt_json *entr
                 path, t->name);
     DT_TRY(parse_dtype(t, dt_json_get(entry, "dtype"), path));
     DT_TRY(parse_shape(t, dt_json_get(entry, "shape"), path));
-    return parse_offsets(t, dt_json_get(entry, "data_offsets"), path);
+    const struct dt_json *offsets = dt_json_get(entry, "data_offsets");
+    int64_t begin, end;
+    if (!offsets || offsets->type != DT_JSON_ARRAY || offsets->n_children != 2 ||
+        !dt_json_integer(offsets->child, 0, integer_max, &begin) ||
+        !dt_json_integer(offsets->child->next, begin, integer_max, &end))
+        DT_FAIL(DT_ERR_DATA, "%s: tensor \"%s\" has no valid data_offsets", path, t->name);
+    if ((uint64_t)(end - begin) != t->bytes)
+        DT_FAIL(DT_ERR_DATA,
+                "%s: tensor \"%s\" occupies %" PRId64 " bytes, but its shape needs %" PRIu64, path,
+                t->name, end - begin, t->bytes);
+    t->offset = (uint64_t)begin;
+    return DT_OK;
 }
 
 static dt_status read_metadata(struct dt_st_reader *r, const struct dt_json *metadata)
@@ -165,7 +160,7 @@ static dt_status parse_header(struct dt_st_reader *r, const struct dt_json *root
                     "%s: tensor \"%s\" begins at byte %" PRIu64 " of the data, not at %" PRIu64
                     " where the one before it ends",
                     r->path, t->name, t->offset, end);
-        end += t->bytes; /* at most 2^53: checked by parse_offsets */
+        end += t->bytes; /* at most 2^53: checked by parse_tensor */
     }
     if (end != data_bytes)
         DT_FAIL(DT_ERR_DATA, "%s has %" PRIu64 " bytes of data, but its header describes %" PRIu64,
@@ -296,16 +291,6 @@ dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor 
 
 /* --- Writing --- */
 
-static dt_status count_elements(struct dt_st_tensor *t)
-{
-    t->elements = 1;
-    for (int d = 0; d < t->n_dims; d++)
-        if (t->dim[d] < 0 || t->dim[d] > integer_max ||
-            __builtin_mul_overflow(t->elements, (uint64_t)t->dim[d], &t->elements))
-            DT_FAIL(DT_ERR_INTERNAL, "the dimensions of tensor \"%s\" overflow", t->name);
-    return DT_OK;
-}
-
 dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors)
 {
     uint64_t end = 0;
@@ -315,7 +300,11 @@ dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors)
             t->n_dims > DT_ST_MAX_DIMS || strcmp(t->name, "__metadata__") == 0)
             DT_FAIL(DT_ERR_INTERNAL, "tensor \"%s\" cannot be written to a safetensors file",
                     t->name);
-        DT_TRY(count_elements(t));
+        t->elements = 1;
+        for (int d = 0; d < t->n_dims; d++)
+            if (t->dim[d] < 0 || t->dim[d] > integer_max ||
+                __builtin_mul_overflow(t->elements, (uint64_t)t->dim[d], &t->elements))
+                DT_FAIL(DT_ERR_INTERNAL, "the dimensions of tensor \"%s\" overflow", t->name);
         t->offset = end;
         if (__builtin_mul_overflow(t->elements, dtypes[t->dtype].bytes, &t->bytes) ||
             __builtin_add_overflow(end, t->bytes, &end) || end > (uint64_t)integer_max)
@@ -343,20 +332,6 @@ static void put_header(struct dt_jsonw *json, const struct dt_st_tensor *tensors
     dt_jsonw_close(json, '}');
 }
 
-static dt_status join_head(char **head, size_t *bytes, const struct dt_jsonw *json)
-{
-    uint64_t length = (json->bytes + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
-    if (length > HEADER_MAX)
-        DT_FAIL(DT_ERR_INTERNAL, "a safetensors header of %" PRIu64 " bytes is above the limit %d",
-                length, HEADER_MAX);
-    *bytes = LENGTH_BYTES + (size_t)length;
-    DT_TRY(DT_NEW(*head, *bytes));
-    memcpy(*head, &length, LENGTH_BYTES);
-    memset(*head + LENGTH_BYTES, ' ', (size_t)length);
-    memcpy(*head + LENGTH_BYTES, json->text, json->bytes);
-    return DT_OK;
-}
-
 dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
                      size_t n_tensors, const char *classes)
 {
@@ -364,7 +339,16 @@ dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tens
     dt_status status = DT_OK;
     put_header(&json, tensors, n_tensors, classes);
     DT_TRY_OUT(dt_jsonw_end(&json));
-    DT_TRY_OUT(join_head(head, bytes, &json));
+    uint64_t length = (json.bytes + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
+    if (length > HEADER_MAX)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL,
+                            "a safetensors header of %" PRIu64 " bytes is above the limit %d",
+                            length, HEADER_MAX));
+    *bytes = LENGTH_BYTES + (size_t)length;
+    DT_TRY_OUT(DT_NEW(*head, *bytes));
+    memcpy(*head, &length, LENGTH_BYTES);
+    memset(*head + LENGTH_BYTES, ' ', (size_t)length);
+    memcpy(*head + LENGTH_BYTES, json.text, json.bytes);
 out:
     dt_jsonw_reset(&json);
     return status;

@@ -51,7 +51,7 @@ static void add_counter(struct contents *c, const struct dt_tensor *running_var)
     c->ids[c->n++] = -1;
 }
 
-/* Whether it is the variance of a batch norm that is not a frozen one. */
+/* Whether tensor `t` is the variance of a batch norm that is not a frozen one. */
 static bool is_running_var(const struct dt_graph *g, int t)
 {
     int n = 0;
@@ -74,28 +74,22 @@ static void list_model(struct contents *c, const struct dt_graph *g, enum dt_are
     }
 }
 
-static void list_states(struct contents *c, const struct dt_plan *plan)
-{
-    const struct dt_graph *g = plan->graph;
-    for (enum dt_arena a = 0; a < DT_N_ARENAS; a++)
-        for (int t = 0; t < g->n_tensors && dt_plan_has_state(plan, a); t++)
-            if (g->tensor[t].role == DT_PARAM)
-                add_tensor(c, &g->tensor[t], t, a, dt_arena_name(a));
-}
-
 static dt_status list_contents(struct contents *c, const struct dt_plan *plan,
                                enum dt_snapshot_file file)
 {
-    const size_t most = 2 * (size_t)plan->graph->n_tensors;
+    const struct dt_graph *g = plan->graph;
+    const size_t most = 2 * (size_t)g->n_tensors;
     DT_TRY(DT_NEW(c->tensors, most));
     DT_TRY(DT_NEW(c->ids, most));
     DT_TRY(DT_NEW(c->arenas, most));
     if (file == DT_SNAPSHOT_MODEL)
-        list_model(c, plan->graph, DT_ARENA_PARAMS, DT_ARENA_STATS);
-    if (file == DT_SNAPSHOT_OPTIM)
-        list_states(c, plan);
+        list_model(c, g, DT_ARENA_PARAMS, DT_ARENA_STATS);
+    for (enum dt_arena a = 0; a < DT_N_ARENAS && file == DT_SNAPSHOT_OPTIM; a++)
+        for (int t = 0; t < g->n_tensors && dt_plan_has_state(plan, a); t++)
+            if (g->tensor[t].role == DT_PARAM)
+                add_tensor(c, &g->tensor[t], t, a, dt_arena_name(a));
     if (file == DT_SNAPSHOT_EMA && dt_plan_has_ema(plan))
-        list_model(c, plan->graph, DT_ARENA_EMA, DT_ARENA_EMA_STATS);
+        list_model(c, g, DT_ARENA_EMA, DT_ARENA_EMA_STATS);
     DT_TRY(dt_st_place(c->tensors, (size_t)c->n));
     for (int i = 0; i < c->n; i++)
         c->bytes += c->tensors[i].bytes;
@@ -147,24 +141,19 @@ uint64_t dt_snapshot_bytes(const struct dt_snapshot *snapshot)
     return bytes;
 }
 
-static dt_status take_file(struct dt_snapshot *s, struct contents *c)
-{
-    for (int i = 0; i < c->n; i++) {
-        char *out = c->data + c->tensors[i].offset;
-        if (c->ids[i] < 0) {
-            memcpy(out, &s->state.n_passes, sizeof s->state.n_passes); /* not always aligned */
-            continue;
-        }
-        DT_TRY(dt_plan_get(s->plan, c->arenas[i], c->ids[i], (float *)(void *)out));
-    }
-    return DT_OK;
-}
-
 dt_status dt_snapshot_take(struct dt_snapshot *snapshot, const struct dt_checkpoint *state)
 {
     snapshot->state = *state;
-    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++)
-        DT_TRY(take_file(snapshot, &snapshot->files[f]));
+    for (int f = 0; f < DT_N_SNAPSHOT_FILES; f++) {
+        const struct contents *c = &snapshot->files[f];
+        for (int i = 0; i < c->n; i++) {
+            char *out = c->data + c->tensors[i].offset;
+            if (c->ids[i] >= 0)
+                DT_TRY(dt_plan_get(snapshot->plan, c->arenas[i], c->ids[i], (float *)(void *)out));
+            else /* not always aligned */
+                memcpy(out, &state->n_passes, sizeof state->n_passes);
+        }
+    }
     return DT_OK;
 }
 

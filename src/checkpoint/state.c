@@ -36,21 +36,6 @@ static const struct {
     {"train_images", offsetof(struct dt_checkpoint, n_train_images), true, 0},
 };
 
-static int64_t get(const struct dt_checkpoint *state, size_t i)
-{
-    const void *field = (const char *)state + integers[i].offset;
-    return integers[i].wide ? *(const int64_t *)field : *(const int *)field;
-}
-
-static void set_integer(struct dt_checkpoint *state, size_t i, int64_t value)
-{
-    void *field = (char *)state + integers[i].offset;
-    if (integers[i].wide)
-        *(int64_t *)field = value;
-    else
-        *(int *)field = (int)value;
-}
-
 static void print_best(struct dt_jsonw *w, const char *name, const struct dt_best *best)
 {
     dt_jsonw_begin(w, name, '{');
@@ -64,8 +49,11 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, state->fingerprint);
     *w = (struct dt_jsonw){.pretty = true};
     dt_jsonw_add(w, "{format: %d, dtrain: %s", FORMAT, DTRAIN_VERSION);
-    for (size_t i = 0; i < DT_COUNT(integers); i++)
-        dt_jsonw_integer(w, integers[i].key, get(state, i));
+    for (size_t i = 0; i < DT_COUNT(integers); i++) {
+        const void *field = (const char *)state + integers[i].offset;
+        dt_jsonw_integer(w, integers[i].key,
+                         integers[i].wide ? *(const int64_t *)field : *(const int *)field);
+    }
     dt_jsonw_add(w, "eval_due: %hhd, model: %s, data_fingerprint: %s", state->eval_due,
                  state->model, fingerprint);
     if (state->origin[0])
@@ -94,7 +82,11 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
         int64_t value, max = integers[i].wide ? integer_max : INT32_MAX;
         if (!dt_json_integer(dt_json_get(root, integers[i].key), integers[i].min, max, &value))
             return false;
-        set_integer(state, i, value);
+        void *field = (char *)state + integers[i].offset;
+        if (integers[i].wide)
+            *(int64_t *)field = value;
+        else
+            *(int *)field = (int)value;
     }
     return state->batch <= INT32_MAX; /* so the product with global_batch_size fits */
 }
@@ -129,13 +121,7 @@ static bool parse_best(struct dt_best *best, const struct dt_json *object)
            dt_json_integer(dt_json_get(object, "epoch"), 0, integer_max, &best->epoch);
 }
 
-static bool parse_goal(struct dt_checkpoint *state, const struct dt_json *root)
-{
-    state->goal_reference = dt_json_number(root, "goal_reference");
-    return !isnan(state->goal_reference) && parse_best(&state->goal, dt_json_get(root, "goal"));
-}
-
-/* Absent with other schedules. */
+/* The member is absent with other schedules. */
 static bool parse_plateau(struct dt_plateau *plateau, const struct dt_json *object)
 {
     if (!object)
@@ -146,7 +132,8 @@ static bool parse_plateau(struct dt_plateau *plateau, const struct dt_json *obje
            dt_json_integer(dt_json_get(object, "waits"), 0, integer_max, &plateau->waits);
 }
 
-/* Absent in checkpoints of older versions: then the mean is of the rest of the epoch. */
+/* The member is absent in checkpoints of older versions: then the mean is of the rest of the epoch.
+ */
 static bool parse_epoch_loss(struct dt_epoch_loss *sum, const struct dt_json *object)
 {
     if (!object)
@@ -157,7 +144,7 @@ static bool parse_epoch_loss(struct dt_epoch_loss *sum, const struct dt_json *ob
            dt_json_integer(dt_json_get(object, "epoch"), 1, integer_max, &sum->epoch);
 }
 
-/* Absent in a run that began in its own folder. */
+/* The member is absent in a run that began in its own folder. */
 static bool parse_origin(struct dt_checkpoint *state, const struct dt_json *root)
 {
     const struct dt_json *origin = dt_json_get(root, "origin");
@@ -169,7 +156,7 @@ static bool parse_origin(struct dt_checkpoint *state, const struct dt_json *root
     return true;
 }
 
-/* Not every run has them: they are absent or valid. */
+/* Not every run has these members: they are absent or valid. */
 static bool parse_precision(struct dt_checkpoint *state, const struct dt_json *root)
 {
     const struct dt_json *name = dt_json_get(root, "precision");
@@ -201,10 +188,12 @@ dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path
     DT_TRY(dt_file_path(file, "%s/%s", path, "state.json"));
     DT_TRY(dt_json_load(&doc, file, NULL));
     const struct dt_json *root = dt_json_root(doc);
+    const double reference = state->goal_reference = dt_json_number(root, "goal_reference");
     bool ok = dt_json_integer(dt_json_get(root, "format"), FORMAT, FORMAT, &format) &&
               parse_integers(state, root) && parse_others(state, root) &&
               parse_precision(state, root) && parse_origin(state, root) &&
-              parse_best(&state->best, dt_json_get(root, "best")) && parse_goal(state, root) &&
+              parse_best(&state->best, dt_json_get(root, "best")) &&
+              parse_best(&state->goal, dt_json_get(root, "goal")) && !isnan(reference) &&
               parse_plateau(&state->plateau, dt_json_get(root, "plateau")) &&
               parse_epoch_loss(&state->epoch_loss, dt_json_get(root, "epoch_loss"));
     dt_json_destroy(doc);

@@ -57,12 +57,6 @@ static bool is_wanted(const struct dt_tensor *tensor)
     return tensor->role == DT_PARAM || tensor->role == DT_STAT;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), n_end = strlen(end);
-    return n >= n_end && strcmp(text + n - n_end, end) == 0;
-}
-
 /* Whether the model may keep its own values. */
 static bool is_head(const struct loading *l, const char *name)
 {
@@ -129,18 +123,14 @@ static void translate(char out[DT_ST_NAME_MAX], const struct loading *l, const c
                  DT_ST_NAME_MAX - (int)sizeof BODY, name);
 }
 
-/* Whether the file is a classifier and the model a detector. */
-static bool has_backbone_only(const struct loading *l)
-{
-    return dt_graph_find(l->graph, BODY "conv1.weight") >= 0 &&
-           dt_st_find(l->file, "conv1.weight") && !dt_st_find(l->file, BODY "conv1.weight");
-}
-
-/* A name that may be left out: a counter, the classifier's, or that of another number of classes.
+/* Whether the model need not have the name: a counter, the classifier's, or that of another number
+ * of classes.
  */
 static bool is_skipped(const struct loading *l, const char *name)
 {
-    return ends_with(name, "num_batches_tracked") || is_head(l, name) ||
+    const char *counter = strstr(name, "num_batches_tracked");
+    bool is_counter = counter && strcmp(counter, "num_batches_tracked") == 0;
+    return is_counter || is_head(l, name) ||
            (l->is_backbone && dt_graph_is_within(name, BODY "fc"));
 }
 
@@ -184,17 +174,6 @@ static void compare_tensors(struct loading *l)
     list_end(&l->mismatched, "\n    ");
 }
 
-static dt_status refuse_misfit(const struct loading *l, const char *path)
-{
-    const struct list *missing = &l->missing, *unexpected = &l->unexpected;
-    if (missing->n + unexpected->n + l->mismatched.n == 0)
-        return DT_OK;
-    DT_FAIL(DT_ERR_CONFIG, "%s does not fit the model:%s%s%s%s%s%s%s", path,
-            missing->n ? "\n    Missing key(s) in state_dict: " : "", missing->text.at,
-            missing->n ? "." : "", unexpected->n ? "\n    Unexpected key(s) in state_dict: " : "",
-            unexpected->text.at, unexpected->n ? "." : "", l->mismatched.text.at);
-}
-
 static dt_status copy_tensors(struct loading *l)
 {
     size_t most = 0;
@@ -225,7 +204,7 @@ static int64_t classes_of(int64_t n_rows, int n_dims)
     return n_dims == 4 ? n_rows / DT_CELL_ANCHORS : n_rows;
 }
 
-/* 0 if the file has no such weight. */
+/* Returns 0 if the file has no such weight. */
 static int64_t saved_classes(const struct dt_st_reader *file, const char *head)
 {
     char name[DT_NAME_MAX + 8];
@@ -234,17 +213,10 @@ static int64_t saved_classes(const struct dt_st_reader *file, const char *head)
     return saved && saved->n_dims > 0 ? classes_of(saved->dim[0], saved->n_dims) : 0;
 }
 
-static int64_t own_classes(const struct dt_graph *g, const char *head)
-{
-    char name[DT_NAME_MAX + 8];
-    snprintf(name, sizeof name, "%s.weight", head);
-    const struct dt_tensor *weight = &g->tensor[dt_graph_find(g, name)];
-    return classes_of(weight->dim[0], weight->n_dims);
-}
-
 static void describe(char *out, const struct loading *l, const char *path)
 {
     struct dt_text text = dt_text_in(out, DT_WEIGHTS_TEXT);
+    char name[DT_NAME_MAX + 8];
     dt_text_add(&text, "%d of %d tensors from %s", l->n_fitting, l->n_wanted, path);
     if (l->is_backbone)
         dt_text_add(&text, ", a classifier without its fc; pyramid and heads are new");
@@ -254,7 +226,9 @@ static void describe(char *out, const struct loading *l, const char *path)
     const int64_t n_saved = saved_classes(l->file, l->head);
     if (n_saved > 0)
         dt_text_add(&text, "%lld -> ", (long long)n_saved);
-    dt_text_add(&text, "%lld classes)", (long long)own_classes(l->graph, l->head));
+    snprintf(name, sizeof name, "%s.weight", l->head);
+    const struct dt_tensor *own = &l->graph->tensor[dt_graph_find(l->graph, name)];
+    dt_text_add(&text, "%lld classes)", (long long)classes_of(own->dim[0], own->n_dims));
 }
 
 dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head,
@@ -271,9 +245,17 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
         lists[i]->text = dt_text_in(lists[i]->buffer, LIST_BYTES);
     DT_TRY_OUT(DT_NEW(l->saved, (size_t)l->graph->n_tensors));
     DT_TRY_OUT(dt_st_open(&l->file, path));
-    l->is_backbone = new_head && has_backbone_only(l);
+    l->is_backbone = new_head && dt_graph_find(l->graph, BODY "conv1.weight") >= 0 &&
+                     dt_st_find(l->file, "conv1.weight") &&
+                     !dt_st_find(l->file, BODY "conv1.weight");
     compare_tensors(l);
-    DT_TRY_OUT(refuse_misfit(l, path));
+    const struct list *missing = &l->missing, *unexpected = &l->unexpected;
+    if (missing->n + unexpected->n + l->mismatched.n > 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_CONFIG, "%s does not fit the model:%s%s%s%s%s%s%s", path,
+                            missing->n ? "\n    Missing key(s) in state_dict: " : "",
+                            missing->text.at, missing->n ? "." : "",
+                            unexpected->n ? "\n    Unexpected key(s) in state_dict: " : "",
+                            unexpected->text.at, unexpected->n ? "." : "", l->mismatched.text.at));
     if (plan->arena[DT_ARENA_PARAMS])
         DT_TRY_OUT(copy_tensors(l));
     if (text)

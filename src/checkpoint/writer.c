@@ -32,16 +32,9 @@ struct dt_writer {
 
 /* --- The thread --- */
 
-static void write_snapshot(struct dt_writer *s, struct dt_saved *saved)
-{
-    double begin_s = dt_clock_s();
-    saved->status = dt_checkpoint_write(saved->path, s->target, s->snapshot);
-    saved->seconds = dt_clock_s() - begin_s;
-    dt_trace_span("checkpoint", NULL, NULL, begin_s, begin_s + saved->seconds);
-    if (saved->status != DT_OK)
-        snprintf(saved->problem, sizeof saved->problem, "%s", dt_error_text());
-}
-
+/* The mutex is released while a checkpoint is written, so that the main thread can ask for the
+ * state in every step. During that time `saved` is a copy, and the snapshot is not touched by the
+ * main thread, because the state is BUSY. A save that was begun is finished even after `stop`. */
 static void *write_saves(void *context)
 {
     struct dt_writer *s = context;
@@ -54,7 +47,12 @@ static void *write_saves(void *context)
             break;
         struct dt_saved saved = s->saved;
         pthread_mutex_unlock(&s->lock);
-        write_snapshot(s, &saved);
+        double begin_s = dt_clock_s();
+        saved.status = dt_checkpoint_write(saved.path, s->target, s->snapshot);
+        saved.seconds = dt_clock_s() - begin_s;
+        dt_trace_span("checkpoint", NULL, NULL, begin_s, begin_s + saved.seconds);
+        if (saved.status != DT_OK)
+            snprintf(saved.problem, sizeof saved.problem, "%s", dt_error_text());
         pthread_mutex_lock(&s->lock);
         s->saved = saved;
         s->state = ENDED;
@@ -109,22 +107,18 @@ static void warn_of_untaken(const struct dt_writer *s)
         dt_log(DT_LOG_WARNING, "%s", s->saved.problem);
 }
 
-static void stop_thread(struct dt_writer *s)
-{
-    pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
-    pthread_join(s->thread, NULL);
-    warn_of_untaken(s);
-}
-
 void dt_writer_destroy(struct dt_writer *writer)
 {
     if (!writer)
         return;
-    if (writer->has_thread)
-        stop_thread(writer);
+    if (writer->has_thread) {
+        pthread_mutex_lock(&writer->lock);
+        writer->stop = true;
+        pthread_cond_broadcast(&writer->changed);
+        pthread_mutex_unlock(&writer->lock);
+        pthread_join(writer->thread, NULL);
+        warn_of_untaken(writer);
+    }
     if (writer->has_changed)
         pthread_cond_destroy(&writer->changed);
     if (writer->has_lock)

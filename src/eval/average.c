@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "checkpoint/average_weights.h"
+#include "checkpoint/weights.h"
 #include "dtrain/eval.h"
 #include "eval/evaluator.h"
 

@@ -301,7 +301,7 @@ TEST(other_network)
     make_shard("o/labels.tar", 0, 2);
     expect_refused(DT_ERR_CONFIG,
                    "a detector needs boxes, and shards with boxes have a "
-                   "categories.json beside them",
+                   "categories.json next to them",
                    at("o/labels.tar"), true);
     expect_refused(DT_ERR_DATA, "sample 000001 of shard", at("o/boxes.tar"), false);
     assert_non_null(strstr(dt_error_text(), "shards for a detector do not train a classifier"));
