@@ -70,31 +70,18 @@ static dt_status check_keys(const struct coco_source *source)
     return status;
 }
 
-static dt_status make_keys(struct coco_source *source)
-{
-    for (uint32_t id = 0; id < source->coco.n_images; id++)
-        DT_TRY(add_key(source, id));
-    return check_keys(source);
-}
-
 /* --- The source --- */
-
-static dt_status check_options(const struct dt_shard_options *options)
-{
-    if (options->resize_short > 0)
-        DT_FAIL(DT_ERR_USAGE,
-                "--resize-short does not go with boxes, which it would have to scale: leave it "
-                "out for %s, images are resized in training",
-                options->src);
-    return DT_OK;
-}
 
 dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
     struct coco_source *source;
     struct stat info;
 
-    DT_TRY(check_options(options));
+    if (options->resize_short > 0)
+        DT_FAIL(DT_ERR_USAGE,
+                "--resize-short does not go with boxes, which it would have to scale: leave it "
+                "out for %s, images are resized in training",
+                options->src);
     DT_TRY(DT_NEW(source, 1));
     dataset->state = source;
     DT_TRY(dt_coco_open(&source->coco, options->src));
@@ -105,7 +92,9 @@ dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_
                 "the images of %s are not in %s, which is no folder: say where they are with "
                 "--image-folder",
                 options->src, source->folder);
-    DT_TRY(make_keys(source));
+    for (uint32_t id = 0; id < source->coco.n_images; id++)
+        DT_TRY(add_key(source, id));
+    DT_TRY(check_keys(source));
     dataset->n = source->coco.n_images;
     dataset->n_classes = source->coco.n_categories;
     dataset->classes = &source->coco.categories;

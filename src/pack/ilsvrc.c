@@ -93,25 +93,12 @@ static int compare_classes(const void *a, const void *b)
     return strcmp(((const struct class_tar *)a)->name, ((const struct class_tar *)b)->name);
 }
 
-static dt_status scan_class(struct adding *adding, const struct class_tar *tar, const char *path)
-{
-    const size_t first = adding->images->n;
-    int n_skipped;
-
-    const dt_status status = dt_tar_walk_range(path, &tar->range, add_image, adding, &n_skipped);
-    if (status != DT_OK)
-        DT_FAIL(status, "in its member %s.tar: %s", tar->name, dt_error_text());
-    adding->n_ignored += (size_t)n_skipped;
-    if (adding->images->n == first)
-        dt_log(DT_LOG_WARNING, "member %s.tar of %s holds no images", tar->name, path);
-    DT_TRY(dt_images_sort(adding->images, first));
-    return dt_names_add(&adding->images->classes, tar->name, strlen(tar->name));
-}
-
 static dt_status scan_classes(struct adding *adding, const struct class_tars *tars,
                               const char *path)
 {
     const double start_s = dt_clock_s();
+    struct dt_images *images = adding->images;
+    int n_skipped;
 
     if (tars->n == 0)
         DT_FAIL(DT_ERR_DATA,
@@ -119,10 +106,19 @@ static dt_status scan_classes(struct adding *adding, const struct class_tars *ta
                 "of its labels with --labels",
                 path);
     for (size_t i = 0; i < tars->n; i++) {
-        if (i > 0 && compare_classes(&tars->tar[i - 1], &tars->tar[i]) == 0)
-            DT_FAIL(DT_ERR_DATA, "%s holds two members named %s.tar", path, tars->tar[i].name);
+        const struct class_tar *tar = &tars->tar[i];
+        const size_t first = images->n;
+        if (i > 0 && compare_classes(tar - 1, tar) == 0)
+            DT_FAIL(DT_ERR_DATA, "%s holds two members named %s.tar", path, tar->name);
         adding->label = (int32_t)i;
-        DT_TRY(scan_class(adding, &tars->tar[i], path));
+        dt_status status = dt_tar_walk_range(path, &tar->range, add_image, adding, &n_skipped);
+        if (status != DT_OK)
+            DT_FAIL(status, "in its member %s.tar: %s", tar->name, dt_error_text());
+        adding->n_ignored += (size_t)n_skipped;
+        if (images->n == first)
+            dt_log(DT_LOG_WARNING, "member %s.tar of %s holds no images", tar->name, path);
+        DT_TRY(dt_images_sort(images, first));
+        DT_TRY(dt_names_add(&images->classes, tar->name, strlen(tar->name)));
         dt_log_progress_of("listing", i + 1, tars->n, "classes", start_s);
     }
     return DT_OK;
@@ -152,25 +148,7 @@ out:
 
 /* --- Validation --- */
 
-static bool is_synset(const char *text, size_t bytes)
-{
-    return bytes == 9 && text[0] == 'n' && strspn(text + 1, "0123456789") == 8;
-}
-
-/* One per line. */
-static dt_status split_synsets(struct dt_names *synsets, const char *text, const char *path)
-{
-    for (const char *line = text; *line; line += strspn(line, "\r\n")) {
-        const size_t bytes = strcspn(line, "\r\n");
-        if (!is_synset(line, bytes))
-            DT_FAIL(DT_ERR_DATA, "line %zu of %s is not a synset such as n01440764" MAKE_LABELS,
-                    synsets->n + 1, path);
-        DT_TRY(dt_names_add(synsets, line, bytes));
-        line += bytes;
-    }
-    return DT_OK;
-}
-
+/* One synset per line. */
 static dt_status load_synsets(struct dt_names *synsets, const char *path)
 {
     char *text = NULL;
@@ -179,21 +157,18 @@ static dt_status load_synsets(struct dt_names *synsets, const char *path)
     dt_status status = dt_file_load(&text, &bytes, path, MAX_LABELS_BYTES);
     if (status != DT_OK)
         DT_FAIL(status, "%s" MAKE_LABELS, dt_error_text());
-    status = split_synsets(synsets, text, path);
+    for (const char *line = text; *line; line += strspn(line, "\r\n")) {
+        const size_t n = strcspn(line, "\r\n");
+        if (n != 9 || line[0] != 'n' || strspn(line + 1, "0123456789") != 8)
+            DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
+                                "line %zu of %s is not a synset such as n01440764" MAKE_LABELS,
+                                synsets->n + 1, path));
+        DT_TRY_OUT(dt_names_add(synsets, line, n));
+        line += n;
+    }
+out:
     free(text);
     return status;
-}
-
-static dt_status set_labels(struct dt_images *images, const struct dt_names *synsets,
-                            const struct dt_shard_options *options)
-{
-    if (synsets->n != images->n)
-        DT_FAIL(DT_ERR_DATA, "%s holds %zu images, but %s has labels for %zu", options->src,
-                images->n, options->labels, synsets->n);
-    DT_TRY(dt_names_add_unique(&images->classes, synsets));
-    for (size_t i = 0; i < images->n; i++)
-        images->image[i].label = (int32_t)dt_names_find(&images->classes, dt_names_get(synsets, i));
-    return DT_OK;
 }
 
 dt_status dt_ilsvrc_open_val(struct dt_dataset *dataset, const struct dt_shard_options *options)
@@ -208,8 +183,15 @@ dt_status dt_ilsvrc_open_val(struct dt_dataset *dataset, const struct dt_shard_o
     DT_TRY(dt_images_sort(adding.images, 0));
     warn_ignored(adding.n_ignored + (size_t)n_skipped, options->src);
     DT_TRY_OUT(load_synsets(&synsets, options->labels));
-    DT_TRY_OUT(set_labels(adding.images, &synsets, options));
-    dataset->n = (uint32_t)adding.images->n;
+    struct dt_images *images = adding.images;
+    if (synsets.n != images->n)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s holds %zu images, but %s has labels for %zu",
+                            options->src, images->n, options->labels, synsets.n));
+    DT_TRY_OUT(dt_names_add_unique(&images->classes, &synsets));
+    for (size_t i = 0; i < images->n; i++)
+        images->image[i].label =
+            (int32_t)dt_names_find(&images->classes, dt_names_get(&synsets, i));
+    dataset->n = (uint32_t)images->n;
 out:
     dt_names_reset(&synsets);
     return status;

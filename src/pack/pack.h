@@ -33,7 +33,7 @@ struct dt_shard_options {
  * image is decoded, as a check; CMYK JPEG and PNG files become RGB JPEG files. The same input and
  * seed give the same bytes for any number of threads. Images of COCO are packed in the order of
  * their ids instead, so that training has the same order as with the .json file, with their boxes
- * (data/wds_boxes.h) and categories.json beside the shards. DT_ERR_CREATE if dst already holds
+ * (data/wds_boxes.h) and categories.json next to the shards. DT_ERR_CREATE if dst already holds
  * shards of this prefix. */
 dt_status dt_shard_write(const struct dt_shard_options *options);
 /* Checks the shards of a folder, or a single one: structure, pairing, _info.json, labels, .idx and

@@ -180,21 +180,10 @@ static void draw_pixels(uint8_t *pixels, const struct scene *scene, int size, st
 
 /* --- Files --- */
 
-static dt_status write_file(const char *path, const uint8_t *data, size_t bytes)
-{
-    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-
-    if (fd < 0)
-        DT_FAIL(DT_ERR_CREATE, "cannot create %s: %s", path, strerror(errno));
-    dt_status status = dt_file_write(fd, data, bytes, path);
-    if (close(fd) && status == DT_OK)
-        status = DT_ERROR(DT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
-    return status;
-}
-
 static dt_status write_shape(const char *dir, size_t class, int number, uint8_t *pixels, int size,
                              uint64_t seed)
 {
+    dt_status status = DT_OK;
     char path[DT_PATH_MAX];
     struct dt_rng rng;
     struct scene scene;
@@ -206,10 +195,15 @@ static dt_status write_shape(const char *dir, size_t class, int number, uint8_t 
     draw_pixels(pixels, &scene, size, &rng);
     DT_TRY(dt_file_path(path, "%s/%s/%05d.jpg", dir, shapes[class].name, number));
     DT_TRY(dt_jpeg_encode(&data, &bytes, pixels, size, size, QUALITY));
-    const dt_status status = write_file(path, data, bytes);
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_CREATE, "cannot create %s: %s", path, strerror(errno)));
+    status = dt_file_write(fd, data, bytes, path);
+    if (close(fd) && status == DT_OK)
+        status = DT_ERROR(DT_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+out:
     free(data);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }
 
 dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t seed)

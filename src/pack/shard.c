@@ -138,80 +138,65 @@ static void count_done(struct dt_packing *packing, uint32_t *counter)
     pthread_mutex_unlock(&packing->lock);
 }
 
-static dt_status write_boxes(struct output *output, uint32_t id, const uint8_t *data, size_t bytes)
+/* The members of a sample: its boxes or its label, then the image. */
+static dt_status write_sample(struct output *output, uint32_t position, const uint8_t *data,
+                              size_t bytes)
 {
     const struct dt_packing *packing = output->packing;
-    const char *key = dt_coco_source_key(packing->source, id);
-    char name[DT_WDS_KEY_MAX];
-    struct dt_jsonw json;
+    const uint32_t id = packing->order[position];
+    char key[DT_WDS_KEY_MAX - 8], name[DT_WDS_KEY_MAX], label[16];
+    struct dt_jsonw json = {0};
 
-    snprintf(name, sizeof name, "%s.json", key);
-    dt_status status = dt_wds_boxes_write(&json, packing->coco, id);
-    if (status == DT_OK)
-        status = add_member(output, name, json.text, json.bytes);
-    dt_jsonw_reset(&json);
-    DT_TRY(status);
+    if (packing->coco) {
+        snprintf(key, sizeof key, "%s", dt_coco_source_key(packing->source, id));
+        snprintf(name, sizeof name, "%s.json", key);
+        dt_status status = dt_wds_boxes_write(&json, packing->coco, id);
+        if (status == DT_OK)
+            status = add_member(output, name, json.text, json.bytes);
+        dt_jsonw_reset(&json);
+        DT_TRY(status);
+    } else {
+        const int n = snprintf(label, sizeof label, "%d", dt_dataset_label(packing->source, id));
+        snprintf(key, sizeof key, "%0*u", packing->sample_digits, (unsigned)position);
+        snprintf(name, sizeof name, "%s.cls", key);
+        DT_TRY(add_member(output, name, label, (size_t)n));
+    }
     snprintf(name, sizeof name, "%s.jpg", key);
     return add_member(output, name, data, bytes);
-}
-
-static dt_status write_label(struct output *output, uint32_t position, const uint8_t *data,
-                             size_t bytes)
-{
-    const struct dt_packing *packing = output->packing;
-    char name[32], label[16];
-
-    const int n = snprintf(label, sizeof label, "%d",
-                           dt_dataset_label(packing->source, packing->order[position]));
-    snprintf(name, sizeof name, "%0*u.cls", packing->sample_digits, (unsigned)position);
-    DT_TRY(add_member(output, name, label, (size_t)n));
-    snprintf(name, sizeof name, "%0*u.jpg", packing->sample_digits, (unsigned)position);
-    return add_member(output, name, data, bytes);
-}
-
-static dt_status check_size(const struct output *output, uint32_t id)
-{
-    const struct dt_coco_image *image = &output->packing->coco->images[id];
-    int width, height;
-
-    dt_convert_size(output->convert, &width, &height);
-    if (width != image->width || height != image->height)
-        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but the annotations say %d x %d", width,
-                height, (int)image->width, (int)image->height);
-    return DT_OK;
-}
-
-static dt_status read_sample(struct output *output, uint32_t id, enum dt_conversion *done,
-                             const uint8_t **data, size_t *bytes)
-{
-    const struct dt_dataset *source = output->packing->source;
-    /* Not dt_dataset_read, which would count a file without read permission as a bad sample. */
-    DT_TRY(source->kind->read(source, id, &output->sample));
-    DT_TRY(dt_convert_run(output->convert, done, data, bytes, output->sample.data,
-                          output->sample.bytes));
-    return output->packing->coco ? check_size(output, id) : DT_OK;
 }
 
 static dt_status add_sample(struct output *output, uint32_t position)
 {
     struct dt_packing *packing = output->packing;
+    const struct dt_dataset *source = packing->source;
     const uint32_t id = packing->order[position];
     char name[2 * DT_PATH_MAX];
     const uint8_t *data;
     size_t bytes;
+    int width, height;
     enum dt_conversion done;
 
-    const dt_status status = read_sample(output, id, &done, &data, &bytes);
+    /* Not dt_dataset_read, which would count a file without read permission as a bad sample. */
+    dt_status status = source->kind->read(source, id, &output->sample);
+    if (status == DT_OK)
+        status = dt_convert_run(output->convert, &done, &data, &bytes, output->sample.data,
+                                output->sample.bytes);
+    const struct dt_coco_image *image = packing->coco ? &packing->coco->images[id] : NULL;
+    if (status == DT_OK && image) {
+        dt_convert_size(output->convert, &width, &height);
+        if (width != image->width || height != image->height)
+            status = DT_ERROR(DT_ERR_DATA, "it has %d x %d pixels, but the annotations say %d x %d",
+                              width, height, (int)image->width, (int)image->height);
+    }
     if (status == DT_OK) {
-        DT_TRY(packing->coco ? write_boxes(output, id, data, bytes)
-                             : write_label(output, position, data, bytes));
+        DT_TRY(write_sample(output, position, data, bytes));
         output->n++;
         count_done(packing, &packing->counts[done]);
         return DT_OK;
     }
     if (status != DT_ERR_DATA)
         return status;
-    dt_dataset_name(packing->source, id, name, sizeof name);
+    dt_dataset_name(source, id, name, sizeof name);
     if (!packing->options->skip_bad)
         DT_FAIL(DT_ERR_DATA,
                 "%s cannot be packed: %s; remove it, or skip such images with --skip-bad", name,
@@ -249,29 +234,21 @@ out:
     return status;
 }
 
-static dt_status write_tar(struct output *output, uint32_t shard)
-{
-    const struct dt_packing *packing = output->packing;
-    const uint32_t per_shard = (uint32_t)packing->options->per_shard;
-    const uint32_t first = shard * per_shard, rest = packing->n - first;
-
-    DT_TRY(create_file(&output->fd, output->path));
-    DT_TRY(begin_archive(output));
-    for (uint32_t i = 0; i < per_shard && i < rest; i++)
-        DT_TRY(add_sample(output, first + i));
-    if (archive_write_close(output->archive) != ARCHIVE_OK)
-        return archive_failure(output, "the end");
-    return dt_file_finish(&output->fd, output->path);
-}
-
 dt_status dt_pack_shard(void *context, uint32_t shard, int thread)
 {
     dt_status status = DT_OK;
     struct dt_packing *packing = context;
+    const uint32_t per_shard = (uint32_t)packing->options->per_shard, first = shard * per_shard;
     struct output output = {.packing = packing, .convert = packing->converters[thread], .fd = -1};
 
     DT_TRY(dt_packing_tar(output.path, packing, shard, DT_SHARD_TEMPORARY));
-    DT_TRY_OUT(write_tar(&output, shard));
+    DT_TRY_OUT(create_file(&output.fd, output.path));
+    DT_TRY_OUT(begin_archive(&output));
+    for (uint32_t i = 0; i < per_shard && i < packing->n - first; i++)
+        DT_TRY_OUT(add_sample(&output, first + i));
+    if (archive_write_close(output.archive) != ARCHIVE_OK)
+        DT_TRY_OUT(archive_failure(&output, "the end"));
+    DT_TRY_OUT(dt_file_finish(&output.fd, output.path));
     DT_TRY_OUT(write_index(&output, shard));
     packing->lengths[shard] = output.n;
     packing->sums[shard] = XXH64_digest(output.sum);

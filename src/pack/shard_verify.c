@@ -82,14 +82,6 @@ static dt_status check_checksum(const struct dt_verify *verify, struct dt_shard_
     return DT_OK;
 }
 
-static dt_status compare_size(const struct dt_shard_image *image, int width, int height)
-{
-    if (image->width > 0 && (image->width != width || image->height != height))
-        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but its .json member says %d x %d", width,
-                height, (int)image->width, (int)image->height);
-    return DT_OK;
-}
-
 static dt_status decode_image(struct dt_verify_tool *tool, int fd,
                               const struct dt_shard_image *image, const char *path)
 {
@@ -102,7 +94,10 @@ static dt_status decode_image(struct dt_verify_tool *tool, int fd,
                              "shard converts it to RGB");
     DT_TRY(DT_GROW(tool->pixels, tool->capacity, (size_t)width * (size_t)height * 3, "pixels"));
     DT_TRY(dt_jpeg_decode(tool->jpeg, tool->pixels, 0, 0, width, height));
-    return compare_size(image, width, height);
+    if (image->width > 0 && (image->width != width || image->height != height))
+        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but its .json member says %d x %d", width,
+                height, (int)image->width, (int)image->height);
+    return DT_OK;
 }
 
 static void draw_contents(struct dt_verify *verify, uint64_t bytes, uint64_t n_decoded)
@@ -151,16 +146,6 @@ static dt_status decode_images(struct dt_verify *verify, struct dt_shard_check *
     return DT_OK;
 }
 
-/* Prints the lines of finished shards, in shard order. */
-static void finish_shard(struct dt_verify *verify, struct dt_shard_check *shard)
-{
-    pthread_mutex_lock(&verify->lock);
-    shard->is_done = true;
-    while (verify->n_printed < verify->n && verify->shards[verify->n_printed].is_done)
-        print_lines(verify, &verify->shards[verify->n_printed++].findings);
-    pthread_mutex_unlock(&verify->lock);
-}
-
 static dt_status read_shard(void *context, uint32_t index, int thread)
 {
     struct dt_verify *verify = context;
@@ -178,32 +163,37 @@ static dt_status read_shard(void *context, uint32_t index, int thread)
     for (size_t i = 0; i < shard->n; i++)
         rest -= is_chosen(verify, shard->first + i) ? shard->images[i].bytes : 0;
     draw_contents(verify, rest, 0);
-    finish_shard(verify, shard);
+    pthread_mutex_lock(&verify->lock);
+    shard->is_done = true; /* whoever ends prints all shards in a row that have ended */
+    while (verify->n_printed < verify->n && verify->shards[verify->n_printed].is_done)
+        print_lines(verify, &verify->shards[verify->n_printed++].findings);
+    pthread_mutex_unlock(&verify->lock);
     return DT_OK;
 }
 
 /* --- Start and end --- */
 
-static dt_status list_shards(struct dt_verify *verify)
-{
-    if (verify->is_folder)
-        return dt_names_list_tars(&verify->paths, verify->folder);
-    return dt_names_add(&verify->paths, verify->path, strlen(verify->path));
-}
-
 static dt_status open_shards(struct dt_verify *verify)
 {
-    char path[DT_PATH_MAX];
+    char index[DT_PATH_MAX];
+    struct stat info;
+    const char *path = verify->path, *slash = strrchr(path, '/');
 
-    DT_TRY(list_shards(verify));
+    if (stat(path, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
+    verify->is_folder = S_ISDIR(info.st_mode);
+    const int n_folder = verify->is_folder ? (int)strlen(path) : slash ? (int)(slash - path) : 1;
+    DT_TRY(dt_file_path(verify->folder, "%.*s", n_folder, verify->is_folder || slash ? path : "."));
+    DT_TRY(verify->is_folder ? dt_names_list_tars(&verify->paths, verify->folder)
+                             : dt_names_add(&verify->paths, path, strlen(path)));
     verify->n = (uint32_t)verify->paths.n;
     DT_TRY(DT_NEW(verify->shards, verify->n));
     for (uint32_t i = 0; i < verify->n; i++) {
         struct dt_shard_check *shard = &verify->shards[i];
         shard->path = dt_names_get(&verify->paths, i);
         shard->base = dt_file_base(shard->path);
-        DT_TRY(dt_wds_index_path(path, shard->path));
-        verify->has_indices = verify->has_indices || dt_file_exists(path);
+        DT_TRY(dt_wds_index_path(index, shard->path));
+        verify->has_indices = verify->has_indices || dt_file_exists(index);
     }
     return DT_OK;
 }
@@ -223,19 +213,13 @@ static dt_status count_classes(struct dt_verify *verify)
     return DT_OK;
 }
 
-static dt_status load_categories(struct dt_verify *verify)
-{
-    char path[DT_PATH_MAX];
-
-    DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, verify->folder));
-    verify->has_boxes = dt_file_exists(path);
-    return verify->has_boxes ? dt_wds_categories_load(&verify->coco, path) : DT_OK;
-}
-
 /* Loads the files that accompany the shards; an unreadable one is recorded as a fault and skipped.
  */
-static dt_status open_beside(struct dt_verify *verify)
+static dt_status open_sidecars(struct dt_verify *verify)
 {
+    char path[DT_PATH_MAX];
+    DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, verify->folder));
+    verify->has_boxes = dt_file_exists(path);
     dt_status status = dt_shard_info_load(&verify->info, verify->folder);
     if (status != DT_OK)
         dt_shard_info_reset(&verify->info);
@@ -245,25 +229,9 @@ static dt_status open_beside(struct dt_verify *verify)
     if (verify->sums.bad_line > 0)
         DT_TRY(dt_finding_add(&verify->findings, DT_CHECKSUMS_NAME ": line %zu is not a checksum",
                               verify->sums.bad_line));
-    DT_TRY(dt_finding_of(&verify->findings, DT_CATEGORIES_NAME, load_categories(verify)));
+    status = verify->has_boxes ? dt_wds_categories_load(&verify->coco, path) : DT_OK;
+    DT_TRY(dt_finding_of(&verify->findings, DT_CATEGORIES_NAME, status));
     return dt_finding_of(&verify->findings, "classes.txt", count_classes(verify));
-}
-
-static dt_status check_all(struct dt_verify *verify, int threads)
-{
-    DT_TRY(open_shards(verify));
-    DT_TRY(open_beside(verify));
-    verify->n_threads = dt_parallel_threads(threads, verify->n);
-    DT_TRY(DT_NEW(verify->tools, (size_t)verify->n_threads));
-    for (int i = 0; i < verify->n_threads; i++)
-        DT_TRY(dt_jpeg_create(&verify->tools[i].jpeg, NULL));
-    DT_TRY(dt_parallel_run(verify->n, verify->n_threads, dt_shard_walk, verify));
-    DT_TRY(dt_shards_compare(verify));
-    if (verify->n_samples == 0)
-        DT_TRY(dt_finding_add(&verify->findings, "no samples in %s", verify->path));
-    print_lines(verify, &verify->findings);
-    verify->start_s = dt_clock_s();
-    return dt_parallel_run(verify->n, verify->n_threads, read_shard, verify);
 }
 
 static void close_all(struct dt_verify *verify)
@@ -291,54 +259,43 @@ static void close_all(struct dt_verify *verify)
     dt_checksums_reset(&verify->sums);
 }
 
-static dt_status sum_up(const struct dt_verify *verify, double begin_s)
+dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE *out)
 {
+    dt_status status = DT_OK;
+    struct dt_verify v = {.path = path, .n_decode = n_decode, .out = out};
+    const double begin_s = dt_clock_s();
     char line[2 * DT_PATH_MAX], took[32];
 
+    pthread_mutex_init(&v.lock, NULL); /* cannot fail without attributes */
+    DT_TRY_OUT(open_shards(&v));
+    DT_TRY_OUT(open_sidecars(&v));
+    v.n_threads = dt_parallel_threads(threads, v.n);
+    DT_TRY_OUT(DT_NEW(v.tools, (size_t)v.n_threads));
+    for (int i = 0; i < v.n_threads; i++)
+        DT_TRY_OUT(dt_jpeg_create(&v.tools[i].jpeg, NULL));
+    DT_TRY_OUT(dt_parallel_run(v.n, v.n_threads, dt_shard_walk, &v));
+    DT_TRY_OUT(dt_shards_compare(&v));
+    if (v.n_samples == 0)
+        DT_TRY_OUT(dt_finding_add(&v.findings, "no samples in %s", path));
+    print_lines(&v, &v.findings);
+    v.start_s = dt_clock_s();
+    DT_TRY_OUT(dt_parallel_run(v.n, v.n_threads, read_shard, &v));
+    dt_log_progress("");
     dt_clock_format(took, sizeof took, dt_clock_s() - begin_s);
     snprintf(line, sizeof line,
              "%s  %s  %u shards, %" PRIu64 " samples, %.1f MB, %" PRIu64 " images decoded, %" PRIu64
              " faults%s, %s",
-             verify->n_findings ? "!!" : "ok", verify->path, (unsigned)verify->n, verify->n_samples,
-             (double)verify->bytes / 1e6, verify->n_decoded, verify->n_findings,
-             verify->sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);
+             v.n_findings ? "!!" : "ok", path, (unsigned)v.n, v.n_samples, (double)v.bytes / 1e6,
+             v.n_decoded, v.n_findings,
+             v.sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);
     dt_utf8_escape(line);
-    fprintf(verify->out, "%s\n", line);
-    if (verify->n_findings > 0)
-        DT_FAIL(DT_ERR_DATA, "the shards in %s have %" PRIu64 " faults", verify->path,
-                verify->n_findings);
-    return DT_OK;
-}
-
-static dt_status locate(struct dt_verify *verify)
-{
-    struct stat info;
-    const char *path = verify->path, *slash = strrchr(path, '/');
-
-    if (stat(path, &info) != 0)
-        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
-    verify->is_folder = S_ISDIR(info.st_mode);
-    if (verify->is_folder)
-        return dt_file_path(verify->folder, "%s", path);
-    if (!slash)
-        return dt_file_path(verify->folder, ".");
-    return dt_file_path(verify->folder, "%.*s", (int)(slash - path), path);
-}
-
-dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE *out)
-{
-    dt_status status = DT_OK;
-    struct dt_verify verify = {.path = path, .n_decode = n_decode, .out = out};
-    const double begin_s = dt_clock_s();
-
-    DT_TRY(locate(&verify));
-    pthread_mutex_init(&verify.lock, NULL); /* cannot fail without attributes */
-    DT_TRY_OUT(check_all(&verify, threads));
-    dt_log_progress("");
-    DT_TRY_OUT(sum_up(&verify, begin_s));
+    fprintf(out, "%s\n", line);
+    if (v.n_findings > 0)
+        status =
+            DT_ERROR(DT_ERR_DATA, "the shards in %s have %" PRIu64 " faults", path, v.n_findings);
 out:
     dt_log_progress("");
-    pthread_mutex_destroy(&verify.lock);
-    close_all(&verify);
+    pthread_mutex_destroy(&v.lock);
+    close_all(&v);
     return status;
 }

@@ -50,13 +50,6 @@ static bool is_shard_name(const char *name, const char *prefix)
     return ending && strcmp(ending, ".tar") == 0;
 }
 
-static bool is_temporary_name(const char *name, const char *prefix)
-{
-    const char *ending = ending_of(name, prefix);
-    return ending && (strcmp(ending, ".tar" DT_SHARD_TEMPORARY) == 0 ||
-                      strcmp(ending, ".idx" DT_SHARD_TEMPORARY) == 0);
-}
-
 /* The lock is held while *fd is open. File systems without flock are not locked. */
 static dt_status lock_folder(int *fd, const char *dir)
 {
@@ -95,7 +88,7 @@ struct description {
     char *text; /* NULL: none */
 };
 
-/* The splits of a folder must agree on it. */
+/* The splits of a folder must agree on the description. */
 static dt_status compare_description(const struct description *description)
 {
     const char *text = description->text, *path = description->path;
@@ -115,14 +108,6 @@ static dt_status compare_description(const struct description *description)
 out:
     free(old);
     return status;
-}
-
-/* One name per line. */
-static dt_status describe_classes(struct description *out, const struct dt_packing *packing)
-{
-    DT_TRY(dt_file_path(out->path, "%s/classes.txt", packing->options->dst));
-    DT_TRY(dt_classes_text(&out->text, dt_dataset_classes(packing->source)));
-    return compare_description(out);
 }
 
 /* Only shards with boxes have categories.json. */
@@ -148,12 +133,6 @@ static dt_status describe_categories(struct description *out, const struct dt_pa
     return compare_description(out);
 }
 
-static dt_status save_description(const struct description *description)
-{
-    const char *text = description->text;
-    return text ? dt_file_save(description->path, text, strlen(text)) : DT_OK;
-}
-
 /* --- _info.json and checksums.xxh64 --- */
 
 static void put_split(struct dt_jsonw *json, const char *name, const struct dt_names *filenames,
@@ -171,19 +150,6 @@ static void put_split(struct dt_jsonw *json, const char *name, const struct dt_n
     for (size_t i = 0; i < n; i++)
         dt_jsonw_integer(json, NULL, lengths[first + i]);
     dt_jsonw_add(json, "]}");
-}
-
-/* Names and lengths of the new shards. */
-static dt_status list_shards(struct dt_names *names, const struct dt_packing *packing)
-{
-    char path[DT_PATH_MAX];
-
-    for (uint32_t i = 0; i < packing->n_shards; i++) {
-        DT_TRY(dt_packing_tar(path, packing, i, ""));
-        const char *base = dt_file_base(path);
-        DT_TRY(dt_names_add(names, base, strlen(base)));
-    }
-    return DT_OK;
 }
 
 /* Other splits of `info` are kept. */
@@ -237,18 +203,6 @@ struct before {
     struct dt_checksums sums;
 };
 
-static dt_status load_before(struct before *before, const char *dir)
-{
-    DT_TRY(dt_shard_info_load(&before->info, dir));
-    DT_TRY(dt_checksums_load(&before->sums, dir));
-    if (before->sums.bad_line > 0)
-        DT_FAIL(DT_ERR_DATA,
-                "line %zu of %s/" DT_CHECKSUMS_NAME " is not a checksum: repair it or "
-                "choose another folder",
-                before->sums.bad_line, dir);
-    return DT_OK;
-}
-
 /* Removes temporary files of this run or of a killed one. Not with dt_file_remove, whose error
  * would replace the one to be reported. */
 static void remove_temporary(const struct dt_shard_options *options)
@@ -259,9 +213,10 @@ static void remove_temporary(const struct dt_shard_options *options)
     if (dt_names_list(&entries, options->dst) != DT_OK)
         return;
     for (size_t i = 0; i < entries.n; i++) {
-        const char *name = dt_names_get(&entries, i);
-        if (is_temporary_name(name, options->prefix) &&
-            dt_file_path(path, "%s/%s", options->dst, name) == DT_OK)
+        const char *name = dt_names_get(&entries, i), *ending = ending_of(name, options->prefix);
+        const bool is_temporary = ending && (strcmp(ending, ".tar" DT_SHARD_TEMPORARY) == 0 ||
+                                             strcmp(ending, ".idx" DT_SHARD_TEMPORARY) == 0);
+        if (is_temporary && dt_file_path(path, "%s/%s", options->dst, name) == DT_OK)
             unlink(path);
     }
     dt_names_reset(&entries);
@@ -271,45 +226,33 @@ typedef dt_status (*path_of)(char *out, const struct dt_packing *packing, uint32
                              const char *ending);
 static const path_of paths[] = {dt_packing_index, dt_packing_tar};
 
-static dt_status rename_all(const struct dt_packing *packing)
-{
-    char from[DT_PATH_MAX], to[DT_PATH_MAX];
-
-    for (size_t k = 0; k < DT_COUNT(paths); k++)
-        for (uint32_t i = 0; i < packing->n_shards; i++) {
-            DT_TRY(paths[k](from, packing, i, DT_SHARD_TEMPORARY));
-            DT_TRY(paths[k](to, packing, i, ""));
-            DT_TRY(dt_file_rename(from, to));
-        }
-    return DT_OK;
-}
-
 /* The describing files come first: if the machine stops while shards are being renamed, they reveal
  * that some are missing. */
 static dt_status publish(const struct dt_packing *packing, const struct before *before,
                          const struct description descriptions[2])
 {
     dt_status status = DT_OK;
-    struct dt_names names = {0};
+    struct dt_names names = {0}; /* of the new shards */
+    char from[DT_PATH_MAX], to[DT_PATH_MAX];
 
-    DT_TRY_OUT(list_shards(&names, packing));
-    for (int i = 0; i < 2; i++)
-        DT_TRY_OUT(save_description(&descriptions[i]));
+    for (uint32_t i = 0; i < packing->n_shards; i++) {
+        DT_TRY_OUT(dt_packing_tar(to, packing, i, ""));
+        DT_TRY_OUT(dt_names_add(&names, dt_file_base(to), strlen(dt_file_base(to))));
+    }
+    for (const struct description *d = descriptions; d < descriptions + 2; d++)
+        if (d->text)
+            DT_TRY_OUT(dt_file_save(d->path, d->text, strlen(d->text)));
     DT_TRY_OUT(write_checksums(packing, &names, &before->sums));
     DT_TRY_OUT(write_info(packing, &names, &before->info));
-    DT_TRY_OUT(rename_all(packing));
+    for (size_t k = 0; k < DT_COUNT(paths); k++)
+        for (uint32_t i = 0; i < packing->n_shards; i++) {
+            DT_TRY_OUT(paths[k](from, packing, i, DT_SHARD_TEMPORARY));
+            DT_TRY_OUT(paths[k](to, packing, i, ""));
+            DT_TRY_OUT(dt_file_rename(from, to));
+        }
 out:
     dt_names_reset(&names);
     return status;
-}
-
-static dt_status make_converters(struct dt_packing *packing)
-{
-    DT_TRY(DT_NEW(packing->converters, (size_t)packing->n_threads));
-    for (int i = 0; i < packing->n_threads; i++)
-        DT_TRY(dt_convert_create(&packing->converters[i], packing->options->resize_short,
-                                 packing->options->quality));
-    return DT_OK;
 }
 
 static dt_status write_shards(struct dt_packing *packing)
@@ -318,7 +261,10 @@ static dt_status write_shards(struct dt_packing *packing)
 
     pthread_mutex_init(&packing->lock, NULL); /* cannot fail without attributes */
     packing->start_s = packing->drawn_s = dt_clock_s();
-    DT_TRY_OUT(make_converters(packing));
+    DT_TRY_OUT(DT_NEW(packing->converters, (size_t)packing->n_threads));
+    for (int i = 0; i < packing->n_threads; i++)
+        DT_TRY_OUT(dt_convert_create(&packing->converters[i], packing->options->resize_short,
+                                     packing->options->quality));
     DT_TRY_OUT(dt_parallel_run(packing->n_shards, packing->n_threads, dt_pack_shard, packing));
 out:
     dt_log_progress("");
@@ -360,9 +306,17 @@ static dt_status write_all(struct dt_packing *packing)
     DT_TRY_OUT(dt_file_make_folder(dir));
     DT_TRY_OUT(lock_folder(&lock_fd, dir));
     DT_TRY_OUT(refuse_old_shards(packing->options));
-    DT_TRY_OUT(load_before(&before, dir));
+    DT_TRY_OUT(dt_shard_info_load(&before.info, dir));
+    DT_TRY_OUT(dt_checksums_load(&before.sums, dir));
+    if (before.sums.bad_line > 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
+                            "line %zu of %s/" DT_CHECKSUMS_NAME " is not a checksum: repair it or "
+                            "choose another folder",
+                            before.sums.bad_line, dir));
     DT_TRY_OUT(describe_categories(&descriptions[0], packing, before.info.n_splits > 0));
-    DT_TRY_OUT(describe_classes(&descriptions[1], packing));
+    DT_TRY_OUT(dt_file_path(descriptions[1].path, "%s/classes.txt", dir));
+    DT_TRY_OUT(dt_classes_text(&descriptions[1].text, dt_dataset_classes(packing->source)));
+    DT_TRY_OUT(compare_description(&descriptions[1]));
     has_begun = true;
     remove_temporary(packing->options);
     DT_TRY_OUT(write_shards(packing));

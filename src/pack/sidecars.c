@@ -32,37 +32,30 @@ static bool parse_line(const char *line, uint64_t *sum)
     return true;
 }
 
-static dt_status parse_sums(struct dt_checksums *sums, char *text)
-{
-    uint64_t sum;
-    size_t number = 1;
-
-    for (char *line = text, *next; *line; line = next, number++) {
-        char *end = line + strcspn(line, "\n");
-        next = end + (*end == '\n');
-        *end = 0;
-        if (parse_line(line, &sum))
-            DT_TRY(dt_checksums_add(sums, line + NAME_AT, sum));
-        else if (sums->bad_line == 0)
-            sums->bad_line = number;
-    }
-    return DT_OK;
-}
-
 dt_status dt_checksums_load(struct dt_checksums *sums, const char *folder)
 {
+    dt_status status = DT_OK;
     char path[DT_PATH_MAX], *text = NULL;
-    size_t bytes;
+    size_t bytes, number = 1;
+    uint64_t sum;
 
     DT_TRY(dt_file_path(path, "%s/" DT_CHECKSUMS_NAME, folder));
     sums->found = dt_file_exists(path);
     if (!sums->found)
         return DT_OK;
     DT_TRY(dt_file_load(&text, &bytes, path, MAX_FILE));
-    const dt_status status = parse_sums(sums, text);
+    for (char *line = text, *next; *line; line = next, number++) {
+        char *end = line + strcspn(line, "\n");
+        next = end + (*end == '\n');
+        *end = 0;
+        if (parse_line(line, &sum))
+            DT_TRY_OUT(dt_checksums_add(sums, line + NAME_AT, sum));
+        else if (sums->bad_line == 0)
+            sums->bad_line = number;
+    }
+out:
     free(text);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }
 
 bool dt_checksums_find(const struct dt_checksums *sums, const char *file, uint64_t *sum)
@@ -103,14 +96,6 @@ void dt_checksums_reset(struct dt_checksums *sums)
 
 /* --- Indices: the text is appended to member by member --- */
 
-static dt_status append(struct dt_wds_index *index, const char *text, size_t bytes)
-{
-    DT_TRY(DT_GROW(index->text, index->capacity, index->bytes + bytes, "shard index"));
-    memcpy(index->text + index->bytes, text, bytes);
-    index->bytes += bytes;
-    return DT_OK;
-}
-
 dt_status dt_wds_index_add(struct dt_wds_index *index, const char *name, uint64_t offset,
                            uint64_t bytes)
 {
@@ -125,7 +110,9 @@ dt_status dt_wds_index_add(struct dt_wds_index *index, const char *name, uint64_
                            : index->n > 0 ? "\n"
                                           : "",
                            name + key_bytes + 1, offset, bytes, name);
-    DT_TRY(append(index, text, (size_t)n));
+    DT_TRY(DT_GROW(index->text, index->capacity, index->bytes + (size_t)n, "shard index"));
+    memcpy(index->text + index->bytes, text, (size_t)n);
+    index->bytes += (size_t)n;
     if (is_same)
         return DT_OK;
     memcpy(index->key, name, key_bytes);

@@ -24,18 +24,15 @@ static dt_status open_data(struct dt_dataset *dataset, const struct dt_shard_opt
     return dataset->kind->open(dataset, &of_data);
 }
 
-/* Shards with boxes have categories.json beside them. */
+/* Shards with boxes have categories.json next to them. */
 static dt_status refuse_boxes(const char *src)
 {
     char path[DT_PATH_MAX];
     struct stat info;
-    const int bytes = (int)(dt_file_base(src) - src);
     const bool is_folder = stat(src, &info) == 0 && S_ISDIR(info.st_mode);
+    const int bytes = is_folder ? (int)strlen(src) : (int)(dt_file_base(src) - src);
 
-    if (is_folder)
-        DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, src));
-    else
-        DT_TRY(dt_file_path(path, "%.*s" DT_CATEGORIES_NAME, bytes, src));
+    DT_TRY(dt_file_path(path, "%.*s%s" DT_CATEGORIES_NAME, bytes, src, is_folder ? "/" : ""));
     if (dt_file_exists(path))
         DT_FAIL(DT_ERR_DATA,
                 "%s: shards with boxes are not packed again: pack the .json file of COCO that they "

@@ -320,18 +320,6 @@ static dt_status read_records(struct opening *opening, struct reader *reader)
     return DT_OK;
 }
 
-static dt_status read_file(struct opening *opening, const char *path)
-{
-    struct reader reader = {.fd = -1, .path = path};
-
-    DT_TRY(dt_names_add(&opening->images->files, path, strlen(path)));
-    DT_TRY(dt_file_open(&reader.fd, &reader.bytes, path));
-    const dt_status status = read_records(opening, &reader);
-    close(reader.fd);
-    DT_TRY(status);
-    return DT_OK;
-}
-
 /* Class names are kept only if every label from 0 to the highest has one. */
 static dt_status name_classes(struct opening *opening)
 {
@@ -361,7 +349,12 @@ dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_opt
     dataset->classes = &opening.images->classes;
     DT_TRY_OUT(dt_brace_expand(&paths, options->src));
     for (size_t i = 0; i < paths.n; i++) {
-        DT_TRY_OUT(read_file(&opening, dt_names_get(&paths, i)));
+        struct reader reader = {.fd = -1, .path = dt_names_get(&paths, i)};
+        DT_TRY_OUT(dt_names_add(&opening.images->files, reader.path, strlen(reader.path)));
+        DT_TRY_OUT(dt_file_open(&reader.fd, &reader.bytes, reader.path));
+        status = read_records(&opening, &reader);
+        close(reader.fd);
+        DT_TRY_OUT(status);
         dt_log_progress_of("listing", i + 1, paths.n, "files", start_s);
     }
     DT_TRY_OUT(name_classes(&opening));

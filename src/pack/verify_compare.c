@@ -9,20 +9,6 @@
 #include "base/mem.h"
 #include "data/wds_pair.h"
 
-static dt_status check_listed(struct dt_verify *verify, struct dt_shard_check *shard)
-{
-    uint32_t length;
-
-    if (verify->info.n_splits == 0)
-        return DT_OK;
-    if (!dt_shard_info_find(&verify->info, shard->base, &length))
-        return dt_finding_add(&shard->findings, "%s: _info.json does not list it", shard->base);
-    if (shard->is_whole && length != shard->n_samples)
-        return dt_finding_add(&shard->findings, "%s: holds %u samples, but _info.json says %u",
-                              shard->base, (unsigned)shard->n_samples, (unsigned)length);
-    return DT_OK;
-}
-
 static bool is_present(const struct dt_verify *verify, const char *name)
 {
     char path[DT_PATH_MAX];
@@ -124,7 +110,7 @@ static dt_status report_id(void *context, size_t at, size_t before)
                           first == shard ? "" : first->base);
 }
 
-/* Of a detector: ids of images are unique in their split. */
+/* For a detector the ids of images are unique in their split. */
 static dt_status check_ids(struct dt_verify *verify)
 {
     uint64_t *hashes;
@@ -147,9 +133,16 @@ static dt_status check_ids(struct dt_verify *verify)
 
 dt_status dt_shards_compare(struct dt_verify *verify)
 {
+    uint32_t length = 0;
     for (uint32_t i = 0; i < verify->n; i++) {
         struct dt_shard_check *shard = &verify->shards[i];
-        DT_TRY(check_listed(verify, shard));
+        const bool is_listed = dt_shard_info_find(&verify->info, shard->base, &length);
+        if (verify->info.n_splits > 0 && !is_listed)
+            DT_TRY(
+                dt_finding_add(&shard->findings, "%s: _info.json does not list it", shard->base));
+        if (is_listed && shard->is_whole && length != shard->n_samples)
+            DT_TRY(dt_finding_add(&shard->findings, "%s: holds %u samples, but _info.json says %u",
+                                  shard->base, (unsigned)shard->n_samples, (unsigned)length));
         shard->first = verify->n_images;
         verify->n_images += shard->n;
         verify->n_samples += shard->n_samples;

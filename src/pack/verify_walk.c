@@ -115,13 +115,6 @@ static dt_status check_boxes(struct dt_shard_check *shard, const struct dt_tar_m
     return DT_OK;
 }
 
-static dt_status add_second(struct dt_shard_check *shard, const struct dt_tar_member *member,
-                            const char *kind)
-{
-    return dt_finding_add(&shard->findings, "%s: member %s is a second %s of its sample",
-                          shard->base, member->name, kind);
-}
-
 /* The context that dt_tar_walk passes to visit_member. */
 struct walk {
     struct dt_shard_check *shard;
@@ -146,15 +139,18 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
         return verify->has_boxes ? check_boxes(shard, member, &verify->coco)
                                  : check_label(shard, member, verify->n_classes);
     case DT_WDS_SECOND_IMAGE:
-        return add_second(shard, member, "image");
+        return dt_finding_add(&shard->findings, "%s: member %s is a second image of its sample",
+                              shard->base, member->name);
     case DT_WDS_SECOND_LABEL:
-        return add_second(shard, member, verify->has_boxes ? ".json member" : "label");
+        return dt_finding_add(&shard->findings, "%s: member %s is a second %s of its sample",
+                              shard->base, member->name,
+                              verify->has_boxes ? ".json member" : "label");
     default:
         return DT_OK;
     }
 }
 
-/* --- Its index --- */
+/* --- The index of the shard --- */
 
 size_t dt_line_at(const char *text, size_t bytes)
 {
@@ -164,12 +160,15 @@ size_t dt_line_at(const char *text, size_t bytes)
     return n;
 }
 
-static dt_status compare_index(struct dt_shard_check *shard, const char *path)
+static dt_status check_index(struct dt_shard_check *shard)
 {
     dt_status status = DT_OK;
-    char *want = NULL, *have = NULL;
+    char path[DT_PATH_MAX], *want = NULL, *have = NULL;
     size_t n_want = 0, n_have = 0, at = 0;
 
+    DT_TRY(dt_wds_index_path(path, shard->path));
+    if (!dt_file_exists(path))
+        return dt_finding_add(&shard->findings, "%s: its .idx is missing", shard->base);
     DT_TRY_OUT(dt_wds_index_finish(&shard->index, &want, &n_want));
     DT_TRY_OUT(dt_file_load(&have, &n_have, path, MAX_INDEX_BYTES));
     while (at < n_want && at < n_have && want[at] == have[at])
@@ -183,28 +182,7 @@ out:
     return status;
 }
 
-static dt_status check_index(const struct dt_verify *verify, struct dt_shard_check *shard)
-{
-    char path[DT_PATH_MAX];
-
-    if (!verify->has_indices || !shard->is_whole)
-        return DT_OK;
-    DT_TRY(dt_wds_index_path(path, shard->path));
-    if (!dt_file_exists(path))
-        return dt_finding_add(&shard->findings, "%s: its .idx is missing", shard->base);
-    return dt_finding_of(&shard->findings, shard->base, compare_index(shard, path));
-}
-
 /* --- First pass: headers --- */
-
-static dt_status check_size(struct dt_shard_check *shard)
-{
-    struct stat info;
-    if (stat(shard->path, &info) != 0)
-        DT_FAIL(dt_file_input_status(errno), "cannot stat it: %s", strerror(errno));
-    shard->bytes = (uint64_t)info.st_size;
-    return DT_OK;
-}
 
 static void draw_walk(struct dt_verify *verify)
 {
@@ -226,12 +204,18 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
     struct dt_verify *verify = context;
     struct dt_shard_check *shard = &verify->shards[index];
     struct walk walk = {shard, verify};
+    struct stat info;
     int n_skipped = 0;
 
     (void)thread;
     shard->pair.has_boxes = verify->has_boxes;
-    DT_TRY(dt_finding_of(&shard->findings, shard->base, check_size(shard)));
-    const dt_status status = dt_tar_walk(shard->path, visit_member, &walk, &n_skipped);
+    dt_status status = DT_OK;
+    if (stat(shard->path, &info) == 0)
+        shard->bytes = (uint64_t)info.st_size;
+    else
+        status = DT_ERROR(dt_file_input_status(errno), "cannot stat it: %s", strerror(errno));
+    DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
+    status = dt_tar_walk(shard->path, visit_member, &walk, &n_skipped);
     shard->is_whole = status == DT_OK;
     DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
     /* After an aborted walk the other half of the last sample may exist beyond that point. */
@@ -241,7 +225,8 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
         DT_TRY(dt_finding_add(&shard->findings,
                               "%s: %d members are links, devices, FIFOs or sparse files",
                               shard->base, n_skipped));
-    DT_TRY(check_index(verify, shard));
+    if (verify->has_indices && shard->is_whole)
+        DT_TRY(dt_finding_of(&shard->findings, shard->base, check_index(shard)));
     dt_wds_index_reset(&shard->index); /* about 100 bytes per sample */
     draw_walk(verify);
     return DT_OK;
