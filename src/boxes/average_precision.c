@@ -26,7 +26,7 @@ struct ranked {
     size_t place;
 };
 
-/* What became of a detection. A bit for each threshold; neither bit: a false one. */
+/* A detection and its fate, a bit for each threshold; neither bit: it is a false one. */
 struct matched {
     double score;
     size_t place;  /* in the order of images */
@@ -50,7 +50,7 @@ struct total {
     int n[N_AREAS];
 };
 
-/* Of the category being evaluated. */
+/* The category being evaluated. */
 struct category {
     const struct ranked *found, *truth;
     size_t n_found, n_truths;
@@ -90,23 +90,6 @@ static int by_score(const void *a, const void *b)
     return by_value ? by_value : (x->place > y->place) - (x->place < y->place);
 }
 
-static void rank_found(struct ranked *ranked, const struct dt_found *found, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        ranked[i] = (struct ranked){found[i].label, found[i].image, found[i].score, i};
-    qsort(ranked, n, sizeof *ranked, by_rank);
-}
-
-static void rank_truths(struct ranked *ranked, const struct dt_average_precision_input *in)
-{
-    size_t n = 0;
-    for (uint32_t image = 0; image < in->n_images; image++) {
-        for (size_t i = in->first_truth[image]; i < in->first_truth[image + 1]; i++)
-            ranked[n++] = (struct ranked){in->truths[i].label, image, 0, i};
-    }
-    qsort(ranked, n, sizeof *ranked, by_rank);
-}
-
 static double overlap(double a, double a_size, double b, double b_size)
 {
     return fmin(a + a_size, b + b_size) - fmax(a, b);
@@ -144,22 +127,6 @@ static int best_of(const struct target *target, size_t n, int area, unsigned bit
     return best;
 }
 
-static void match_at(struct matched *j, struct target *target, size_t n, int area, int threshold)
-{
-    const unsigned bit = 1u << threshold;
-    const double iou = iou_at(threshold);
-    uint16_t *fate = j->hit;
-    int best = best_of(target, n, area, bit, iou, false);
-    if (best < 0) {
-        fate = j->ignored;
-        best = best_of(target, n, area, bit, iou, true);
-    }
-    if (best < 0)
-        return;
-    fate[area] = (uint16_t)(fate[area] | bit);
-    target[best].taken[area] = (uint16_t)(target[best].taken[area] | bit);
-}
-
 static void match(struct matched *j, const struct dt_found *found, struct target *target, size_t n)
 {
     bool any = false;
@@ -168,8 +135,16 @@ static void match(struct matched *j, const struct dt_found *found, struct target
         any = any || !(target[i].iou < iou_at(0));
     }
     for (int area = 0; area < N_AREAS; area++) {
-        for (int t = 0; any && t < N_IOUS; t++)
-            match_at(j, target, n, area, t);
+        for (int t = 0; any && t < N_IOUS; t++) {
+            const unsigned bit = 1u << t;
+            const int hit = best_of(target, n, area, bit, iou_at(t), false);
+            const int best = hit >= 0 ? hit : best_of(target, n, area, bit, iou_at(t), true);
+            uint16_t *fate = hit >= 0 ? j->hit : j->ignored;
+            if (best < 0)
+                continue;
+            fate[area] = (uint16_t)(fate[area] | bit);
+            target[best].taken[area] = (uint16_t)(target[best].taken[area] | bit);
+        }
         if (is_outside(found->w * found->h, area)) /* a false one of another size */
             j->ignored[area] = (uint16_t)~j->hit[area];
     }
@@ -196,7 +171,7 @@ static size_t end_of_image(const struct ranked *ranked, size_t first, size_t n, 
     return first;
 }
 
-/* Judges what was found in image after image; returns how many count. */
+/* Matches the detections of image after image with its truths; returns how many count. */
 static size_t match_images(struct work *w, struct category *c)
 {
     size_t n = 0, found = 0, truth = 0;
@@ -285,17 +260,6 @@ static void add_area(struct work *w, const struct category *c, size_t n, int are
     }
 }
 
-static struct dt_category_precision add_category(struct work *w, struct category *c)
-{
-    struct dt_category_precision out = {-1, -1};
-    const size_t n = match_images(w, c);
-    for (int area = 0; area < N_AREAS; area++) {
-        if (c->n_counted[area])
-            add_area(w, c, n, area, &out);
-    }
-    return out;
-}
-
 static size_t end_of_label(const struct ranked *ranked, size_t first, size_t n, int32_t label)
 {
     while (first < n && ranked[first].label == label)
@@ -313,7 +277,11 @@ static void add_categories(struct work *w, struct dt_category_precision *out)
                              .truth = w->truth + truth,
                              .n_found = end_found - found,
                              .n_truths = end_truth - truth};
-        const struct dt_category_precision precision = add_category(w, &c);
+        struct dt_category_precision precision = {-1, -1};
+        const size_t n = match_images(w, &c);
+        for (int area = 0; area < N_AREAS; area++)
+            if (c.n_counted[area])
+                add_area(w, &c, n, area, &precision);
         if (out)
             out[label] = precision;
         found = end_found;
@@ -350,24 +318,26 @@ static void summarize(double value[DT_N_COCO], const struct total *total)
         *v++ = mean_of(total->recall[area], total->n[area]);
 }
 
-static dt_status allocate(struct work *w)
-{
-    DT_TRY(DT_NEW(w->found, w->input->n_found));
-    DT_TRY(DT_NEW(w->matched, w->input->n_found));
-    DT_TRY(DT_NEW(w->truth, w->n_truths));
-    DT_TRY(DT_NEW(w->target, w->n_truths));
-    DT_TRY(DT_NEW(w->precision, w->n_truths));
-    return DT_OK;
-}
-
 dt_status dt_average_precision(double value[DT_N_COCO], struct dt_category_precision *category,
                                const struct dt_average_precision_input *input)
 {
     struct work w = {.input = input, .n_truths = input->first_truth[input->n_images]};
     dt_status status = DT_OK;
-    DT_TRY_OUT(allocate(&w));
-    rank_found(w.found, input->found, input->n_found);
-    rank_truths(w.truth, input);
+    size_t n = 0;
+    DT_TRY_OUT(DT_NEW(w.found, input->n_found));
+    DT_TRY_OUT(DT_NEW(w.matched, input->n_found));
+    DT_TRY_OUT(DT_NEW(w.truth, w.n_truths));
+    DT_TRY_OUT(DT_NEW(w.target, w.n_truths));
+    DT_TRY_OUT(DT_NEW(w.precision, w.n_truths));
+    for (size_t i = 0; i < input->n_found; i++) {
+        const struct dt_found *found = &input->found[i];
+        w.found[i] = (struct ranked){found->label, found->image, found->score, i};
+    }
+    for (uint32_t image = 0; image < input->n_images; image++)
+        for (size_t i = input->first_truth[image]; i < input->first_truth[image + 1]; i++)
+            w.truth[n++] = (struct ranked){input->truths[i].label, image, 0, i};
+    qsort(w.found, input->n_found, sizeof *w.found, by_rank);
+    qsort(w.truth, w.n_truths, sizeof *w.truth, by_rank);
     add_categories(&w, category);
     summarize(value, &w.total);
 out:

@@ -14,7 +14,7 @@ static float ratio_of(int side, int length)
     return (float)side * (1.0f / (float)length);
 }
 
-/* As min_side and max_side (0 = no limit) say, whatever the canvas. */
+/* The size that min_side and max_side (0 = no limit) ask for, whatever the canvas. */
 static void wanted_size(int64_t size[2], int min_side, int max_side, int width, int height)
 {
     const int shorter = width < height ? width : height, longer = width < height ? height : width;
@@ -32,7 +32,7 @@ static int at_least_one(int64_t side)
     return side < 1 ? 1 : (int)side;
 }
 
-/* On a canvas, scaled down if it has to be. */
+/* The size on a canvas, scaled down if it has to be. */
 static void size_on(int size[2], const struct dt_layout *layout, const struct dt_canvas *canvas,
                     int min_side, int width, int height)
 {
@@ -51,28 +51,19 @@ static void size_on(int size[2], const struct dt_layout *layout, const struct dt
     size[1] = at_least_one(wanted[1]);
 }
 
-/* How well an image looks on a canvas: its pixels there, or with data.stretch by how little one
- * side is stretched more than the other. */
-static double merit_of(const struct dt_layout *layout, const struct dt_canvas *canvas, int width,
-                       int height)
-{
-    int size[2];
-    if (layout->data->stretch) {
-        const double across = (double)canvas->width / width, down = (double)canvas->height / height;
-        return fmin(across, down) / fmax(across, down);
-    }
-    size_on(size, layout, canvas, layout->data->min_side, width, height);
-    return (double)size[0] * size[1];
-}
-
 int dt_canvas_choose(const struct dt_layout *layout, int width, int height)
 {
-    int best = 0;
+    int best = 0, size[2];
     double best_merit = -1, best_area = 0;
     for (int i = 0; i < layout->canvases.n; i++) {
         const struct dt_canvas *canvas = &layout->canvases.size[i];
         const double area = (double)canvas->width * canvas->height;
-        const double merit = merit_of(layout, canvas, width, height);
+        const double across = (double)canvas->width / width, down = (double)canvas->height / height;
+        size_on(size, layout, canvas, layout->data->min_side, width, height);
+        /* How well the image looks there: its pixels, or with data.stretch by how little one side
+         * is stretched more than the other. */
+        const double merit = layout->data->stretch ? fmin(across, down) / fmax(across, down)
+                                                   : (double)size[0] * size[1];
         if (merit < best_merit || (merit == best_merit && area >= best_area))
             continue;
         best = i;
@@ -119,15 +110,6 @@ void dt_canvas_plain(struct dt_on_canvas *placement, const struct dt_layout *lay
 
 /* --- Draws --- */
 
-static int draw_side(const struct dt_config_data *data, struct dt_rng *rng)
-{
-    const double drawn = dt_rng_uniform(rng);
-    if (data->min_side_low == 0 || data->min_side <= data->min_side_low)
-        return data->min_side;
-    const int n = (data->min_side - data->min_side_low) / SIDE_STEP + 1;
-    return data->min_side_low + SIDE_STEP * (int)(drawn * n);
-}
-
 static double draw_between(struct dt_rng *rng, double most)
 {
     return most * (2 * dt_rng_uniform(rng) - 1);
@@ -161,7 +143,11 @@ void dt_canvas_draw(struct dt_on_canvas *placement, const struct dt_layout *layo
     struct dt_rng rng;
     dt_rng_init(&rng, seed, DT_RNG_AUGMENT, epoch, id);
     const bool flip = dt_rng_uniform(&rng) < 0.5;
-    place(placement, layout, draw_side(data, &rng), width, height);
+    const double drawn = dt_rng_uniform(&rng);
+    const int low = data->min_side_low, n = (data->min_side - low) / SIDE_STEP + 1;
+    const bool is_range = low > 0 && low < data->min_side;
+    place(placement, layout, is_range ? low + SIDE_STEP * (int)(drawn * n) : data->min_side, width,
+          height);
     placement->flip = flip && data->augment != DT_AUGMENT_NONE;
     placement->is_warped =
         data->rotate > 0 || data->shear > 0 || data->translate > 0 || data->scale > 0;
@@ -170,21 +156,6 @@ void dt_canvas_draw(struct dt_on_canvas *placement, const struct dt_layout *layo
 }
 
 /* --- Boxes --- */
-
-static void warp_box(double box[4], const double to[6])
-{
-    const double x[2] = {box[0], box[2]}, y[2] = {box[1], box[3]};
-    box[0] = box[1] = INFINITY;
-    box[2] = box[3] = -INFINITY;
-    for (int i = 0; i < 4; i++) {
-        const double at_x = to[0] * x[i % 2] + to[1] * y[i / 2] + to[2];
-        const double at_y = to[3] * x[i % 2] + to[4] * y[i / 2] + to[5];
-        box[0] = fmin(box[0], at_x);
-        box[1] = fmin(box[1], at_y);
-        box[2] = fmax(box[2], at_x);
-        box[3] = fmax(box[3], at_y);
-    }
-}
 
 static float clip(double value, int most)
 {
@@ -202,8 +173,19 @@ bool dt_on_canvas_box(float box[4], const struct dt_on_canvas *p, const struct d
         b[0] = p->width - b[2];
         b[2] = p->width - left;
     }
-    if (p->is_warped)
-        warp_box(b, p->warp.to);
+    if (p->is_warped) {
+        const double *to = p->warp.to, x[2] = {b[0], b[2]}, y[2] = {b[1], b[3]};
+        b[0] = b[1] = INFINITY;
+        b[2] = b[3] = -INFINITY;
+        for (int i = 0; i < 4; i++) {
+            const double at_x = to[0] * x[i % 2] + to[1] * y[i / 2] + to[2];
+            const double at_y = to[3] * x[i % 2] + to[4] * y[i / 2] + to[5];
+            b[0] = fmin(b[0], at_x);
+            b[1] = fmin(b[1], at_y);
+            b[2] = fmax(b[2], at_x);
+            b[3] = fmax(b[3], at_y);
+        }
+    }
     box[0] = clip(b[0], p->width);
     box[1] = clip(b[1], p->height);
     box[2] = clip(b[2], p->width);

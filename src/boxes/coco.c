@@ -77,17 +77,6 @@ static dt_status make_images(struct dt_coco *coco, struct dt_coco_rows *rows)
     return status;
 }
 
-static dt_status add_category(struct dt_coco *coco, const struct dt_coco_rows *rows,
-                              const struct dt_coco_category_row *row)
-{
-    const char *name = dt_names_get(&rows->category_names, row->name);
-    if (dt_classes_find(&coco->categories, name) >= 0)
-        FAIL_AT(rows, row->offset,
-                "there is another category with the name %s: names must be unique", name);
-    coco->category_ids[coco->n_categories++] = row->id;
-    return dt_names_add(&coco->categories, name, strlen(name));
-}
-
 dt_status dt_coco_make_categories(struct dt_coco *coco, const struct dt_coco_rows *rows)
 {
     const size_t n = rows->n_categories;
@@ -99,8 +88,18 @@ dt_status dt_coco_make_categories(struct dt_coco *coco, const struct dt_coco_row
     for (size_t i = 0; i < n; i++)
         places[i] = (struct place){rows->categories[i].id, rows->categories[i].offset, i};
     dt_status status = sort_places(places, n, "category", rows);
-    for (size_t i = 0; i < n && status == DT_OK; i++)
-        status = add_category(coco, rows, &rows->categories[places[i].index]);
+    DT_TRY_OUT(status);
+    for (size_t i = 0; i < n; i++) {
+        const struct dt_coco_category_row *row = &rows->categories[places[i].index];
+        const char *name = dt_names_get(&rows->category_names, row->name);
+        if (dt_classes_find(&coco->categories, name) >= 0)
+            DT_TRY_OUT(dt_json_stream_fail(
+                rows->json, row->offset,
+                "there is another category with the name %s: names must be unique", name));
+        coco->category_ids[coco->n_categories++] = row->id;
+        DT_TRY_OUT(dt_names_add(&coco->categories, name, strlen(name)));
+    }
+out:
     free(places);
     return status;
 }
@@ -147,10 +146,12 @@ static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coc
     return DT_OK;
 }
 
-/* Replaces the ids in the rows by indices, and counts the boxes of each image in first_truth[image
- * + 1]. */
-static dt_status count_boxes(struct dt_coco *coco, struct dt_coco_rows *rows)
+static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
 {
+    const uint32_t n = coco->n_images;
+    size_t *next;
+    DT_TRY(DT_NEW(coco->first_truth, (size_t)n + 1));
+    /* Replaces the ids in the rows by indices, and counts the boxes of each image one place on. */
     for (size_t i = 0; i < rows->n_annotations; i++) {
         struct dt_coco_annotation_row *row = &rows->annotations[i];
         uint32_t image;
@@ -160,15 +161,6 @@ static dt_status count_boxes(struct dt_coco *coco, struct dt_coco_rows *rows)
             FAIL_AT(rows, row->offset, "more than %d boxes in the image with the id %lld",
                     DT_COCO_MAX_BOXES, (long long)coco->images[image].id);
     }
-    return DT_OK;
-}
-
-static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
-{
-    const uint32_t n = coco->n_images;
-    size_t *next;
-    DT_TRY(DT_NEW(coco->first_truth, (size_t)n + 1));
-    DT_TRY(count_boxes(coco, rows));
     DT_TRY(DT_NEW(coco->truths, rows->n_annotations));
     DT_TRY(DT_NEW(next, n));
     for (uint32_t i = 0; i < n; i++) {
@@ -186,13 +178,6 @@ static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
 
 /* --- The result --- */
 
-static uint64_t hash_names(const struct dt_names *names, uint64_t hash)
-{
-    for (size_t i = 0; i < names->n; i++)
-        hash = XXH64(dt_names_get(names, i), strlen(dt_names_get(names, i)) + 1, hash);
-    return hash;
-}
-
 uint64_t dt_coco_hash_truth(const struct dt_truth *t, uint64_t hash)
 {
     const double numbers[] = {t->x, t->y, t->w, t->h, t->area};
@@ -202,7 +187,11 @@ uint64_t dt_coco_hash_truth(const struct dt_truth *t, uint64_t hash)
 
 static uint64_t hash_tables(const struct dt_coco *coco)
 {
-    uint64_t hash = hash_names(&coco->categories, 0);
+    uint64_t hash = 0;
+    for (size_t i = 0; i < coco->categories.n; i++) {
+        const char *name = dt_names_get(&coco->categories, i);
+        hash = XXH64(name, strlen(name) + 1, hash);
+    }
     hash = XXH64(coco->category_ids, (size_t)coco->n_categories * sizeof *coco->category_ids, hash);
     for (uint32_t i = 0; i < coco->n_images; i++) {
         const struct dt_coco_image *image = &coco->images[i];
@@ -216,17 +205,6 @@ static uint64_t hash_tables(const struct dt_coco *coco)
     return hash;
 }
 
-/* Relates rows and makes the tables of them. The rows are used up, but must be reset. */
-static dt_status assemble(struct dt_coco *coco, struct dt_coco_rows *rows)
-{
-    DT_TRY(make_images(coco, rows));
-    DT_TRY(dt_coco_make_categories(coco, rows));
-    DT_TRY(check_annotation_ids(rows));
-    DT_TRY(make_truths(coco, rows));
-    coco->fingerprint = hash_tables(coco);
-    return DT_OK;
-}
-
 void dt_coco_reset(struct dt_coco *coco)
 {
     free(coco->images);
@@ -238,13 +216,6 @@ void dt_coco_reset(struct dt_coco *coco)
     *coco = (struct dt_coco){0};
 }
 
-/* More than a pixel outside, which rounding does not explain. */
-static bool is_outside(const struct dt_truth *t, const struct dt_coco_image *image)
-{
-    return t->x < -1 || t->y < -1 || t->x + t->w > image->width + 1 ||
-           t->y + t->h > image->height + 1;
-}
-
 static void tell_oddities(const struct dt_coco *coco, const char *path)
 {
     size_t n_outside = 0, n_small = 0, n_empty = 0;
@@ -252,7 +223,9 @@ static void tell_oddities(const struct dt_coco *coco, const char *path)
         n_empty += coco->first_truth[i] == coco->first_truth[i + 1];
         for (size_t k = coco->first_truth[i]; k < coco->first_truth[i + 1]; k++) {
             const struct dt_truth *t = &coco->truths[k];
-            n_outside += is_outside(t, &coco->images[i]);
+            /* More than a pixel outside, which rounding does not explain. */
+            n_outside += t->x < -1 || t->y < -1 || t->x + t->w > coco->images[i].width + 1 ||
+                         t->y + t->h > coco->images[i].height + 1;
             n_small += t->w < 1 || t->h < 1;
         }
     }
@@ -266,55 +239,48 @@ static void tell_oddities(const struct dt_coco *coco, const char *path)
                (unsigned)coco->n_images);
 }
 
-static dt_status read_file(struct dt_coco *coco, const char *path)
+dt_status dt_coco_open(struct dt_coco *coco, const char *path)
 {
     struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s()};
+    dt_status status = DT_OK;
+    *coco = (struct dt_coco){0};
     DT_TRY(dt_json_stream_open(&rows.json, path));
-    dt_status status = dt_coco_rows_read(&rows);
-    if (status == DT_OK)
-        status = assemble(coco, &rows);
+    DT_TRY_OUT(dt_coco_rows_read(&rows));
+    DT_TRY_OUT(make_images(coco, &rows));
+    DT_TRY_OUT(dt_coco_make_categories(coco, &rows));
+    DT_TRY_OUT(check_annotation_ids(&rows));
+    DT_TRY_OUT(make_truths(coco, &rows));
+    coco->fingerprint = hash_tables(coco);
+out:
     dt_log_progress("");
     dt_coco_rows_reset(&rows);
     dt_json_stream_close(rows.json);
+    if (status == DT_OK)
+        tell_oddities(coco, path);
+    else
+        dt_coco_reset(coco);
     return status;
 }
 
-dt_status dt_coco_open(struct dt_coco *coco, const char *path)
-{
-    *coco = (struct dt_coco){0};
-    const dt_status status = read_file(coco, path);
-    if (status != DT_OK)
-        dt_coco_reset(coco);
-    DT_TRY(status);
-    tell_oddities(coco, path);
-    return DT_OK;
-}
-
 /* --- Detections --- */
-
-static dt_status relate_found(struct dt_found *found, const struct dt_coco *coco,
-                              const struct dt_coco_rows *rows)
-{
-    for (size_t i = 0; i < rows->n_found; i++) {
-        const struct dt_coco_found_row *row = &rows->found[i];
-        found[i] = row->found;
-        DT_TRY(find_owner(&found[i].image, &found[i].label, coco, rows, row->image, row->offset));
-    }
-    return DT_OK;
-}
 
 dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt_coco *coco,
                              const char *path)
 {
     struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s()};
+    dt_status status = DT_OK;
     *found = NULL;
     DT_TRY(dt_json_stream_open(&rows.json, path));
-    dt_status status = dt_coco_rows_read_found(&rows);
+    DT_TRY_OUT(dt_coco_rows_read_found(&rows));
     *n = rows.n_found;
-    if (status == DT_OK)
-        status = DT_NEW(*found, rows.n_found);
-    if (status == DT_OK)
-        status = relate_found(*found, coco, &rows);
+    DT_TRY_OUT(DT_NEW(*found, rows.n_found));
+    for (size_t i = 0; i < rows.n_found; i++) {
+        const struct dt_coco_found_row *row = &rows.found[i];
+        struct dt_found *one = &(*found)[i];
+        *one = row->found;
+        DT_TRY_OUT(find_owner(&one->image, &one->label, coco, &rows, row->image, row->offset));
+    }
+out:
     dt_log_progress("");
     dt_coco_rows_reset(&rows);
     dt_json_stream_close(rows.json);

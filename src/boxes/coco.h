@@ -42,7 +42,7 @@ int dt_coco_label(const struct dt_coco *coco, int64_t id);
  * or a name that is used twice. */
 struct dt_coco_rows;
 dt_status dt_coco_make_categories(struct dt_coco *coco, const struct dt_coco_rows *rows);
-/* Of all its members. */
+/* A hash of all members of the box. */
 uint64_t dt_coco_hash_truth(const struct dt_truth *truth, uint64_t hash);
 
 /* Detections in COCO's format of results: [{"image_id", "category_id", "bbox", "score"}, ...], in

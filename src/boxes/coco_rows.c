@@ -1,5 +1,6 @@
 #include "boxes/coco_rows.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +8,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "base/text.h"
 #include "dtrain/config.h"
 
 enum {
@@ -29,15 +29,6 @@ struct field {
     void *to;
     bool is_optional;
 };
-
-static dt_status check_required(const struct dt_coco_rows *r, uint64_t offset, const char *what,
-                                const struct field *fields, size_t n, unsigned seen)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!fields[i].is_optional && !(seen >> i & 1))
-            FAIL_AT(r, offset, "%s has no \"%s\"", what, fields[i].key);
-    return DT_OK;
-}
 
 /* An object of which only these members matter, and where it begins; `what` is for messages. */
 static dt_status read_object(struct dt_coco_rows *r, uint64_t *offset, const char *what,
@@ -63,19 +54,10 @@ static dt_status read_object(struct dt_coco_rows *r, uint64_t *offset, const cha
         }
         DT_TRY(dt_json_stream_member(r->json, &key));
     }
-    return check_required(r, *offset, what, fields, n, seen);
-}
-
-static void show_progress(struct dt_coco_rows *r)
-{
-    if (++r->n_items % PROGRESS_EVERY)
-        return;
-    char what[128];
-    struct dt_text text = dt_text_in(what, sizeof what);
-    dt_text_add(&text, "reading %s", dt_file_base(r->path));
-    dt_pulse_beat(&dt_pulse_main);
-    dt_log_progress_of(what, 1 + (size_t)(dt_json_stream_offset(r->json) >> 20),
-                       1 + (size_t)(dt_json_stream_bytes(r->json) >> 20), "MiB", r->start_s);
+    for (size_t i = 0; i < n; i++)
+        if (!fields[i].is_optional && !(seen >> i & 1))
+            FAIL_AT(r, *offset, "%s has no \"%s\"", what, fields[i].key);
+    return DT_OK;
 }
 
 struct list {
@@ -87,6 +69,7 @@ static dt_status read_list(struct dt_coco_rows *r, void *to)
 {
     const struct list *list = to;
     enum dt_json_type type;
+    char what[128];
     bool more;
     DT_TRY(dt_json_stream_peek(r->json, &type));
     if (type != DT_JSON_ARRAY)
@@ -94,7 +77,13 @@ static dt_status read_list(struct dt_coco_rows *r, void *to)
     DT_TRY(dt_json_stream_enter(r->json, DT_JSON_ARRAY));
     DT_TRY(dt_json_stream_item(r->json, &more));
     while (more) {
-        show_progress(r);
+        if (++r->n_items % PROGRESS_EVERY == 0) {
+            snprintf(what, sizeof what, "reading %.100s", dt_file_base(r->path));
+            dt_pulse_beat(&dt_pulse_main);
+            dt_log_progress_of(what, 1 + (size_t)(dt_json_stream_offset(r->json) >> 20),
+                               1 + (size_t)(dt_json_stream_bytes(r->json) >> 20), "MiB",
+                               r->start_s);
+        }
         DT_TRY(list->read_item(r));
         DT_TRY(dt_json_stream_item(r->json, &more));
     }

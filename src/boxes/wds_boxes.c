@@ -24,29 +24,24 @@ static dt_status grow(struct dt_wds_boxes *boxes, size_t n_images, size_t n_trut
     return DT_OK;
 }
 
-static dt_status add_image(struct dt_wds_boxes *boxes, const struct dt_coco_rows *rows)
-{
-    const struct dt_coco_image_row *image = rows->images;
-    const size_t n = rows->n_annotations;
-    if (n > DT_COCO_MAX_BOXES)
-        return dt_json_stream_fail(rows->json, image->offset, "the image has more than %d boxes",
-                                   DT_COCO_MAX_BOXES);
-    DT_TRY(grow(boxes, 1, n));
-    for (size_t i = 0; i < n; i++)
-        boxes->truths[boxes->n_truths++] = rows->annotations[i].truth;
-    boxes->images[boxes->n++] = (struct dt_wds_image){
-        .id = image->id, .width = image->width, .height = image->height, .n_truths = (uint32_t)n};
-    return DT_OK;
-}
-
 dt_status dt_wds_boxes_parse(struct dt_wds_boxes *boxes, const char *text, size_t bytes,
                              const char *what)
 {
     struct dt_coco_rows rows = {.path = what, .start_s = dt_clock_s()};
+    dt_status status = DT_OK;
     DT_TRY(dt_json_stream_open_text(&rows.json, text, bytes, what));
-    dt_status status = dt_coco_rows_read_image(&rows);
-    if (status == DT_OK)
-        status = add_image(boxes, &rows);
+    DT_TRY_OUT(dt_coco_rows_read_image(&rows));
+    const struct dt_coco_image_row *image = rows.images;
+    const size_t n = rows.n_annotations;
+    if (n > DT_COCO_MAX_BOXES)
+        DT_TRY_OUT(dt_json_stream_fail(rows.json, image->offset, "the image has more than %d boxes",
+                                       DT_COCO_MAX_BOXES));
+    DT_TRY_OUT(grow(boxes, 1, n));
+    for (size_t i = 0; i < n; i++)
+        boxes->truths[boxes->n_truths++] = rows.annotations[i].truth;
+    boxes->images[boxes->n++] = (struct dt_wds_image){
+        .id = image->id, .width = image->width, .height = image->height, .n_truths = (uint32_t)n};
+out:
     dt_coco_rows_reset(&rows);
     dt_json_stream_close(rows.json);
     return status;
@@ -130,42 +125,32 @@ dt_status dt_wds_categories_join(struct dt_coco *coco, const char *folder)
 
 /* --- Boxes --- */
 
-static dt_status relabel(struct dt_wds_boxes *boxes, const struct dt_coco *coco, const char *path)
-{
-    size_t at = 0;
-
-    for (size_t i = 0; i < boxes->n; i++)
-        for (uint32_t k = 0; k < boxes->images[i].n_truths; k++, at++) {
-            struct dt_truth *truth = &boxes->truths[at];
-            const int label = dt_coco_label(coco, truth->label);
-            if (label < 0)
-                DT_FAIL(DT_ERR_DATA,
-                        "%s: box %" PRId64 " of image %" PRId64
-                        " has the category %d, which the " DT_CATEGORIES_NAME
-                        " next to the shards does not list",
-                        path, truth->id, boxes->images[i].id, (int)truth->label);
-            truth->label = label;
-        }
-    return DT_OK;
-}
-
 dt_status dt_wds_boxes_move(struct dt_coco *coco, struct dt_wds_boxes *boxes, const char *path)
 {
-    size_t first = 0;
+    size_t n = 0;
 
-    DT_TRY(relabel(boxes, coco, path));
     DT_TRY(DT_NEW(coco->images, boxes->n));
     DT_TRY(DT_NEW(coco->first_truth, boxes->n + 1));
     for (size_t i = 0; i < boxes->n; i++) {
         const struct dt_wds_image *image = &boxes->images[i];
         coco->images[i] =
             (struct dt_coco_image){.id = image->id, .width = image->width, .height = image->height};
-        coco->first_truth[i] = first;
-        first += image->n_truths;
+        coco->first_truth[i] = n;
+        for (const size_t end = n + image->n_truths; n < end; n++) {
+            struct dt_truth *truth = &boxes->truths[n];
+            const int label = dt_coco_label(coco, truth->label);
+            if (label < 0)
+                DT_FAIL(DT_ERR_DATA,
+                        "%s: box %" PRId64 " of image %" PRId64
+                        " has the category %d, which the " DT_CATEGORIES_NAME
+                        " next to the shards does not list",
+                        path, truth->id, image->id, (int)truth->label);
+            truth->label = label;
+        }
         if (image->n_truths > coco->max_boxes)
             coco->max_boxes = image->n_truths;
     }
-    coco->first_truth[boxes->n] = first;
+    coco->first_truth[boxes->n] = n;
     coco->n_images = (uint32_t)boxes->n;
     coco->truths = boxes->truths;
     boxes->truths = NULL;
@@ -175,15 +160,6 @@ dt_status dt_wds_boxes_move(struct dt_coco *coco, struct dt_wds_boxes *boxes, co
 
 /* --- Writing --- */
 
-static void write_truth(struct dt_jsonw *json, const struct dt_coco *coco,
-                        const struct dt_truth *truth)
-{
-    dt_jsonw_add(json, "{id: %" PRId64 ", category_id: %" PRId64, truth->id,
-                 coco->category_ids[truth->label]);
-    dt_jsonw_add(json, "bbox: [%g, %g, %g, %g], area: %g, iscrowd: %d}", truth->x, truth->y,
-                 truth->w, truth->h, truth->area, truth->is_crowd);
-}
-
 dt_status dt_wds_boxes_write(struct dt_jsonw *json, const struct dt_coco *coco, uint32_t index)
 {
     const struct dt_coco_image *image = &coco->images[index];
@@ -191,8 +167,13 @@ dt_status dt_wds_boxes_write(struct dt_jsonw *json, const struct dt_coco *coco, 
     *json = (struct dt_jsonw){0};
     dt_jsonw_add(json, "{id: %" PRId64 ", file_name: %s, width: %d, height: %d, annotations: [",
                  image->id, dt_names_get(&coco->files, image->name), image->width, image->height);
-    for (size_t i = coco->first_truth[index]; i < coco->first_truth[index + 1]; i++)
-        write_truth(json, coco, &coco->truths[i]);
+    for (size_t i = coco->first_truth[index]; i < coco->first_truth[index + 1]; i++) {
+        const struct dt_truth *truth = &coco->truths[i];
+        dt_jsonw_add(json, "{id: %" PRId64 ", category_id: %" PRId64, truth->id,
+                     coco->category_ids[truth->label]);
+        dt_jsonw_add(json, "bbox: [%g, %g, %g, %g], area: %g, iscrowd: %d}", truth->x, truth->y,
+                     truth->w, truth->h, truth->area, truth->is_crowd);
+    }
     dt_jsonw_add(json, "]}");
     return dt_jsonw_end(json);
 }

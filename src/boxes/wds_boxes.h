@@ -1,8 +1,8 @@
-/* Shards of a detector: beside each image a .json member with an image object of COCO and its
+/* Shards of a detector: next to each image a .json member with an image object of COCO and its
  * annotations inside,
  *   {"id", "file_name", "width", "height",
  *    "annotations": [{"id", "category_id", "bbox", "area", "iscrowd"}, ...]},
- * and beside the shards categories.json, [{"id", "name"}, ...]. Other
+ * and next to the shards categories.json, [{"id", "name"}, ...]. Other
  * members of the objects are ignored. area (width times height) and iscrowd (0) may be missing. */
 #ifndef DTRAIN_BOXES_WDS_BOXES_H
 #define DTRAIN_BOXES_WDS_BOXES_H
@@ -33,7 +33,7 @@ enum { DT_WDS_BOXES_BYTES = 16 << 20 }; /* of a .json member at most */
 dt_status dt_wds_boxes_parse(struct dt_wds_boxes *boxes, const char *text, size_t bytes,
                              const char *what);
 dt_status dt_wds_boxes_append(struct dt_wds_boxes *boxes, const struct dt_wds_boxes *more);
-/* Of the last image: its id, size and boxes, on top of `hash`. */
+/* A hash of the last image, its id, size and boxes, on top of `hash`. */
 uint64_t dt_wds_boxes_hash(const struct dt_wds_boxes *boxes, uint64_t hash);
 void dt_wds_boxes_reset(struct dt_wds_boxes *boxes);
 

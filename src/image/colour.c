@@ -15,18 +15,6 @@ enum { TRIES = 10, BLOCK = 256 /* pixels */ };
 
 /* --- Colour jitter --- */
 
-static void draw_jitter(struct dt_colour_change *recolour, struct dt_rng *rng, double strength)
-{
-    for (uint32_t i = DT_COLOURS - 1; i > 0; i--) {
-        uint32_t k = dt_rng_below(rng, i + 1);
-        enum dt_colour moved = recolour->order[k];
-        recolour->order[k] = recolour->order[i];
-        recolour->order[i] = moved;
-    }
-    for (int i = 0; i < DT_COLOURS; i++)
-        recolour->factors[i] = (float)(1.0 - strength + 2.0 * strength * dt_rng_uniform(rng));
-}
-
 /* With int and one ?: per statement this compiles to minimum and maximum instructions; shorter
  * forms compile to branches (gcc 12). */
 static int clamp(int value)
@@ -160,17 +148,6 @@ static void draw_erased(struct dt_rect *erased, struct dt_rng *rng, double proba
     }
 }
 
-static void erase(const struct image *image, const struct dt_rect *erased, const double mean[3])
-{
-    const uint8_t colour[3] = {(uint8_t)lrint(255 * mean[0]), (uint8_t)lrint(255 * mean[1]),
-                               (uint8_t)lrint(255 * mean[2])};
-    for (int y = erased->y; y < erased->y + erased->h; y++) {
-        uint8_t *rgb = row_of(image, y) + 3 * (size_t)erased->x;
-        for (int x = 0; x < erased->w; x++, rgb += 3)
-            memcpy(rgb, colour, 3);
-    }
-}
-
 void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_config_data *data,
                     uint64_t seed, uint32_t epoch, uint32_t id, int width, int height)
 {
@@ -180,8 +157,15 @@ void dt_colour_draw(struct dt_colour_change *recolour, const struct dt_config_da
         .factors = {1.0f, 1.0f, 1.0f},
     };
     dt_rng_init(&rng, seed, DT_RNG_COLOUR, epoch, id);
-    if (data->color_jitter > 0)
-        draw_jitter(recolour, &rng, data->color_jitter);
+    const double strength = data->color_jitter;
+    for (uint32_t i = DT_COLOURS - 1; i > 0 && strength > 0; i--) {
+        uint32_t k = dt_rng_below(&rng, i + 1);
+        enum dt_colour moved = recolour->order[k];
+        recolour->order[k] = recolour->order[i];
+        recolour->order[i] = moved;
+    }
+    for (int i = 0; i < DT_COLOURS && strength > 0; i++)
+        recolour->factors[i] = (float)(1.0 - strength + 2.0 * strength * dt_rng_uniform(&rng));
     if (data->random_erasing > 0)
         draw_erased(&recolour->erased, &rng, data->random_erasing, width, height);
 }
@@ -194,5 +178,13 @@ void dt_colour_apply(uint8_t *pixels, size_t pitch, int width, int height,
     dt_colour_draw(&recolour, data, seed, epoch, id, width, height);
     if (data->color_jitter > 0)
         jitter(&image, &recolour);
-    erase(&image, &recolour.erased, data->mean);
+    const struct dt_rect *erased = &recolour.erased;
+    const uint8_t colour[3] = {(uint8_t)lrint(255 * data->mean[0]),
+                               (uint8_t)lrint(255 * data->mean[1]),
+                               (uint8_t)lrint(255 * data->mean[2])};
+    for (int y = erased->y; y < erased->y + erased->h; y++) {
+        uint8_t *rgb = row_of(&image, y) + 3 * (size_t)erased->x;
+        for (int x = 0; x < erased->w; x++, rgb += 3)
+            memcpy(rgb, colour, 3);
+    }
 }

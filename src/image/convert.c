@@ -54,7 +54,6 @@ void dt_convert_destroy(struct dt_convert *convert)
 static dt_status decode(struct dt_convert *convert, const uint8_t *data, size_t bytes,
                         bool *is_plain)
 {
-
     DT_TRY(dt_decoder_open(convert->decoder, &convert->width, &convert->height, data, bytes));
     const struct dt_jpeg *jpeg = dt_decoder_jpeg(convert->decoder);
     *is_plain = jpeg && dt_jpeg_components(jpeg) != 4;
@@ -85,37 +84,29 @@ static dt_status reduce(struct dt_convert *convert)
     return DT_OK;
 }
 
-static bool is_large(const struct dt_convert *convert)
+dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **out,
+                         size_t *out_bytes, const uint8_t *data, size_t bytes)
 {
     const int side = convert->resize_short;
-    return side > 0 && convert->width > side && convert->height > side;
-}
+    bool is_plain = false;
 
-static dt_status encode(struct dt_convert *convert, const uint8_t *pixels, size_t *bytes)
-{
+    DT_TRY(decode(convert, data, bytes, &is_plain));
+    const bool is_large = side > 0 && convert->width > side && convert->height > side;
+    *done = is_large ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;
+    *out = data;
+    *out_bytes = bytes;
+    if (*done == DT_KEPT)
+        return DT_OK;
+    if (is_large)
+        DT_TRY(reduce(convert));
     if (convert->width > MAX_SIDE || convert->height > MAX_SIDE)
         DT_FAIL(DT_ERR_DATA, "%d x %d pixels do not fit into a JPEG file", convert->width,
                 convert->height);
     free(convert->encoded);
     convert->encoded = NULL;
-    return dt_jpeg_encode(&convert->encoded, bytes, pixels, convert->width, convert->height,
-                          convert->quality);
-}
-
-dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **out,
-                         size_t *out_bytes, const uint8_t *data, size_t bytes)
-{
-    bool is_plain = false;
-
-    DT_TRY(decode(convert, data, bytes, &is_plain));
-    *done = is_large(convert) ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;
-    *out = data;
-    *out_bytes = bytes;
-    if (*done == DT_KEPT)
-        return DT_OK;
-    if (*done == DT_REDUCED)
-        DT_TRY(reduce(convert));
-    DT_TRY(encode(convert, *done == DT_REDUCED ? convert->reduced : convert->pixels, out_bytes));
+    DT_TRY(dt_jpeg_encode(&convert->encoded, out_bytes,
+                          is_large ? convert->reduced : convert->pixels, convert->width,
+                          convert->height, convert->quality));
     *out = convert->encoded;
     return DT_OK;
 }

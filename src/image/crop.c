@@ -19,20 +19,6 @@ static void set_crop(struct dt_crop *crop, double x, double y, double w, double 
     crop->h = (float)h;
 }
 
-/* The largest centred rectangle whose ratio is allowed. */
-static void draw_fallback(struct dt_crop *crop, int width, int height)
-{
-    int w = width, h = height;
-    double ratio = (double)width / height;
-    if (ratio < RATIO_MIN)
-        h = (int)rint(w / RATIO_MIN);
-    else if (ratio > RATIO_MAX)
-        w = (int)rint(h * RATIO_MAX);
-    w = w < 1 ? 1 : w;
-    h = h < 1 ? 1 : h;
-    set_crop(crop, (width - w) / 2, (height - h) / 2, w, h);
-}
-
 static void draw_resized_crop(struct dt_crop *crop, struct dt_rng *rng, int width, int height)
 {
     double area = (double)width * height;
@@ -49,7 +35,16 @@ static void draw_resized_crop(struct dt_crop *crop, struct dt_rng *rng, int widt
         set_crop(crop, x, y, w, h);
         return;
     }
-    draw_fallback(crop, width, height);
+    /* The largest centred rectangle whose ratio is allowed. */
+    int w = width, h = height;
+    double ratio = (double)width / height;
+    if (ratio < RATIO_MIN)
+        h = (int)rint(w / RATIO_MIN);
+    else if (ratio > RATIO_MAX)
+        w = (int)rint(h * RATIO_MAX);
+    w = w < 1 ? 1 : w;
+    h = h < 1 ? 1 : h;
+    set_crop(crop, (width - w) / 2, (height - h) / 2, w, h);
 }
 
 /* One axis of `length` pixels that is resized to `resized` pixels: the part that becomes the `size`

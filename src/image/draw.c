@@ -5,10 +5,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "image/jpeg.h"
 #include "image/png.h"
 
@@ -75,20 +75,8 @@ static void draw_frame(struct dt_picture *picture, int x1, int y1, int x2, int y
     fill(picture, x2 - thickness, y1, x2, y2, rgb);
 }
 
-static void draw_glyph(struct dt_picture *picture, int x, int y, char c, int scale,
-                       const uint8_t rgb[3])
-{
-    enum { WIDTH = 5, N_BITS = WIDTH * DT_TEXT_HEIGHT };
-    const uint64_t bits = glyphs[(c < ' ' || c > '~' ? '?' : c) - ' '];
-    for (int i = 0; i < N_BITS; i++) {
-        const int left = x + i % WIDTH * scale, top = y + i / WIDTH * scale;
-        if (bits >> (N_BITS - 1 - i) & 1)
-            fill(picture, left, top, left + scale, top + scale, rgb);
-    }
-}
-
-static bool continues(char c) /* a further byte of a character in UTF-8 */
-
+/* Whether the byte continues a character in UTF-8. */
+static bool continues(char c)
 {
     return ((unsigned char)c & 0xc0) == 0x80;
 }
@@ -96,10 +84,16 @@ static bool continues(char c) /* a further byte of a character in UTF-8 */
 static void draw_text(struct dt_picture *picture, int x, int y, const char *text, int scale,
                       const uint8_t rgb[3])
 {
+    enum { WIDTH = 5, N_BITS = WIDTH * DT_TEXT_HEIGHT };
     for (; *text; text++) {
         if (continues(*text))
             continue;
-        draw_glyph(picture, x, y, *text, scale, rgb);
+        const uint64_t bits = glyphs[(*text < ' ' || *text > '~' ? '?' : *text) - ' '];
+        for (int i = 0; i < N_BITS; i++) {
+            const int left = x + i % WIDTH * scale, top = y + i / WIDTH * scale;
+            if (bits >> (N_BITS - 1 - i) & 1)
+                fill(picture, left, top, left + scale, top + scale, rgb);
+        }
         x += DT_TEXT_STEP * scale;
     }
 }
@@ -123,36 +117,9 @@ void dt_draw_colour(uint8_t rgb[3], int label)
     }
 }
 
-/* Black or white, whichever can be read on that colour. */
-static void contrast(uint8_t out[3], const uint8_t rgb[3])
-{
-    const int brightness = 299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2];
-    memset(out, brightness > 128 * 1000 ? 0 : 255, 3);
-}
-
 static int clamp(double value, int low, int high)
 {
     return (int)lround(fmax(low, fmin(value, high)));
-}
-
-static int length_of(const char *text)
-{
-    int n = 0;
-    for (; *text; text++)
-        n += !continues(*text);
-    return n;
-}
-
-/* Inside the picture, if there is room in it at all. */
-static void draw_title(struct dt_picture *picture, int x, int y, const struct dt_draw_box *box,
-                       const uint8_t ink[3])
-{
-    const int width = (length_of(box->text) * DT_TEXT_STEP + 1) * box->scale;
-    const int height = (DT_TEXT_HEIGHT + 2) * box->scale;
-    const int left = clamp(x, 0, picture->width > width ? picture->width - width : 0);
-    const int top = clamp(y, 0, picture->height > height ? picture->height - height : 0);
-    fill(picture, left, top, left + width, top + height, box->rgb);
-    draw_text(picture, left + box->scale, top + box->scale, box->text, box->scale, ink);
 }
 
 void dt_draw_box(struct dt_picture *picture, const struct dt_draw_box *box)
@@ -161,12 +128,22 @@ void dt_draw_box(struct dt_picture *picture, const struct dt_draw_box *box)
     const int x2 = clamp(box->x2, x1, picture->width), y2 = clamp(box->y2, y1, picture->height);
     const int thickness = box->scale + 1, outline = (box->scale + 1) / 2;
     const int height = (DT_TEXT_HEIGHT + 2) * box->scale;
-    uint8_t ink[3];
-    contrast(ink, box->rgb);
+    const int brightness = 299 * box->rgb[0] + 587 * box->rgb[1] + 114 * box->rgb[2];
+    uint8_t ink[3]; /* black or white, whichever can be read on that colour */
+    int n = 0;
+    memset(ink, brightness > 128 * 1000 ? 0 : 255, 3);
     draw_frame(picture, x1, y1, x2, y2, thickness + outline, ink);
     draw_frame(picture, x1, y1, x2, y2, thickness, box->rgb);
-    if (box->text[0])
-        draw_title(picture, x1, box->below ? y2 : y1 - height, box, ink);
+    for (const char *c = box->text; *c; c++)
+        n += !continues(*c);
+    if (n == 0)
+        return;
+    /* The text is inside the picture, if there is room in it at all. */
+    const int width = (n * DT_TEXT_STEP + 1) * box->scale, y = box->below ? y2 : y1 - height;
+    const int left = clamp(x1, 0, picture->width > width ? picture->width - width : 0);
+    const int top = clamp(y, 0, picture->height > height ? picture->height - height : 0);
+    fill(picture, left, top, left + width, top + height, box->rgb);
+    draw_text(picture, left + box->scale, top + box->scale, box->text, box->scale, ink);
 }
 
 int dt_draw_scale(int width, int height)
@@ -178,18 +155,13 @@ int dt_draw_scale(int width, int height)
 
 /* --- Files --- */
 
-static bool has_suffix(const char *path, const char *suffix)
-{
-    size_t n = strlen(path), n_suffix = strlen(suffix);
-    return n > n_suffix && strcasecmp(path + n - n_suffix, suffix) == 0;
-}
-
 dt_status dt_picture_check(const char *path)
 {
-    if (has_suffix(path, ".png") && !dt_png_is_known())
+    if (dt_name_has_suffix(path, ".png") && !dt_png_is_known())
         DT_FAIL(DT_ERR_USAGE,
                 "%s: this build has no libpng; give the file a name that ends in .jpg", path);
-    if (!has_suffix(path, ".png") && !has_suffix(path, ".jpg") && !has_suffix(path, ".jpeg"))
+    if (!dt_name_has_suffix(path, ".png") && !dt_name_has_suffix(path, ".jpg") &&
+        !dt_name_has_suffix(path, ".jpeg"))
         DT_FAIL(DT_ERR_USAGE, "%s: a picture's name must end in .png or .jpg", path);
     return DT_OK;
 }
@@ -201,7 +173,7 @@ dt_status dt_picture_save(const struct dt_picture *picture, const char *path)
     uint8_t *data = NULL;
     size_t bytes = 0;
     DT_TRY(dt_picture_check(path));
-    if (has_suffix(path, ".png"))
+    if (dt_name_has_suffix(path, ".png"))
         DT_TRY(dt_png_encode(&data, &bytes, picture->pixels, width, height));
     else
         DT_TRY(dt_jpeg_encode(&data, &bytes, picture->pixels, width, height, QUALITY));

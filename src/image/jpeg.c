@@ -171,13 +171,6 @@ static void read_header(struct dt_jpeg *jpeg)
         refuse(jpeg, DT_ERR_DATA, "%d colour components, expected 1, 3 or 4", n);
 }
 
-/* (a * b) / 255, rounded. */
-static unsigned scale_255(unsigned a, unsigned b)
-{
-    unsigned t = a * b + 128;
-    return ((t >> 8) + t) >> 8;
-}
-
 /* Adobe programs store CMYK inverted (255 = no ink), which their marker indicates. */
 static void cmyk_to_rgb(uint8_t *rgb, const uint8_t *cmyk, int n, bool inverted)
 {
@@ -185,7 +178,8 @@ static void cmyk_to_rgb(uint8_t *rgb, const uint8_t *cmyk, int n, bool inverted)
         unsigned white = inverted ? cmyk[3] : 255u - cmyk[3];
         for (int c = 0; c < 3; c++) {
             unsigned ink = inverted ? 255u - cmyk[c] : cmyk[c];
-            rgb[c] = (uint8_t)(white - scale_255(ink, white));
+            unsigned product = ink * white + 128;
+            rgb[c] = (uint8_t)(white - (((product >> 8) + product) >> 8)); /* / 255, rounded */
         }
     }
 }
@@ -214,17 +208,6 @@ static int min_int(int a, int b)
 static int max_int(int a, int b)
 {
     return a > b ? a : b;
-}
-
-static void start(struct dt_jpeg *jpeg)
-{
-    struct jpeg_decompress_struct *info = &jpeg->info;
-    info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
-    info->do_fancy_upsampling = jpeg->fancy_upsampling;
-    info->dct_method = jpeg->dct;
-    info->scale_num = 1;
-    info->scale_denom = (unsigned)jpeg->denominator;
-    jpeg_start_decompress(info);
 }
 
 /* Restricts decoding to the columns needed and returns the first decoded one, which is at the edge
@@ -262,7 +245,12 @@ static void copy_row(struct dt_jpeg *jpeg, uint8_t *dst, int first)
 static void decode_rectangle(struct dt_jpeg *jpeg)
 {
     struct jpeg_decompress_struct *info = &jpeg->info;
-    start(jpeg);
+    info->out_color_space = info->num_components == 4 ? JCS_CMYK : JCS_RGB;
+    info->do_fancy_upsampling = jpeg->fancy_upsampling;
+    info->dct_method = jpeg->dct;
+    info->scale_num = 1;
+    info->scale_denom = (unsigned)jpeg->denominator;
+    jpeg_start_decompress(info);
     int first = crop_columns(jpeg);
     bool is_direct = info->num_components != 4 && info->output_width == (JDIMENSION)jpeg->w;
     if (jpeg->h > 0) /* skipping all rows would read nothing */

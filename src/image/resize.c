@@ -225,26 +225,6 @@ void dt_resize_destroy(struct dt_resize *resize)
     free(resize);
 }
 
-/* Same size at whole pixels: the pixels are copied, without filter tables. */
-static bool is_copy(const struct dt_crop *crop, int width, int height)
-{
-    return crop->w == (float)width && crop->h == (float)height && crop->x == floorf(crop->x) &&
-           crop->y == floorf(crop->y);
-}
-
-static dt_status prepare_copy(struct dt_resize *resize, const struct dt_crop *crop, int width,
-                              int height)
-{
-    struct dt_rect *need = &resize->need;
-    resize->left = (int)crop->x;
-    resize->top = (int)crop->y;
-    need->x = clamp(resize->left, width);
-    need->y = clamp(resize->top, height);
-    need->w = max_int(min_int(resize->left + resize->width, width) - need->x, 0);
-    need->h = max_int(min_int(resize->top + resize->height, height) - need->y, 0);
-    return DT_OK;
-}
-
 static dt_status prepare_filter(struct dt_resize *resize, const struct dt_crop *crop,
                                 enum dt_resize_edge edge, int width, int height)
 {
@@ -271,11 +251,19 @@ dt_status dt_resize_prepare(struct dt_resize *resize, struct dt_rect *need,
     resize->width = out_width;
     resize->height = out_height;
     resize->flip = crop->flip;
-    resize->is_copy = is_copy(crop, out_width, out_height);
-    if (resize->is_copy)
-        DT_TRY(prepare_copy(resize, crop, width, height));
-    else
+    /* Same size at whole pixels: the pixels are copied, without filter tables. */
+    resize->is_copy = crop->w == (float)out_width && crop->h == (float)out_height &&
+                      crop->x == floorf(crop->x) && crop->y == floorf(crop->y);
+    if (resize->is_copy) {
+        resize->left = (int)crop->x;
+        resize->top = (int)crop->y;
+        int x = clamp(resize->left, width), y = clamp(resize->top, height);
+        resize->need =
+            (struct dt_rect){x, y, max_int(min_int(resize->left + out_width, width) - x, 0),
+                             max_int(min_int(resize->top + out_height, height) - y, 0)};
+    } else {
         DT_TRY(prepare_filter(resize, crop, edge, width, height));
+    }
     *need = resize->need;
     return DT_OK;
 }
@@ -309,18 +297,10 @@ static void copy_pixels(const struct dt_resize *resize, uint8_t *dst, size_t pit
                  resize->flip);
 }
 
-static void filter_rows(struct dt_resize *resize, const uint8_t *pixels, int row)
-{
-    size_t width = 3 * (size_t)resize->need.w;
-    resize->kernels->rows(resize->rows + (size_t)row * resize->pitch, resize->pitch,
-                          pixels + (size_t)row * width, width,
-                          min_int(resize->need.h - row, DT_RESIZE_ROWS), &resize->x.table);
-}
-
 void dt_resize_run_into(struct dt_resize *resize, uint8_t *dst, size_t pitch, const uint8_t *pixels)
 {
     const struct dt_resize_axis *y = &resize->y.table;
-    size_t row_values = (size_t)resize->width * 3;
+    size_t row_values = (size_t)resize->width * 3, width = 3 * (size_t)resize->need.w;
     int done = 0; /* rows are filtered when first needed, so that they are still in the cache */
     if (resize->is_copy) {
         copy_pixels(resize, dst, pitch, pixels);
@@ -329,7 +309,9 @@ void dt_resize_run_into(struct dt_resize *resize, uint8_t *dst, size_t pitch, co
     for (int j = 0; j < resize->height; j++, dst += pitch) {
         const struct dt_resize_window *window = &y->windows[j];
         for (; done < min_int(window->first + window->n, resize->need.h); done += DT_RESIZE_ROWS)
-            filter_rows(resize, pixels, done);
+            resize->kernels->rows(resize->rows + (size_t)done * resize->pitch, resize->pitch,
+                                  pixels + (size_t)done * width, width,
+                                  min_int(resize->need.h - done, DT_RESIZE_ROWS), &resize->x.table);
         resize->kernels->columns(dst, row_values,
                                  resize->rows + (size_t)window->first * resize->pitch,
                                  resize->pitch, y->taps + (size_t)j * (size_t)y->n_taps, window->n);

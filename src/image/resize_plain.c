@@ -4,28 +4,25 @@
 
 enum { BLOCK = 64 };
 
-static void filter_row(uint8_t *dst, const uint8_t *src, const struct dt_resize_axis *x)
-{
-    const int16_t *taps = x->taps;
-    for (int i = 0; i < x->size; i++, dst += 3, taps += x->n_taps) {
-        const uint8_t *pixel = src + 3 * (ptrdiff_t)x->windows[i].first;
-        int32_t r = DT_RESIZE_HALF, g = DT_RESIZE_HALF, b = DT_RESIZE_HALF;
-        for (int t = 0; t < x->windows[i].n; t++, pixel += 3) {
-            r += taps[t] * pixel[0];
-            g += taps[t] * pixel[1];
-            b += taps[t] * pixel[2];
-        }
-        dst[0] = (uint8_t)(r >> DT_RESIZE_BITS);
-        dst[1] = (uint8_t)(g >> DT_RESIZE_BITS);
-        dst[2] = (uint8_t)(b >> DT_RESIZE_BITS);
-    }
-}
-
 static void filter_rows(uint8_t *dst, size_t dst_pitch, const uint8_t *src, size_t src_pitch,
                         int n_rows, const struct dt_resize_axis *x)
 {
-    for (int row = 0; row < n_rows; row++, dst += dst_pitch, src += src_pitch)
-        filter_row(dst, src, x);
+    for (int row = 0; row < n_rows; row++, dst += dst_pitch, src += src_pitch) {
+        const int16_t *taps = x->taps;
+        uint8_t *out = dst;
+        for (int i = 0; i < x->size; i++, out += 3, taps += x->n_taps) {
+            const uint8_t *pixel = src + 3 * (ptrdiff_t)x->windows[i].first;
+            int32_t r = DT_RESIZE_HALF, g = DT_RESIZE_HALF, b = DT_RESIZE_HALF;
+            for (int t = 0; t < x->windows[i].n; t++, pixel += 3) {
+                r += taps[t] * pixel[0];
+                g += taps[t] * pixel[1];
+                b += taps[t] * pixel[2];
+            }
+            out[0] = (uint8_t)(r >> DT_RESIZE_BITS);
+            out[1] = (uint8_t)(g >> DT_RESIZE_BITS);
+            out[2] = (uint8_t)(b >> DT_RESIZE_BITS);
+        }
+    }
 }
 
 static void filter_block(uint8_t *dst, size_t n, const uint8_t *rows, size_t pitch,

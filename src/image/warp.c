@@ -4,16 +4,12 @@
 
 enum { BITS = 24, SHARE_BITS = 6, SHARE_ONE = 1 << SHARE_BITS, LANE = 21 };
 
-static double rounded(double value)
-{
-    return nearbyint(value * (1 << BITS)) / (1 << BITS);
-}
-
 void dt_warp_set(struct dt_warp *warp, const double to[6])
 {
     double *t = warp->to, *f = warp->from;
+    const double one = 1 << BITS;
     for (int i = 0; i < 6; i++)
-        t[i] = rounded(to[i]);
+        t[i] = nearbyint(to[i] * one) / one;
     const double determinant = t[0] * t[4] - t[1] * t[3];
     f[0] = t[4] / determinant;
     f[1] = -t[1] / determinant;
@@ -51,11 +47,6 @@ static uint64_t spread(const uint8_t *rgb)
     return rgb[0] | (uint64_t)rgb[1] << LANE | (uint64_t)rgb[2] << 2 * LANE;
 }
 
-static uint64_t share_of(int64_t at)
-{
-    return (uint64_t)(at >> (BITS - SHARE_BITS)) & (SHARE_ONE - 1);
-}
-
 /* a (64 - share) + b share; borrows between the colours cancel out. */
 static uint64_t between(uint64_t a, uint64_t b, uint64_t share)
 {
@@ -69,7 +60,8 @@ static void run_row(uint8_t *dst, const struct line *across, const struct line *
                    halves = half | half << LANE | half << 2 * LANE;
     for (int i = 0; i < width; i++, dst += 3) {
         const int64_t at_x = clamp(across, i), at_y = clamp(down, i);
-        const uint64_t x = share_of(at_x), y = share_of(at_y);
+        const uint64_t x = (uint64_t)(at_x >> (BITS - SHARE_BITS)) & (SHARE_ONE - 1);
+        const uint64_t y = (uint64_t)(at_y >> (BITS - SHARE_BITS)) & (SHARE_ONE - 1);
         const size_t right = at_x < across->last ? 3 : 0;
         const size_t below = at_y < down->last ? 3 * (size_t)width : 0;
         const uint8_t *pixel = src + 3 * ((at_y >> BITS) * width + (at_x >> BITS));
