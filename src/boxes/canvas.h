@@ -4,9 +4,10 @@
  * An image is resized, flipped, then warped in the place it has got, the upper left corner of its
  * canvas. Sizes follow torchvision's GeneralizedRCNNTransform (_resize_image_and_masks), to the
  * pixel: with r = min(min_side / shorter side, max_side / longer side), sides are floor(side * r).
- * What does not fit on the canvas is scaled down until it does; without min_side and max_side the
- * image is as large as the canvas allows. The warp is keras-retinanet's random_transform (its
- * utils/transform.py) around the centre of the image: scale, then shear, move and rotate. */
+ * An image that does not fit on the canvas is scaled down until it does; without min_side and
+ * max_side the image is as large as the canvas allows. The warp is keras-retinanet's
+ * random_transform (its utils/transform.py) around the centre of the image: scale, then shear, move
+ * and rotate. */
 #ifndef DTRAIN_BOXES_CANVAS_H
 #define DTRAIN_BOXES_CANVAS_H
 

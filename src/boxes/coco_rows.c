@@ -17,7 +17,7 @@ enum {
 };
 
 #define FAIL_AT(r, offset, ...) return dt_json_stream_fail((r)->json, offset, __VA_ARGS__)
-/* At the value that was taken last, that of r->key. */
+/* Fails at the value that was taken last, the one of r->key. */
 #define FAIL_HERE(r, format, ...) \
     FAIL_AT(r, dt_json_stream_offset((r)->json), "%s: " format, (r)->key, __VA_ARGS__)
 

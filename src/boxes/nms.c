@@ -34,7 +34,7 @@ static float area_of(const float box[4])
     return (box[2] - box[0]) * (box[3] - box[1]);
 }
 
-/* Of a[first] .. a[first + 2] with b's; 0 if they are apart. */
+/* The common length of a[first] .. a[first + 2] and the same side of b; 0 if they are apart. */
 static float overlap(const float a[4], const float b[4], int first)
 {
     float low = a[first] > b[first] ? a[first] : b[first];

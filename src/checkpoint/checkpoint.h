@@ -26,7 +26,7 @@ struct dt_best {
     int64_t step, epoch; /* step -1 = no evaluation yet; epochs done */
 };
 
-/* What schedule.kind "plateau" knows of the evaluations. */
+/* The memory of schedule.kind "plateau". */
 struct dt_plateau {
     double best;   /* value of schedule.metric */
     int64_t waits; /* evaluations since then, or since the last reduction */

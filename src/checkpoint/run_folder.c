@@ -282,6 +282,10 @@ static void warn_of_kills(const struct record *record)
            bytes < INT64_MAX ? dt_memory_format(limit, sizeof limit, bytes) : "of the machine");
 }
 
+/* The lock is taken before RUN is read, because the job that holds it may be writing RUN. Links are
+ * checked before anything follows them. Without locks a young heartbeat counts as one, unless RUN
+ * says that the run has ended. The holder's text comes last, so a job that fails here does not
+ * claim the folder. */
 dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
                                 int (*lock)(int fd, int operation))
 {

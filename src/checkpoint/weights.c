@@ -123,7 +123,7 @@ static void translate(char out[DT_ST_NAME_MAX], const struct loading *l, const c
                  DT_ST_NAME_MAX - (int)sizeof BODY, name);
 }
 
-/* Whether the model need not have the name: a counter, the classifier's, or that of another number
+/* Whether the model need not have the name: a counter, the classifier's, or one of another number
  * of classes.
  */
 static bool is_skipped(const struct loading *l, const char *name)

@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
-#include "data/shard_pattern.h"
+#include "data/shard_list.h"
 #include "pack/pack.h"
 
 static const double mega = 1e6, redraw_s = 0.2;

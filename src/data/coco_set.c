@@ -9,7 +9,7 @@
 #include "base/classes.h"
 #include "base/mem.h"
 
-/* --- Labels: map[c] is that of category c, -1 if it is left out --- */
+/* --- Labels: map[c] is the label of category c, -1 if it is skipped --- */
 
 /* Names of all labels below n_classes, which follow the ids. */
 static dt_status name_ids(struct dt_coco_set *set, int n_classes)
@@ -46,7 +46,7 @@ static dt_status choose_labels(int *map, struct dt_coco_set *set, struct dt_data
     return DT_OK;
 }
 
-/* Gives the boxes their labels and closes the gaps of those that are left out. */
+/* Gives the boxes their labels and closes the gaps of those that are skipped. */
 static void relabel(struct dt_coco *coco, const int *map)
 {
     size_t n = 0, next = 0;

@@ -1,4 +1,4 @@
-/* What data sets have in common whose boxes come from the tables of struct dt_coco: sample i of the
+/* Common to data sets whose boxes come from the tables of struct dt_coco: sample i of the
  * kind is image i of the tables, wherever its file is. */
 #ifndef DTRAIN_DATA_COCO_SET_H
 #define DTRAIN_DATA_COCO_SET_H
@@ -23,7 +23,7 @@ struct dt_coco_set {
  * Labels are the positions of the categories in the order of their ids; or, if options->num_classes
  * is larger than their number and than every id, the ids (torchvision's 91 outputs); or, if
  * options->classes are given, the positions of their names there. With options->subset the boxes of
- * categories that are not listed there are left out, otherwise they are DT_ERR_DATA. */
+ * categories that are not listed there are skipped, otherwise they are DT_ERR_DATA. */
 dt_status dt_coco_set_use(struct dt_coco_set *set, struct dt_dataset *dataset,
                           const struct dt_dataset_options *options);
 void dt_coco_set_reset(struct dt_coco_set *set);

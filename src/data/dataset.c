@@ -19,7 +19,7 @@
 #define ROW(upper, lower, help) &dt_dataset_##lower,
 static const struct dt_dataset_kind *const kinds[] = {DT_SOURCE_LIST(ROW)};
 
-/* What the path is, for data.source auto. */
+/* Finds the kind of the data at a path, for data.source auto. */
 static dt_status detect_source(enum dt_source *source, const char *path)
 {
     char suffixes[128];

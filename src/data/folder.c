@@ -22,7 +22,7 @@
 #include "base/pulse.h"
 #include "base/text.h"
 #include "data/dataset.h"
-#include "data/shard_pattern.h"
+#include "data/shard_list.h"
 
 enum { MAX_KINDS = 8, SUFFIX_BYTES = 16 };
 
@@ -30,7 +30,7 @@ struct folder {
     char root[DT_PATH_MAX];
     struct dt_names classes, files; /* files: relative to their class folder */
     uint32_t *first;                /* first[c] .. first[c + 1] - 1 are the samples of class c */
-    size_t n_loose;                 /* images beside the class folders, which are not used */
+    size_t n_loose;                 /* images next to the class folders, which are not used */
     struct left_out {
         char suffix[SUFFIX_BYTES]; /* ".gif"; "" of the last: all others */
         size_t n;

@@ -73,9 +73,11 @@ struct dt_loader {
     struct dt_slot *slots;
     struct dt_worker *workers;
 
-    pthread_mutex_t mutex; /* guards all below */
-    pthread_cond_t work;   /* for workers: a row may be available, or stop */
-    pthread_cond_t done;   /* for the caller: a slot is ready, all workers are idle, or failure */
+    /* Guards all below and the state of the slots. The only lock of the loader; rows are made and
+     * orders computed without it. */
+    pthread_mutex_t mutex;
+    pthread_cond_t work; /* for workers: a row may be available, or stop */
+    pthread_cond_t done; /* for the caller: a slot is ready, all workers are idle, or failure */
     bool is_running, is_stopping;
     bool is_ordering;         /* a worker is computing an order */
     struct dt_order order[2]; /* even and odd epochs; ids change only without users */

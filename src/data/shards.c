@@ -1,8 +1,8 @@
 /* WebDataset tar shards with random access.
  *
  * For a detector the boxes of all samples are part of the index. The order of the samples is that
- * of the shards: that of the ids of images, as with annotations in one file, if `dtrain shard` has
- * packed them.
+ * of the shards: the one of the ids of images, as with annotations in one file, if `dtrain shard`
+ * has packed them.
  *
  * Opening: expand the pattern, build or load the index of every shard, compare with _info.json,
  * check keys and labels. After that a sample is 24 bytes in one array; its shard is found by
@@ -31,8 +31,7 @@
 #include "boxes/wds_boxes.h"
 #include "data/coco_set.h"
 #include "data/dataset.h"
-#include "data/shard_info.h"
-#include "data/shard_pattern.h"
+#include "data/shard_list.h"
 #include "data/tar_index.h"
 #include "data/wds_pair.h"
 
@@ -55,7 +54,9 @@ struct shards {
     struct dt_wds_boxes boxes; /* of a detector, until they are moved to set.coco */
     struct dt_coco_set set;
     bool has_lock;
-    pthread_mutex_t lock; /* guards shard[].fd, n_users, used_at and the two counters */
+    /* Guards shard[].fd, n_users, used_at and the two counters. It is held while a shard is opened
+     * or closed, never while one is read: n_users keeps its descriptor open meanwhile. */
+    pthread_mutex_t lock;
     size_t n_open, max_open;
     uint64_t n_reads;
 };

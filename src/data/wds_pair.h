@@ -34,7 +34,7 @@ size_t dt_wds_key(const char *name);
  * `pair` is complete; dt_wds_add replaces it. */
 bool dt_wds_begins(const struct dt_wds_pair *pair, const char *name);
 enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name);
-/* What a sample lacks that has an image or a label; NULL if it is complete, or has neither. */
+/* The part that a sample with an image or a label lacks; NULL if it is complete, or has neither. */
 const char *dt_wds_lacks(const struct dt_wds_pair *pair);
 
 /* Keys of samples that occur twice, not in adjacent members: for `dtrain verify` a fault, for

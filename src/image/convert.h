@@ -1,4 +1,4 @@
-/* What `dtrain shard` does to one image: it checks that the image is usable, and re-encodes it as
+/* `dtrain shard` converts one image: it checks that the image is usable, and re-encodes it as
  * an RGB JPEG file if it is not one already or is to be reduced. One object per thread; the result
  * is a pure function of the bytes and the options. */
 #ifndef DTRAIN_IMAGE_CONVERT_H

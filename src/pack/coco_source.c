@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/coco_set.h"
-#include "pack/images.h"
+#include "pack/source.h"
 
 enum { MAX_KEY = 95 }; /* a ustar header has room for a name of 100 bytes */
 

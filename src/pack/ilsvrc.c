@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/tar_index.h"
-#include "pack/images.h"
 #include "pack/pack.h"
+#include "pack/source.h"
 
 enum { MAX_LABELS_BYTES = 64 << 20 };
 

@@ -17,8 +17,8 @@
 #include "base/mem.h"
 #include "boxes/wds_boxes.h"
 #include "data/wds_pair.h"
-#include "pack/images.h"
 #include "pack/sidecars.h"
+#include "pack/source.h"
 
 enum { TAR_BLOCK = 512, TAR_RECORD = 10240, WRITE_BYTES = 1 << 20 };
 

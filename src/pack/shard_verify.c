@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/parallel_for.h"
 #include "base/utf8.h"
-#include "data/shard_pattern.h"
+#include "data/shard_list.h"
 #include "image/jpeg.h"
 #include "pack/pack.h"
 #include "pack/shard_verify.h"

@@ -13,7 +13,7 @@
 #include "base/names.h"
 #include "boxes/wds_boxes.h"
 #include "data/dataset.h"
-#include "data/shard_info.h"
+#include "data/shard_list.h"
 #include "data/wds_pair.h"
 #include "pack/sidecars.h"
 

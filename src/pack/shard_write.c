@@ -20,11 +20,11 @@
 #include "base/mem.h"
 #include "base/parallel_for.h"
 #include "boxes/wds_boxes.h"
-#include "data/shard_info.h"
-#include "pack/images.h"
+#include "data/shard_list.h"
 #include "pack/pack.h"
 #include "pack/shard.h"
 #include "pack/sidecars.h"
+#include "pack/source.h"
 
 enum { MAX_PREFIX = 64, MAX_CLASSES_BYTES = 64 << 20, MAX_THREADS = 1024 };
 

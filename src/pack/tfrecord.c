@@ -15,9 +15,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "data/shard_pattern.h"
-#include "pack/images.h"
+#include "data/shard_list.h"
 #include "pack/pack.h"
+#include "pack/source.h"
 
 enum {
     HEAD_BYTES = 12,

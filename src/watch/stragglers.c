@@ -102,6 +102,8 @@ static void name_straggler(struct dt_stragglers *s, const struct window *windows
     dt_events_emit(s->report, "warning", fields, DT_COUNT(fields));
 }
 
+/* Every rank gets here in the same step. They agree that all have memory before any of them
+ * gathers: otherwise one that has failed would leave the others waiting for it. */
 dt_status dt_stragglers_step(struct dt_stragglers *s, int64_t step, double data_s, double work_s)
 {
     struct window *windows = NULL;

@@ -225,7 +225,9 @@ static bool check_run(struct dt_watchdog *w, double now_s)
     return true;
 }
 
-/* Call with the lock held; it is released while waiting for the reporter to end the process. */
+/* Call with the lock held; it is released while waiting for the reporter, which prints and writes
+ * what it knows and ends the process. If it hangs, as the heartbeat thread may, this thread ends it
+ * after `guard_s`. */
 static void end_process(struct dt_watchdog *w)
 {
     double guard = dt_clock_s() + guard_s + leave_time(w);
@@ -310,7 +312,9 @@ static bool is_lock_lost(struct dt_watchdog *w)
     return there.st_ino != w->lock_inode;
 }
 
-/* Writes and reads the beats once. Call with the lock held; it is released during the access. */
+/* Writes and reads the beats once. Call with the lock held; it is released during the access, which
+ * may hang: the monitor must be able to end the process meanwhile. So the beat is copied before,
+ * and `told` gets the flags that were written, not those that have been set since. */
 static void exchange(struct dt_watchdog *w)
 {
     /* Use the latest state. But after a stall the monitor must run first, or all would look stuck.

@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/names.h"
 #include "data/dataset.h"
-#include "data/shard_pattern.h"
+#include "data/shard_list.h"
 #include "data_files.h"
 
 static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};

@@ -3,8 +3,8 @@
 #include "base/crc32c.h"
 #include "base/parallel_for.h"
 #include "data_files.h"
-#include "pack/images.h"
 #include "pack/pack.h"
+#include "pack/source.h"
 
 /* --- CRC-32C: RFC 3720 B.4 --- */
 

@@ -1,7 +1,7 @@
 /* Images stored inside larger files, with labels and class names: every source of `dtrain shard`
  * except folders. Takes about 32 bytes plus a name per image. */
-#ifndef DTRAIN_PACK_IMAGES_H
-#define DTRAIN_PACK_IMAGES_H
+#ifndef DTRAIN_PACK_SOURCE_H
+#define DTRAIN_PACK_SOURCE_H
 
 #include <stdint.h>
 
