@@ -12,18 +12,14 @@ struct source {
     struct dt_st_reader *file;
 };
 
-static bool is_alike(const struct dt_st_tensor *a, const struct dt_st_tensor *b)
-{
-    return b && (a->dtype == DT_ST_I64) == (b->dtype == DT_ST_I64) && a->n_dims == b->n_dims &&
-           memcmp(a->dim, b->dim, sizeof a->dim) == 0;
-}
-
 static dt_status compare(const struct source *a, const struct source *b)
 {
     const char *classes[] = {dt_st_classes(a->file), dt_st_classes(b->file)};
     for (size_t i = 0; i < dt_st_count(a->file); i++) {
         const struct dt_st_tensor *t = dt_st_get(a->file, i);
-        if (!is_alike(t, dt_st_find(b->file, t->name)))
+        const struct dt_st_tensor *u = dt_st_find(b->file, t->name);
+        if (!u || (t->dtype == DT_ST_I64) != (u->dtype == DT_ST_I64) || t->n_dims != u->n_dims ||
+            memcmp(t->dim, u->dim, sizeof t->dim) != 0)
             DT_FAIL(DT_ERR_CONFIG,
                     "%s and %s cannot be averaged: tensor %s of the first is missing in the second "
                     "or has another shape there; give weights of the same model",

@@ -60,20 +60,6 @@ static void begin_tensor(struct scan *scan)
     XXH3_64bits_reset(scan->part);
 }
 
-static dt_status end_tensor(struct scan *scan)
-{
-    const struct dt_manifest_tensor *tensor = &scan->listed->tensors[scan->tensor];
-    uint64_t found = XXH3_64bits_digest(scan->part);
-    if (found != tensor->hash)
-        DT_FAIL(DT_ERR_DATA,
-                "tensor %s in %s is damaged: its checksum is %016" PRIx64
-                ", the manifest says %016" PRIx64,
-                tensor->name, scan->listed->name, found, tensor->hash);
-    scan->tensor++;
-    begin_tensor(scan);
-    return DT_OK;
-}
-
 static dt_status feed(struct scan *scan, const char *data, size_t bytes)
 {
     XXH3_128bits_update(scan->whole, data, bytes);
@@ -89,7 +75,15 @@ static dt_status feed(struct scan *scan, const char *data, size_t bytes)
         bytes -= n;
         if (scan->left > 0)
             break; /* it continues in the next block */
-        DT_TRY(end_tensor(scan));
+        const struct dt_manifest_tensor *tensor = &scan->listed->tensors[scan->tensor];
+        uint64_t found = XXH3_64bits_digest(scan->part);
+        if (found != tensor->hash)
+            DT_FAIL(DT_ERR_DATA,
+                    "tensor %s in %s is damaged: its checksum is %016" PRIx64
+                    ", the manifest says %016" PRIx64,
+                    tensor->name, scan->listed->name, found, tensor->hash);
+        scan->tensor++;
+        begin_tensor(scan);
     }
     return DT_OK;
 }

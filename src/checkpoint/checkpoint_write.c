@@ -224,42 +224,35 @@ static void point_link(const struct save *s, const char *name, int64_t step)
         dt_log(DT_LOG_WARNING, "%s; this link is only a hint", dt_error_text());
 }
 
-/* Damaged checkpoints are removed and unreadable ones kept; neither counts towards keep. */
-static dt_status move_old(const struct save *s, const int64_t *steps, int n_steps)
+/* Damaged checkpoints are removed and unreadable ones kept; neither counts towards keep. The new
+ * one is durable, so nothing here can fail the save. */
+static void retire_old(const struct save *s)
 {
     const char *dir = s->target->dir;
     const struct dt_config_checkpoint *config = &s->target->config;
-    int64_t best_step = find_best(s, steps, n_steps);
-    int n_newer = 0, n_moved = 0;
+    int64_t *steps = NULL;
+    int n_steps = 0, n_newer = 0, n_moved = 0;
+    dt_status status = dt_checkpoint_list(&steps, &n_steps, dir);
+    int64_t best_step = status == DT_OK ? find_best(s, steps, n_steps) : -1;
     if (best_step >= 0)
         point_link(s, "best", best_step);
-    for (int i = 0; i < n_steps; i++) {
+    for (int i = 0; i < n_steps && status == DT_OK; i++) {
         if (steps[i] >= s->state->step)
             continue;
-        dt_status status = check_own(s, steps[i]);
-        bool is_kept = status == DT_OK ? ++n_newer < config->keep || steps[i] == best_step
-                                       : !dt_checkpoint_is_damaged(status);
-        if (status == DT_OK && config->keep_every > 0)
+        dt_status found = check_own(s, steps[i]);
+        bool is_kept = found == DT_OK ? ++n_newer < config->keep || steps[i] == best_step
+                                      : !dt_checkpoint_is_damaged(found);
+        if (found == DT_OK && config->keep_every > 0)
             is_kept = is_kept || steps[i] % config->keep_every == 0;
-        if (is_kept)
-            continue;
-        DT_TRY(move_to_trash(dir, steps[i]));
-        n_moved++;
+        if (!is_kept)
+            status = move_to_trash(dir, steps[i]);
+        n_moved += !is_kept;
     }
-    return n_moved > 0 ? dt_file_sync_folder(dir) : DT_OK;
-}
-
-/* The new one is durable, so nothing here can fail the save. */
-static void retire_old(const struct save *s)
-{
-    int64_t *steps = NULL;
-    int n_steps = 0;
-    dt_status status = dt_checkpoint_list(&steps, &n_steps, s->target->dir);
-    if (status == DT_OK)
-        status = move_old(s, steps, n_steps);
+    if (status == DT_OK && n_moved > 0)
+        status = dt_file_sync_folder(dir);
     free(steps);
     if (status == DT_OK)
-        dt_checkpoint_empty_trash(s->target->dir);
+        dt_checkpoint_empty_trash(dir);
     else
         dt_log(DT_LOG_WARNING, "old checkpoints were not removed: %s", dt_error_text());
 }

@@ -102,6 +102,12 @@ static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root
               strspn(print->string, "0123456789abcdef") == FINGERPRINT_DIGITS;
     if (!ok)
         return false;
+    const struct dt_json *origin = dt_json_get(root, "origin"); /* absent without an origin */
+    if (origin &&
+        (origin->type != DT_JSON_STRING || strlen(origin->string) >= sizeof state->origin))
+        return false;
+    if (origin)
+        memcpy(state->origin, origin->string, strlen(origin->string) + 1);
     state->eval_due = due->boolean;
     memcpy(state->model, model->string, strlen(model->string) + 1);
     return sscanf(print->string, "%" SCNx64, &state->fingerprint) == 1;
@@ -144,18 +150,6 @@ static bool parse_epoch_loss(struct dt_epoch_loss *sum, const struct dt_json *ob
            dt_json_integer(dt_json_get(object, "epoch"), 1, integer_max, &sum->epoch);
 }
 
-/* The member is absent in a run that began in its own folder. */
-static bool parse_origin(struct dt_checkpoint *state, const struct dt_json *root)
-{
-    const struct dt_json *origin = dt_json_get(root, "origin");
-    if (!origin)
-        return true;
-    if (origin->type != DT_JSON_STRING || strlen(origin->string) >= sizeof state->origin)
-        return false;
-    memcpy(state->origin, origin->string, strlen(origin->string) + 1);
-    return true;
-}
-
 /* Not every run has these members: they are absent or valid. */
 static bool parse_precision(struct dt_checkpoint *state, const struct dt_json *root)
 {
@@ -191,8 +185,7 @@ dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path
     const double reference = state->goal_reference = dt_json_number(root, "goal_reference");
     bool ok = dt_json_integer(dt_json_get(root, "format"), FORMAT, FORMAT, &format) &&
               parse_integers(state, root) && parse_others(state, root) &&
-              parse_precision(state, root) && parse_origin(state, root) &&
-              parse_best(&state->best, dt_json_get(root, "best")) &&
+              parse_precision(state, root) && parse_best(&state->best, dt_json_get(root, "best")) &&
               parse_best(&state->goal, dt_json_get(root, "goal")) && !isnan(reference) &&
               parse_plateau(&state->plateau, dt_json_get(root, "plateau")) &&
               parse_epoch_loss(&state->epoch_loss, dt_json_get(root, "epoch_loss"));

@@ -37,31 +37,13 @@ static void name_coco(const struct dt_dataset *dataset, uint32_t id, char *out, 
     snprintf(out, bytes, "%s/%s", files->folder, dt_coco_set_file(dataset, id));
 }
 
-/* Whether the folder is the wrong one: none of the first images is there. */
-static dt_status check_folder(const struct dt_dataset *dataset,
-                              const struct dt_dataset_options *options)
+/* If none of the first images is in the folder, it is the wrong one. */
+static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
-    const struct coco_files *files = dataset->state;
     const bool is_val = options->part == DT_PART_VAL && options->data->val_fraction == 0;
     const char *key = is_val ? "data.val_images" : "data.train_images";
     char path[2 * DT_PATH_MAX];
     struct stat info;
-    if (stat(files->folder, &info) != 0)
-        DT_FAIL(dt_file_input_status(errno),
-                "cannot read the folder of the images of %s, %s: %s; set %s to their folder",
-                files->path, files->folder, strerror(errno), key);
-    for (uint32_t id = 0; id < dataset->n && id < N_PROBES; id++) {
-        name_coco(dataset, id, path, sizeof path);
-        if (dt_file_exists(path))
-            return DT_OK;
-    }
-    DT_FAIL(DT_ERR_NO_INPUT,
-            "the folder %s does not hold the images of %s, such as %s; set %s to their folder",
-            files->folder, files->path, dt_coco_set_file(dataset, 0), key);
-}
-
-static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_options *options)
-{
     struct coco_files *files;
     const char *folder = options->images_folder;
     if (!options->has_boxes)
@@ -77,7 +59,18 @@ static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_o
     DT_TRY(dt_coco_open(&files->set.coco, files->path));
     DT_TRY(dt_coco_set_use(&files->set, dataset, options));
     dataset->n_files = dataset->n + 1;
-    return check_folder(dataset, options);
+    if (stat(files->folder, &info) != 0)
+        DT_FAIL(dt_file_input_status(errno),
+                "cannot read the folder of the images of %s, %s: %s; set %s to their folder",
+                files->path, files->folder, strerror(errno), key);
+    for (uint32_t id = 0; id < dataset->n && id < N_PROBES; id++) {
+        name_coco(dataset, id, path, sizeof path);
+        if (dt_file_exists(path))
+            return DT_OK;
+    }
+    DT_FAIL(DT_ERR_NO_INPUT,
+            "the folder %s does not hold the images of %s, such as %s; set %s to their folder",
+            files->folder, files->path, dt_coco_set_file(dataset, 0), key);
 }
 
 static void close_coco(struct dt_dataset *dataset)

@@ -203,16 +203,6 @@ static dt_status number_labels(struct table *table, int *n_classes,
     return DT_OK;
 }
 
-static dt_status name_labels(struct table *table, int *n_classes)
-{
-    DT_TRY(dt_names_add_unique(&table->classes, &table->labels));
-    for (size_t i = 0; i < table->labels.n; i++)
-        table->rows[i].label =
-            (int32_t)dt_names_find(&table->classes, dt_names_get(&table->labels, i));
-    *n_classes = (int)table->classes.n;
-    return DT_OK;
-}
-
 /* --- Files --- */
 
 static void name_csv(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
@@ -274,8 +264,15 @@ static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_op
     DT_TRY(dt_file_path(table->path, "%s", options->path));
     table->folder_bytes = (int)(dt_file_base(table->path) - table->path);
     DT_TRY(read_table(table));
-    DT_TRY(table->has_names ? name_labels(table, &dataset->n_classes)
-                            : number_labels(table, &dataset->n_classes, options));
+    if (table->has_names) {
+        DT_TRY(dt_names_add_unique(&table->classes, &table->labels));
+        for (size_t i = 0; i < table->labels.n; i++)
+            table->rows[i].label =
+                (int32_t)dt_names_find(&table->classes, dt_names_get(&table->labels, i));
+        dataset->n_classes = (int)table->classes.n;
+    } else {
+        DT_TRY(number_labels(table, &dataset->n_classes, options));
+    }
     dt_names_reset(&table->labels);
     dataset->n = dataset->n_files = (uint32_t)table->files.n;
     return check_files(dataset);

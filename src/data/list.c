@@ -59,24 +59,9 @@ struct list {
     struct dt_image_info *info; /* for a detector: of each image; NULL = unknown */
 };
 
-/* Width and height from the header; 1 x 1 if it has none, as the loader finds the image bad then.
+/* Width and height from the headers; 1 x 1 if there is none, as the loader finds the image bad
+ * then.
  */
-static dt_status read_size(struct dt_image_info *info, struct dt_decoder *decoder,
-                           const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)
-{
-    *info = (struct dt_image_info){.id = id, .width = 1, .height = 1};
-    dt_status status = dt_files_read(dataset, id, sample);
-    if (status == DT_OK)
-        status = dt_decoder_open(decoder, &info->width, &info->height, sample->data, sample->bytes);
-    if (status == DT_ERR_MEMORY)
-        return status;
-    if (status != DT_OK) {
-        *info = (struct dt_image_info){.id = id, .width = 1, .height = 1};
-        dt_error_clear();
-    }
-    return DT_OK;
-}
-
 static dt_status read_sizes(struct dt_dataset *dataset)
 {
     struct list *list = dataset->state;
@@ -87,10 +72,21 @@ static dt_status read_sizes(struct dt_dataset *dataset)
     DT_TRY_OUT(DT_NEW(list->info, dataset->n));
     DT_TRY_OUT(dt_decoder_create(&decoder, NULL));
     for (uint32_t id = 0; id < dataset->n; id++) {
-        DT_TRY_OUT(read_size(&list->info[id], decoder, dataset, id, &sample));
+        struct dt_image_info *info = &list->info[id];
+        status = dt_files_read(dataset, id, &sample);
+        if (status == DT_OK)
+            status =
+                dt_decoder_open(decoder, &info->width, &info->height, sample.data, sample.bytes);
+        if (status == DT_ERR_MEMORY)
+            goto out;
+        if (status != DT_OK)
+            info->width = info->height = 1;
+        info->id = id;
+        dt_error_clear();
         dt_log_progress_of("reading sizes", id + 1, dataset->n, "images", start_s);
     }
     dt_log_progress("");
+    status = DT_OK;
 out:
     dt_decoder_destroy(decoder);
     free(sample.data);
