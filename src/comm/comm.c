@@ -18,15 +18,6 @@ static dt_status dup_world(struct dt_comm *comm, MPI_Comm *out)
     return DT_OK;
 }
 
-/* Two builds must be able to exchange this and what follows up to the check that they are one. */
-static dt_status share_hosts(struct dt_comm *comm)
-{
-    char host[DT_HOST_MAX];
-    dt_host_name(host);
-    DT_TRY(DT_NEW(comm->hosts, (size_t)comm->size));
-    return dt_comm_gather(comm, comm->hosts, host, sizeof host);
-}
-
 static dt_status connect_ranks(struct dt_comm *comm)
 {
     DT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -35,7 +26,12 @@ static dt_status connect_ranks(struct dt_comm *comm)
     DT_TRY(dt_comm_check_launch(comm->size));
     DT_TRY(dup_world(comm, &comm->control));
     DT_TRY(dup_world(comm, &comm->data));
-    DT_TRY(share_hosts(comm));
+    /* Two builds must be able to exchange this and what follows up to the check that they are one.
+     */
+    char host[DT_HOST_MAX];
+    dt_host_name(host);
+    DT_TRY(DT_NEW(comm->hosts, (size_t)comm->size));
+    DT_TRY(dt_comm_gather(comm, comm->hosts, host, sizeof host));
     DT_MPI_WAIT("connect", MPI_Comm_split_type(comm->control, MPI_COMM_TYPE_SHARED, comm->rank,
                                                MPI_INFO_NULL, &comm->node));
     DT_MPI(MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN));

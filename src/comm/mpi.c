@@ -99,20 +99,6 @@ static float *lane_segment(const struct lane *lane, const struct dt_comm *comm, 
     return lane->buffer + first;
 }
 
-/* Rounds what the lane sends next. A finished sum is sent on as it came, without loss. */
-static void pack(const struct mpi_plane *re, const struct lane *lane, float *values, int count,
-                 int n_ranks)
-{
-    const struct reduction *reduction = &re->reductions[lane->reduction];
-    if (reduction->kept && lane->round < n_ranks)
-        re->wire->pack_keeping(lane->out, values, reduction->kept + (values - reduction->buffer),
-                               count);
-    else
-        re->wire->pack(lane->out, values, count);
-    if (lane->round == n_ranks - 1)
-        re->wire->unpack(values, lane->out, count);
-}
-
 static dt_status lane_send_receive(struct dt_comm *comm, int index)
 {
     struct mpi_plane *re = comm->reduce;
@@ -123,7 +109,15 @@ static dt_status lane_send_receive(struct dt_comm *comm, int index)
     void *in = lane->round < n - 1 ? lane->received : segment, *out = values;
     MPI_Datatype type = re->wire ? MPI_UINT16_T : MPI_FLOAT;
     if (re->wire) {
-        pack(re, lane, values, n_out, n);
+        /* Rounds what the lane sends next. A finished sum is sent on as it came, without loss. */
+        const struct reduction *reduction = &re->reductions[lane->reduction];
+        if (reduction->kept && lane->round < n)
+            re->wire->pack_keeping(lane->out, values,
+                                   reduction->kept + (values - reduction->buffer), n_out);
+        else
+            re->wire->pack(lane->out, values, n_out);
+        if (lane->round == n - 1)
+            re->wire->unpack(values, lane->out, n_out);
         in = lane->arrived;
         out = lane->out;
     }

@@ -144,42 +144,6 @@ static dt_status set_default(const char *name, const char *value)
     return DT_OK;
 }
 
-/* NCCL treats ranks with different NCCL_HOSTID as being on different nodes, which lets several
- * share a GPU and leaves sockets as their only transport. Few blocks, so that one rank's kernel
- * leaves room for the other's. */
-static dt_status set_sharing(const struct dt_comm *comm)
-{
-    static const char *const settings[][2] = {
-        {"NCCL_NET", "Socket"},     {"NCCL_IB_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "lo"},
-        {"NCCL_MNNVL_ENABLE", "0"}, {"NCCL_PROTO", "Simple"}, {"NCCL_MAX_CTAS", "2"},
-    };
-    char id[32];
-    snprintf(id, sizeof id, "dtrain-%d", comm->rank);
-    DT_TRY(set_default("NCCL_HOSTID", id));
-    for (size_t i = 0; i < DT_COUNT(settings); i++)
-        DT_TRY(set_default(settings[i][0], settings[i][1]));
-    return DT_OK;
-}
-
-/* Call before the first NCCL call, because NCCL reads some variables only once. The user's own
- * settings are kept. */
-static dt_status set_environment(const struct dt_comm *comm, const struct dt_comm_options *options)
-{
-    const char *algorithm = getenv("NCCL_ALGO");
-    if (options->ring && algorithm && strcasecmp(algorithm, "ring") != 0)
-        dt_log(DT_LOG_INFO, "NCCL_ALGO=%s overrides comm.algorithm = ring", algorithm);
-    if (options->ring)
-        DT_TRY(set_default("NCCL_ALGO", "Ring"));
-    if (options->share)
-        DT_TRY(set_sharing(comm));
-    /* A replayed recording that uses registered memory can hang without an error: between nodes,
-     * when a small call follows a large one (NVIDIA/nccl issue 2389), and within a node, in sends
-     * and receives (sgl-project/sglang pull request 38936). No report concerns sums within a node,
-     * but what registration saves there, a copy in GPU memory and some of NCCL's blocks, is
-     * behind the backward pass. */
-    return set_default("NCCL_GRAPH_REGISTER", "0");
-}
-
 static dt_status find_type(ncclDataType_t *out, enum dt_dtype dtype)
 {
     switch (dtype) {
@@ -208,7 +172,33 @@ static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_option
     plane->timeout_s = options->timeout_s;
     plane->first_fp32 = options->n_reductions - options->n_fp32;
     DT_TRY(find_type(&plane->type, options->dtype));
-    DT_TRY(set_environment(comm, options));
+    /* Call before the first NCCL call, because NCCL reads some variables only once. The user's own
+     * settings are kept. */
+    const char *algorithm = getenv("NCCL_ALGO");
+    if (options->ring && algorithm && strcasecmp(algorithm, "ring") != 0)
+        dt_log(DT_LOG_INFO, "NCCL_ALGO=%s overrides comm.algorithm = ring", algorithm);
+    if (options->ring)
+        DT_TRY(set_default("NCCL_ALGO", "Ring"));
+    if (options->share) {
+        /* NCCL treats ranks with different NCCL_HOSTID as being on different nodes, which lets
+         * several share a GPU and leaves sockets as their only transport. Few blocks, so that one
+         * rank's kernel leaves room for the other's. */
+        static const char *const settings[][2] = {
+            {"NCCL_NET", "Socket"},     {"NCCL_IB_DISABLE", "1"}, {"NCCL_SOCKET_IFNAME", "lo"},
+            {"NCCL_MNNVL_ENABLE", "0"}, {"NCCL_PROTO", "Simple"}, {"NCCL_MAX_CTAS", "2"},
+        };
+        char host_id[32];
+        snprintf(host_id, sizeof host_id, "dtrain-%d", comm->rank);
+        DT_TRY(set_default("NCCL_HOSTID", host_id));
+        for (size_t i = 0; i < DT_COUNT(settings); i++)
+            DT_TRY(set_default(settings[i][0], settings[i][1]));
+    }
+    /* A replayed recording that uses registered memory can hang without an error: between nodes,
+     * when a small call follows a large one (NVIDIA/nccl issue 2389), and within a node, in sends
+     * and receives (sgl-project/sglang pull request 38936). No report concerns sums within a node,
+     * but what registration saves there, a copy in GPU memory and some of NCCL's blocks, is
+     * behind the backward pass. */
+    DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
     if (comm->rank == 0)
         DT_NCCL(comm, "create the address at which the ranks meet", ncclGetUniqueId(id));
     return DT_OK;

@@ -187,31 +187,6 @@ void dt_autodiff_weights_then_data(struct dt_autodiff *ad, const struct dt_node 
         append_one_to_one(ad, bwd_data, node, diff_dst, node->src[1]);
 }
 
-static dt_status check_start(const struct dt_graph *g)
-{
-    DT_TRY(g->status);
-    bool loss = false;
-    for (int i = 0; i < g->n_nodes; i++)
-        loss = loss || (g->node[i].phase == DT_TRAIN && dt_op_row(g->node[i].op)->rule->is_loss);
-    if (!loss)
-        DT_FAIL(DT_ERR_INTERNAL, "the training graph has no loss to differentiate");
-    for (int i = 0; i < g->n_tensors; i++) {
-        if (g->tensor[i].role == DT_DIFF_PARAM)
-            DT_FAIL(DT_ERR_INTERNAL, "the graph has already been differentiated");
-    }
-    return DT_OK;
-}
-
-static dt_status check_readers(const struct dt_autodiff *ad)
-{
-    for (int i = 0; i < ad->n_values; i++) {
-        if (ad->g->tensor[i].role == DT_PARAM && ad->value[i].n_readers > DT_MAX_SRC)
-            DT_FAIL(DT_ERR_INTERNAL, "parameter %s is shared by %d nodes, more than %d",
-                    ad->g->tensor[i].name, ad->value[i].n_readers, DT_MAX_SRC);
-    }
-    return DT_OK;
-}
-
 static dt_status find_needs(struct dt_autodiff *ad)
 {
     struct dt_graph *g = ad->g;
@@ -232,7 +207,12 @@ static dt_status find_needs(struct dt_autodiff *ad)
         if (!v->needs && dt_op_row(node->op)->rule->gradient)
             dt_node_save_nothing(node);
     }
-    return check_readers(ad);
+    for (int i = 0; i < ad->n_values; i++) {
+        if (ad->g->tensor[i].role == DT_PARAM && ad->value[i].n_readers > DT_MAX_SRC)
+            DT_FAIL(DT_ERR_INTERNAL, "parameter %s is shared by %d nodes, more than %d",
+                    ad->g->tensor[i].name, ad->value[i].n_readers, DT_MAX_SRC);
+    }
+    return DT_OK;
 }
 
 static void walk_back(struct dt_autodiff *ad)
@@ -265,26 +245,18 @@ static dt_status check_terms(const struct dt_autodiff *ad)
     return DT_OK;
 }
 
-/* A parameter without a gradient would silently keep its initial value. */
-static dt_status check_end(const struct dt_graph *g, int n_forward)
-{
-    DT_TRY(g->status);
-    for (int i = 0; i < n_forward; i++) {
-        const struct dt_node *node = &g->node[i];
-        int tensor[DT_MAX_SRC + DT_MAX_DST];
-        const int n = node->phase == DT_TRAIN ? dt_node_tensors(node, tensor) : 0;
-        for (int k = 0; k < n; k++) {
-            const struct dt_tensor *t = &g->tensor[tensor[k]];
-            if (t->role == DT_PARAM && !t->frozen && t->diff < 0)
-                DT_FAIL(DT_ERR_INTERNAL, "parameter %s has no influence on the loss", t->name);
-        }
-    }
-    return DT_OK;
-}
-
 dt_status dt_graph_differentiate(struct dt_graph *g)
 {
-    DT_TRY(check_start(g));
+    DT_TRY(g->status);
+    bool loss = false;
+    for (int i = 0; i < g->n_nodes; i++)
+        loss = loss || (g->node[i].phase == DT_TRAIN && dt_op_row(g->node[i].op)->rule->is_loss);
+    if (!loss)
+        DT_FAIL(DT_ERR_INTERNAL, "the training graph has no loss to differentiate");
+    for (int i = 0; i < g->n_tensors; i++) {
+        if (g->tensor[i].role == DT_DIFF_PARAM)
+            DT_FAIL(DT_ERR_INTERNAL, "the graph has already been differentiated");
+    }
     struct dt_autodiff ad = {.g = g, .n_values = g->n_tensors};
     const int n_forward = g->n_nodes, current = g->current;
     DT_TRY(DT_NEW(ad.value, (size_t)ad.n_values));
@@ -298,6 +270,17 @@ dt_status dt_graph_differentiate(struct dt_graph *g)
     }
     g->current = current;
     free(ad.value);
-    DT_TRY(check_end(g, n_forward));
+    DT_TRY(g->status);
+    /* A parameter without a gradient would silently keep its initial value. */
+    for (int i = 0; i < n_forward; i++) {
+        const struct dt_node *node = &g->node[i];
+        int tensor[DT_MAX_SRC + DT_MAX_DST];
+        const int n = node->phase == DT_TRAIN ? dt_node_tensors(node, tensor) : 0;
+        for (int k = 0; k < n; k++) {
+            const struct dt_tensor *t = &g->tensor[tensor[k]];
+            if (t->role == DT_PARAM && !t->frozen && t->diff < 0)
+                DT_FAIL(DT_ERR_INTERNAL, "parameter %s has no influence on the loss", t->name);
+        }
+    }
     return DT_OK;
 }

@@ -1,8 +1,13 @@
 /* Matching of anchors with boxes, and the losses of a detector. */
 #include "graph/graph_internal.h"
 
-static dt_status check_anchors(const struct dt_graph *g, const struct dt_anchors *a)
+static dt_status check_match(const struct dt_graph *g, const struct dt_detect *detect)
 {
+    if (dt_graph_program(g)->boxes < 0)
+        DT_FAIL(DT_ERR_INTERNAL, "match needs boxes: call dt_graph_boxes first");
+    if (detect->anchors.n_levels < 1 || detect->anchors.n_levels > DT_MAX_LEVELS)
+        DT_FAIL(DT_ERR_INTERNAL, "match: anchors of %d levels", detect->anchors.n_levels);
+    const struct dt_anchors *a = &detect->anchors;
     const struct dt_program *p = dt_graph_program(g);
     if (a->canvas_height != p->height || a->canvas_width != p->width)
         DT_FAIL(DT_ERR_INTERNAL, "match: anchors for %d x %d pixels, but images of %d x %d",
@@ -13,16 +18,6 @@ static dt_status check_anchors(const struct dt_graph *g, const struct dt_anchors
             DT_FAIL(DT_ERR_INTERNAL, "match: level %d of the anchors is %d x %d", i, a->height[i],
                     a->width[i]);
     }
-    return DT_OK;
-}
-
-static dt_status check_match(const struct dt_graph *g, const struct dt_detect *detect)
-{
-    if (dt_graph_program(g)->boxes < 0)
-        DT_FAIL(DT_ERR_INTERNAL, "match needs boxes: call dt_graph_boxes first");
-    if (detect->anchors.n_levels < 1 || detect->anchors.n_levels > DT_MAX_LEVELS)
-        DT_FAIL(DT_ERR_INTERNAL, "match: anchors of %d levels", detect->anchors.n_levels);
-    DT_TRY(check_anchors(g, &detect->anchors));
     if (!(detect->background <= detect->foreground))
         DT_FAIL(DT_ERR_CONFIG, "match: background below an IoU of %g, but foreground from %g on",
                 (double)detect->background, (double)detect->foreground);

@@ -23,15 +23,8 @@ static bool supported(const struct fuser *f, const struct dt_node *node)
     return !f->supports || f->supports(f->context, f->g, node);
 }
 
-/* Replaces node `keep` by `fused`, whose dst comes from node `last`, which is removed. */
-static void replace(struct fuser *f, int keep, int last, const struct dt_node *fused)
-{
-    f->g->node[keep] = *fused;
-    f->removed[last] = true;
-    f->producer[fused->dst[0]] = keep;
-}
-
-/* In training, bn records where its ReLU was active; the tensor is created only if the fusion is
+/* Replaces node `keep` by `fused`, whose dst comes from node `last`, which is removed.
+ * In training, bn records where its ReLU was active; the tensor is created only if the fusion is
  * kept. */
 static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_node *fused)
 {
@@ -50,7 +43,9 @@ static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_nod
         g->n_tensors = n_tensors;
         return false;
     }
-    replace(f, keep, last, fused);
+    f->g->node[keep] = *fused;
+    f->removed[last] = true;
+    f->producer[fused->dst[0]] = keep;
     return true;
 }
 
@@ -117,14 +112,6 @@ static void compact(struct fuser *f)
     g->n_nodes = n;
 }
 
-static dt_status allocate(struct fuser *f)
-{
-    DT_TRY(DT_NEW(f->n_readers, (size_t)f->g->n_tensors));
-    DT_TRY(DT_NEW(f->producer, (size_t)f->g->n_tensors));
-    DT_TRY(DT_NEW(f->removed, (size_t)f->g->n_nodes));
-    return DT_OK;
-}
-
 bool dt_node_is_foldable(const struct dt_node *node)
 {
     bool bn = node->op == DT_OP_BN || node->op == DT_OP_BN_BWD;
@@ -137,7 +124,9 @@ dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *cont
     dt_status status;
     struct fuser f = {.g = g, .supports = supports, .context = context};
     DT_TRY_OUT(g->status);
-    DT_TRY_OUT(allocate(&f));
+    DT_TRY_OUT(DT_NEW(f.n_readers, (size_t)f.g->n_tensors));
+    DT_TRY_OUT(DT_NEW(f.producer, (size_t)f.g->n_tensors));
+    DT_TRY_OUT(DT_NEW(f.removed, (size_t)f.g->n_nodes));
     count(&f);
     for (int i = 0; i < g->n_nodes; i++) {
         if (g->node[i].op == DT_OP_RELU)

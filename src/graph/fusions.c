@@ -168,43 +168,29 @@ const char *dt_fusion_name(enum dt_fusion_kind kind)
     return rules[kind].name;
 }
 
-static dt_status open_finder(struct finder *f, const struct dt_graph *g)
+dt_status dt_graph_fusions(const struct dt_graph *g, struct dt_fusion **fusions, int *n_fusions)
 {
+    struct finder f = {.g = g};
+    dt_status status = DT_OK;
+    *fusions = NULL;
+    *n_fusions = 0;
     const size_t n = (size_t)g->n_tensors;
-    f->g = g;
-    DT_TRY(DT_NEW(f->producer, n));
-    DT_TRY(DT_NEW(f->reader, n));
-    DT_TRY(DT_NEW(f->n_readers, n));
+    DT_TRY_OUT(DT_NEW(f.producer, n));
+    DT_TRY_OUT(DT_NEW(f.reader, n));
+    DT_TRY_OUT(DT_NEW(f.n_readers, n));
     for (size_t t = 0; t < n; t++)
-        f->producer[t] = f->reader[t] = -1;
+        f.producer[t] = f.reader[t] = -1;
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         for (int k = 0; k < node->n_src && node->phase == DT_TRAIN; k++) {
             if (node->src[k] < 0)
                 continue;
-            f->reader[node->src[k]] = i;
-            f->n_readers[node->src[k]]++;
+            f.reader[node->src[k]] = i;
+            f.n_readers[node->src[k]]++;
         }
         for (int k = 0; k < node->n_dst && node->phase == DT_TRAIN; k++)
-            f->producer[node->dst[k]] = i;
+            f.producer[node->dst[k]] = i;
     }
-    return DT_OK;
-}
-
-static void close_finder(struct finder *f)
-{
-    free(f->producer);
-    free(f->reader);
-    free(f->n_readers);
-}
-
-dt_status dt_graph_fusions(const struct dt_graph *g, struct dt_fusion **fusions, int *n_fusions)
-{
-    struct finder f = {0};
-    dt_status status = DT_OK;
-    *fusions = NULL;
-    *n_fusions = 0;
-    DT_TRY_OUT(open_finder(&f, g));
     DT_TRY_OUT(DT_NEW(*fusions, (size_t)g->n_nodes * DT_N_FUSION_KINDS));
     for (int i = 0; i < g->n_nodes; i++)
         for (int kind = 0; kind < DT_N_FUSION_KINDS; kind++) {
@@ -218,6 +204,8 @@ dt_status dt_graph_fusions(const struct dt_graph *g, struct dt_fusion **fusions,
                 fusion->node[k] = (int)(found[k] - g->node);
         }
 out:
-    close_finder(&f);
+    free(f.producer);
+    free(f.reader);
+    free(f.n_readers);
     return status;
 }

@@ -49,19 +49,13 @@ dt_status dt_graph_check(const struct dt_graph *g)
     return DT_OK;
 }
 
-/* The first of a phase has the phase's number. */
-static int free_program(const struct dt_graph *g, enum dt_phase phase)
-{
-    int id = (int)phase;
-    while (id < DT_MAX_PROGRAMS && g->program[id].batch > 0)
-        id = id < DT_N_PHASES ? DT_N_PHASES : id + 1;
-    return id;
-}
-
 dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int height, int width)
 {
     DT_TRY(g->status);
-    const int id = free_program(g, phase);
+    /* The first of a phase has the phase's number. */
+    int id = (int)phase;
+    while (id < DT_MAX_PROGRAMS && g->program[id].batch > 0)
+        id = id < DT_N_PHASES ? DT_N_PHASES : id + 1;
     if (id == DT_MAX_PROGRAMS)
         DT_FAIL(DT_ERR_CONFIG, "a graph can have at most %d programs, one for each size of images",
                 DT_MAX_PROGRAMS);

@@ -13,29 +13,28 @@ enum { CANVAS_MULTIPLE = 32, FIRST_LEVEL = 3, HEAD_CONVS = 4, GROUPS = 32, N_LAY
 
 static const struct dt_init head_init = {DT_INIT_NORMAL, 0.01};
 
-/* Kaiming uniform with a = 1: within +- sqrt(3 / fan_in). */
-static struct dt_init pyramid_init(int in_channels, int kernel)
-{
-    return (struct dt_init){DT_INIT_UNIFORM, sqrt(3.0 / (in_channels * kernel * kernel))};
-}
-
 static int pyramid_conv(struct dt_graph *g, int src, const char *name, int out_channels, int kernel,
                         int stride)
 {
     if (g->status != DT_OK)
         return -1;
-    const struct dt_conv_options options = {.out_channels = out_channels,
-                                            .kernel = kernel,
-                                            .stride = stride,
-                                            .pad = kernel / 2,
-                                            .bias = true,
-                                            .init = pyramid_init(g->tensor[src].dim[1], kernel)};
+    const struct dt_conv_options options = {
+        .out_channels = out_channels,
+        .kernel = kernel,
+        .stride = stride,
+        .pad = kernel / 2,
+        .bias = true,
+        /* Kaiming uniform with a = 1: within +- sqrt(3 / fan_in). */
+        .init = {DT_INIT_UNIFORM, sqrt(3.0 / (g->tensor[src].dim[1] * kernel * kernel))},
+    };
     return dt_graph_conv(g, src, name, options);
 }
 
-/* Levels 3 to 5 from the stages of the same size. */
-static void merge_stages(struct dt_graph *g, const int *stage, int channels, int *level)
+static void pyramid(struct dt_graph *g, const int *stage, const struct dt_detector_options *options,
+                    int level[DT_MAX_LEVELS])
 {
+    const int channels = options->fpn_channels;
+    /* Levels 3 to 5 from the stages of the same size. */
     char name[DT_NAME_MAX];
     for (int i = 2, above = -1; i >= 0; i--) {
         snprintf(name, sizeof name, FPN "inner_blocks.%d.0", i);
@@ -45,13 +44,6 @@ static void merge_stages(struct dt_graph *g, const int *stage, int channels, int
         snprintf(name, sizeof name, FPN "layer_blocks.%d.0", i);
         level[i] = pyramid_conv(g, above, name, channels, 3, 1);
     }
-}
-
-static void pyramid(struct dt_graph *g, const int *stage, const struct dt_detector_options *options,
-                    int level[DT_MAX_LEVELS])
-{
-    const int channels = options->fpn_channels;
-    merge_stages(g, stage, channels, level);
     level[3] = pyramid_conv(g, options->p6_from_c5 ? stage[2] : level[2], FPN "extra_blocks.p6",
                             channels, 3, 2);
     int x = dt_graph_relu(g, level[3], FPN "extra_blocks.relu");
@@ -155,17 +147,6 @@ static int heads(struct dt_graph *g, const int level[DT_MAX_LEVELS],
     return g->status == DT_OK ? logits : -1;
 }
 
-/* The first stages of the backbone; the stem counts as one. */
-static void freeze(struct dt_graph *g, int trainable_layers)
-{
-    static const char *const layers[N_LAYERS] = {BODY "conv1", BODY "layer1", BODY "layer2",
-                                                 BODY "layer3", BODY "layer4"};
-    for (int i = 0; i < N_LAYERS - trainable_layers; i++)
-        dt_graph_freeze(g, layers[i]);
-    if (trainable_layers < N_LAYERS)
-        dt_graph_freeze(g, BODY "bn1");
-}
-
 static dt_status check_canvas(const struct dt_graph *g, const struct dt_model *model)
 {
     const struct dt_program *p = &g->program[g->current];
@@ -192,6 +173,12 @@ int dt_build_retinanet(struct dt_graph *g, int src, const struct dt_model *model
     dt_resnet_body(g, src, model->variant, &body, stage);
     pyramid(g, stage + 1, d, level);
     const int logits = heads(g, level, options);
-    freeze(g, d->trainable_layers);
+    /* The first stages of the backbone; the stem counts as one. */
+    static const char *const layers[N_LAYERS] = {BODY "conv1", BODY "layer1", BODY "layer2",
+                                                 BODY "layer3", BODY "layer4"};
+    for (int i = 0; i < N_LAYERS - d->trainable_layers; i++)
+        dt_graph_freeze(g, layers[i]);
+    if (d->trainable_layers < N_LAYERS)
+        dt_graph_freeze(g, BODY "bn1");
     return logits;
 }

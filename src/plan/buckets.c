@@ -30,39 +30,9 @@ static int order_params(const struct dt_graph *g, int *order, int *n_trained)
     return n_params;
 }
 
-static dt_status check_every_param(const struct dt_graph *g, const int *order, int n_params)
-{
-    int n = 0;
-    for (int t = 0; t < g->n_tensors; t++)
-        n += g->tensor[t].role == DT_PARAM;
-    for (int i = 0; i < n_params; i++)
-        if (g->tensor[order[i]].role != DT_PARAM)
-            DT_FAIL(DT_ERR_INTERNAL, "gradient of %s, which is not a parameter",
-                    g->tensor[order[i]].name);
-    if (n != n_params)
-        DT_FAIL(DT_ERR_INTERNAL, "%d parameters but %d gradients", n, n_params);
-    return DT_OK;
-}
-
 static enum dt_dtype gradient_type(const struct dt_plan *plan, int param)
 {
     return plan->backend->dtype(plan->device, plan->graph, plan->graph->tensor[param].diff);
-}
-
-/* The type that all gradients have, except for some in fp32. */
-static dt_status find_grads_type(struct dt_plan *plan, const int *order, int n_trained)
-{
-    plan->grads_type = DT_F32;
-    for (int i = 0; i < n_trained; i++) {
-        const enum dt_dtype type = gradient_type(plan, order[i]);
-        if (type == DT_F32)
-            continue;
-        if (plan->grads_type != DT_F32 && type != plan->grads_type)
-            DT_FAIL(DT_ERR_INTERNAL, "the gradient of %s has a third type",
-                    plan->graph->tensor[order[i]].name);
-        plan->grads_type = type;
-    }
-    return DT_OK;
 }
 
 /* Moves parameters with fp32 gradients to the front if the others' are 16-bit; both parts keep
@@ -161,39 +131,6 @@ static void need_norms(struct dt_plan *plan, size_t n)
         plan->arena_bytes[DT_ARENA_NORMS] = bytes;
 }
 
-static dt_status fill_segments(struct dt_plan *plan, struct dt_bucket *bucket, const int *order,
-                               int n_params)
-{
-    const bool by_norms = dt_optim_trust(plan->options.optim) != DT_TRUST_NONE;
-    int n_tiles = 0;
-    DT_TRY(DT_NEW(bucket->segments, (size_t)n_params));
-    for (int i = 0; i < n_params; i++) {
-        const struct dt_tensor *tensor = &plan->graph->tensor[order[i]];
-        const struct dt_place *place = &plan->place[order[i]];
-        float decay = tensor->decay || plan->options.decay_norm_bias ? 1.0f : 0.0f;
-        size_t first = place->offset / sizeof(float);
-        size_t end = (place->offset + dt_plan_align_param(place->bytes)) / sizeof(float);
-        struct dt_segment *last = &bucket->segments[bucket->n_segments - 1];
-        bool has_trust = by_norms && tensor->decay;
-        if (bucket->n_segments > 0 && last->decay == decay && last->rate == tensor->rate &&
-            !last->has_trust && !has_trust)
-            last->count = end - last->first; /* the gap between them is zero and stays zero */
-        else
-            bucket->segments[bucket->n_segments++] = (struct dt_segment){.first = first,
-                                                                         .count = end - first,
-                                                                         .decay = decay,
-                                                                         .rate = tensor->rate,
-                                                                         .has_trust = has_trust};
-    }
-    for (int i = 0; i < bucket->n_segments; i++) {
-        bucket->segments[i].first_tile = n_tiles;
-        n_tiles += dt_tiles(bucket->segments[i].count);
-    }
-    if (by_norms) /* of one bucket at a time, two sums per tile */
-        need_norms(plan, 2 * (size_t)n_tiles);
-    return DT_OK;
-}
-
 /* A bucket of the parameters order[0 .. n). */
 static dt_status add_bucket(struct dt_plan *plan, const int *order, int n)
 {
@@ -205,7 +142,34 @@ static dt_status add_bucket(struct dt_plan *plan, const int *order, int n)
     bucket->first_tile = b > 0 ? bucket[-1].first_tile + dt_tiles(bucket[-1].count) : 0;
     if (plan->options.clip)
         need_norms(plan, (size_t)(bucket->first_tile + dt_tiles(bucket->count)));
-    return fill_segments(plan, bucket, order, n);
+    const bool by_norms = dt_optim_trust(plan->options.optim) != DT_TRUST_NONE;
+    int n_tiles = 0;
+    DT_TRY(DT_NEW(bucket->segments, (size_t)n));
+    for (int i = 0; i < n; i++) {
+        const struct dt_tensor *tensor = &plan->graph->tensor[order[i]];
+        const struct dt_place *place = &plan->place[order[i]];
+        float decay = tensor->decay || plan->options.decay_norm_bias ? 1.0f : 0.0f;
+        size_t first = place->offset / sizeof(float);
+        size_t stop = (place->offset + dt_plan_align_param(place->bytes)) / sizeof(float);
+        struct dt_segment *last = &bucket->segments[bucket->n_segments - 1];
+        bool has_trust = by_norms && tensor->decay;
+        if (bucket->n_segments > 0 && last->decay == decay && last->rate == tensor->rate &&
+            !last->has_trust && !has_trust)
+            last->count = stop - last->first; /* the gap between them is zero and stays zero */
+        else
+            bucket->segments[bucket->n_segments++] = (struct dt_segment){.first = first,
+                                                                         .count = stop - first,
+                                                                         .decay = decay,
+                                                                         .rate = tensor->rate,
+                                                                         .has_trust = has_trust};
+    }
+    for (int i = 0; i < bucket->n_segments; i++) {
+        bucket->segments[i].first_tile = n_tiles;
+        n_tiles += dt_tiles(bucket->segments[i].count);
+    }
+    if (by_norms) /* two sums per tile, for one bucket at a time */
+        need_norms(plan, 2 * (size_t)n_tiles);
+    return DT_OK;
 }
 
 static struct dt_bucket *bucket_of(struct dt_plan *plan, int param)
@@ -256,8 +220,26 @@ dt_status dt_plan_place_params(struct dt_plan *plan)
     dt_status status = DT_OK;
     DT_TRY_OUT(DT_NEW(order, (size_t)g->n_tensors));
     int n_trained, n_params = order_params(g, order, &n_trained);
-    DT_TRY_OUT(check_every_param(g, order, n_params));
-    DT_TRY_OUT(find_grads_type(plan, order, n_trained));
+    int n = 0;
+    for (int t = 0; t < g->n_tensors; t++)
+        n += g->tensor[t].role == DT_PARAM;
+    for (int i = 0; i < n_params; i++)
+        if (g->tensor[order[i]].role != DT_PARAM)
+            DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL, "gradient of %s, which is not a parameter",
+                                g->tensor[order[i]].name));
+    if (n != n_params)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL, "%d parameters but %d gradients", n, n_params));
+    /* The type that all gradients have, except for some in fp32. */
+    plan->grads_type = DT_F32;
+    for (int i = 0; i < n_trained; i++) {
+        const enum dt_dtype type = gradient_type(plan, order[i]);
+        if (type == DT_F32)
+            continue;
+        if (plan->grads_type != DT_F32 && type != plan->grads_type)
+            DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL, "the gradient of %s has a third type",
+                                plan->graph->tensor[order[i]].name));
+        plan->grads_type = type;
+    }
     const int n_wide = put_wide_first(plan, order, n_trained);
     place_persistent(plan, order, n_params, n_wide);
     if (plan->arena_bytes[DT_ARENA_GRADS] > 0)
@@ -277,22 +259,8 @@ static struct dt_action *add_action(struct dt_plan *plan, int program, enum dt_a
     return action;
 }
 
-static void add_node(struct dt_plan *plan, int n)
-{
-    const struct dt_node *node = &plan->graph->node[n];
-    const int divisor = plan->graph->program[node->program].divisor;
-    add_action(plan, node->program, DT_ACTION_OP, n, -1);
-    if (dt_node_is_synced(node)) {
-        add_action(plan, node->program, DT_ACTION_SYNC, n, -1);
-        add_action(plan, node->program, DT_ACTION_OP, n, -1)->second_half = true;
-    }
-    for (int i = 0; i < node->n_dst; i++)
-        if (node->dst[i] == divisor)
-            add_action(plan, node->program, DT_ACTION_COUNT, n, -1);
-}
-
-/* After all passes over the nodes. No update may run before all gradients are checked: only then is
- * it known whether the step counts. */
+/* These actions follow all passes over the nodes. No update may run before all gradients are
+ * checked: only then is it known whether the step counts. */
 static void add_update(struct dt_plan *plan, int program, bool sums, bool updates)
 {
     const bool central = plan->options.parallel.is_central;
@@ -330,7 +298,14 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
             DT_TRY(DT_NEW(plan->actions[p], most));
     for (int n = 0; n < g->n_nodes; n++) {
         const int p = g->node[n].program;
-        add_node(plan, n);
+        add_action(plan, p, DT_ACTION_OP, n, -1);
+        if (dt_node_is_synced(&g->node[n])) {
+            add_action(plan, p, DT_ACTION_SYNC, n, -1);
+            add_action(plan, p, DT_ACTION_OP, n, -1)->second_half = true;
+        }
+        for (int i = 0; i < g->node[n].n_dst; i++)
+            if (g->node[n].dst[i] == g->program[p].divisor)
+                add_action(plan, p, DT_ACTION_COUNT, n, -1);
         for (int b = 0; b < plan->n_buckets; b++) {
             if (plan->buckets[b].last_writer[p] == n && plan->options.accumulate)
                 add_action(plan, p, DT_ACTION_ACCUMULATE, -1, b);

@@ -80,24 +80,20 @@ void dt_plan_anchor(struct dt_plan *plan)
                plan->arena_bytes[DT_ARENA_ANCHOR]);
 }
 
-static void move_outer(struct dt_plan *plan, float momentum)
-{
-    float *params = plan->arena[DT_ARENA_PARAMS], *outer = plan->arena[DT_ARENA_OUTER];
-    const float *anchor = plan->arena[DT_ARENA_ANCHOR];
-    for (size_t i = 0; i < plan->arena_bytes[DT_ARENA_OUTER] / sizeof *outer; i++) {
-        outer[i] = momentum * outer[i] + (anchor[i] - params[i]);
-        params[i] = anchor[i] - outer[i];
-    }
-    dt_plan_anchor(plan);
-}
-
 static dt_status average(struct dt_plan *plan, float outer_momentum)
 {
     for (enum dt_arena a = 0; a < DT_N_ARENAS; a++)
         if (a != DT_ARENA_OUTER && dt_plan_is_replicated(plan, a))
             DT_TRY(average_arena(plan, a));
-    if (plan->arena[DT_ARENA_OUTER])
-        move_outer(plan, outer_momentum);
+    if (plan->arena[DT_ARENA_OUTER]) {
+        float *params = plan->arena[DT_ARENA_PARAMS], *outer = plan->arena[DT_ARENA_OUTER];
+        const float *anchor = plan->arena[DT_ARENA_ANCHOR];
+        for (size_t i = 0; i < plan->arena_bytes[DT_ARENA_OUTER] / sizeof *outer; i++) {
+            outer[i] = outer_momentum * outer[i] + (anchor[i] - params[i]);
+            params[i] = anchor[i] - outer[i];
+        }
+        dt_plan_anchor(plan);
+    }
     return DT_OK;
 }
 

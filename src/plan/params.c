@@ -79,26 +79,6 @@ dt_status dt_plan_read(struct dt_plan *plan, int tensor, void *out)
                                dt_tensor_elements(t) * dt_dtype_bytes(t->dtype));
 }
 
-static void fill_param(float *out, size_t count, const struct dt_tensor *tensor, uint64_t seed)
-{
-    const struct dt_init *init = &tensor->init;
-    struct dt_rng rng;
-    dt_rng_init(&rng, seed, DT_RNG_INIT, 0, dt_rng_hash(tensor->name));
-    for (size_t i = 0; i < count; i++) {
-        switch (init->kind) {
-        case DT_INIT_CONSTANT:
-            out[i] = (float)init->value;
-            break;
-        case DT_INIT_NORMAL:
-            out[i] = (float)(init->value * dt_rng_normal(&rng));
-            break;
-        case DT_INIT_UNIFORM:
-            out[i] = (float)(init->value * (2.0 * dt_rng_uniform(&rng) - 1.0));
-            break;
-        }
-    }
-}
-
 /* A host buffer that holds any parameter or statistic of the graph. */
 static dt_status alloc_host(const struct dt_plan *plan, float **host)
 {
@@ -123,7 +103,22 @@ dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed)
         size_t count = dt_tensor_elements(&g->tensor[t]);
         if (arena != DT_ARENA_PARAMS && arena != DT_ARENA_STATS)
             continue;
-        fill_param(host, count, &g->tensor[t], seed);
+        const struct dt_init *init = &g->tensor[t].init;
+        struct dt_rng rng;
+        dt_rng_init(&rng, seed, DT_RNG_INIT, 0, dt_rng_hash(g->tensor[t].name));
+        for (size_t i = 0; i < count; i++) {
+            switch (init->kind) {
+            case DT_INIT_CONSTANT:
+                host[i] = (float)init->value;
+                break;
+            case DT_INIT_NORMAL:
+                host[i] = (float)(init->value * dt_rng_normal(&rng));
+                break;
+            case DT_INIT_UNIFORM:
+                host[i] = (float)(init->value * (2.0 * dt_rng_uniform(&rng) - 1.0));
+                break;
+            }
+        }
         DT_TRY_OUT(dt_plan_set(plan, arena, t, host));
         memset(host, 0, count * sizeof(float));
         for (enum dt_arena a = 0; a < DT_N_ARENAS; a++)

@@ -49,19 +49,6 @@ static dt_status choose_formats(struct dt_plan *plan)
     return DT_OK;
 }
 
-static size_t count_feed(const struct dt_plan *plan)
-{
-    size_t most = 0;
-    for (int p = 0; p < DT_MAX_PROGRAMS; p++) {
-        size_t bytes = 0;
-        for (int t = 0; t < plan->graph->n_tensors; t++)
-            if (plan->graph->tensor[t].role == DT_INPUT && plan->place[t].first_use[p] >= 0)
-                bytes += dt_plan_align(plan->place[t].bytes);
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
 dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options)
@@ -86,7 +73,15 @@ dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
     DT_TRY_OUT(dt_plan_place_params(plan));
     DT_TRY_OUT(dt_plan_place_work(plan));
     DT_TRY_OUT(dt_plan_make_actions(plan));
-    plan->feed_bytes = count_feed(plan);
+    size_t most = 0;
+    for (int p = 0; p < DT_MAX_PROGRAMS; p++) {
+        size_t bytes = 0;
+        for (int t = 0; t < plan->graph->n_tensors; t++)
+            if (plan->graph->tensor[t].role == DT_INPUT && plan->place[t].first_use[p] >= 0)
+                bytes += dt_plan_align(plan->place[t].bytes);
+        most = bytes > most ? bytes : most;
+    }
+    plan->feed_bytes = most;
     *out = plan;
     plan = NULL;
 out:

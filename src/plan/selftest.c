@@ -66,22 +66,6 @@ static dt_status verify(struct dt_plan *plan, const struct dt_bucket *bucket, fl
     return DT_OK;
 }
 
-static dt_status start_reduction(struct dt_plan *plan, int b)
-{
-    const struct dt_backend *backend = plan->backend;
-    if (backend->fork)
-        DT_TRY(backend->fork(plan->device));
-    DT_TRY(dt_comm_reduce(plan->comm, b, dt_plan_sum_address(plan, &plan->buckets[b]),
-                          plan->buckets[b].count));
-    return backend->mark ? backend->mark(plan->device, b) : DT_OK;
-}
-
-static dt_status finish_reduction(struct dt_plan *plan, int b)
-{
-    DT_TRY(dt_comm_wait(plan->comm, b));
-    return plan->backend->join ? plan->backend->join(plan->device, b) : DT_OK;
-}
-
 static dt_status clear(struct dt_plan *plan, const struct dt_bucket *bucket)
 {
     return plan->backend->zero(plan->device, dt_plan_sum_address(plan, bucket),
@@ -102,10 +86,19 @@ dt_status dt_plan_test_reduce(struct dt_plan *plan, dt_status *result)
     *result = DT_NEW(host, dt_graph_largest(plan->graph, DT_PARAM));
     for (int i = 0; i < n && *result == DT_OK; i++)
         *result = fill_bucket(plan, &plan->buckets[tested[i]], host);
-    for (int i = 0; i < n; i++)
-        DT_TRY_OUT(start_reduction(plan, tested[i]));
-    for (int i = 0; i < n; i++)
-        DT_TRY_OUT(finish_reduction(plan, tested[i]));
+    for (int i = 0; i < n; i++) {
+        int b = tested[i];
+        const struct dt_backend *backend = plan->backend;
+        if (backend->fork)
+            DT_TRY_OUT(backend->fork(plan->device));
+        DT_TRY_OUT(dt_comm_reduce(plan->comm, b, dt_plan_sum_address(plan, &plan->buckets[b]),
+                                  plan->buckets[b].count));
+        DT_TRY_OUT(backend->mark ? backend->mark(plan->device, b) : DT_OK);
+    }
+    for (int i = 0; i < n; i++) {
+        DT_TRY_OUT(dt_comm_wait(plan->comm, tested[i]));
+        DT_TRY_OUT(plan->backend->join ? plan->backend->join(plan->device, tested[i]) : DT_OK);
+    }
     const bool has_sum = !plan->options.parallel.is_central || dt_comm_rank(plan->comm) == 0;
     for (int i = 0; i < n && *result == DT_OK && has_sum; i++)
         *result = verify(plan, &plan->buckets[tested[i]], host);

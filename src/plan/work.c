@@ -25,16 +25,6 @@ static void use(struct dt_plan *plan, int t, int program, int node, int start)
     place->last_use[program] = node;
 }
 
-/* Outputs are read after the last node of their program. */
-static void keep_outputs(struct dt_plan *plan, const int *end)
-{
-    const struct dt_graph *g = plan->graph;
-    for (int t = 0; t < g->n_tensors; t++)
-        for (int p = 0; p < DT_MAX_PROGRAMS; p++)
-            if (g->tensor[t].role == DT_OUTPUT && plan->place[t].first_use[p] >= 0)
-                plan->place[t].last_use[p] = end[p];
-}
-
 void dt_plan_find_lifetimes(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
@@ -56,7 +46,11 @@ void dt_plan_find_lifetimes(struct dt_plan *plan)
         for (int i = dt_plan_extra_tensors(plan, n, touched); i > 0; i--)
             use(plan, touched[i - 1], p, n, start[p]);
     }
-    keep_outputs(plan, end);
+    /* Outputs are read after the last node of their program. */
+    for (int t = 0; t < g->n_tensors; t++)
+        for (int p = 0; p < DT_MAX_PROGRAMS; p++)
+            if (g->tensor[t].role == DT_OUTPUT && plan->place[t].first_use[p] >= 0)
+                plan->place[t].last_use[p] = end[p];
 }
 
 static bool in_work_arena(const struct dt_tensor *tensor)
