@@ -27,14 +27,6 @@ struct shapes {
     struct dt_window window;
 };
 
-static void shapes_reset(struct shapes *s)
-{
-    dt_md_destroy(s->src);
-    dt_md_destroy(s->weights);
-    dt_md_destroy(s->bias);
-    dt_md_destroy(s->dst);
-}
-
 static dt_status make_any(dt_md *md, const struct dt_tensor *t)
 {
     dnnl_dims_t dims;
@@ -138,7 +130,10 @@ static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
 out:
     if (attr)
         dnnl_primitive_attr_destroy(attr);
-    shapes_reset(&s);
+    dt_md_destroy(s.src);
+    dt_md_destroy(s.weights);
+    dt_md_destroy(s.bias);
+    dt_md_destroy(s.dst);
     return status;
 }
 

@@ -176,26 +176,24 @@ struct stages {
 static const struct stages FORWARD = {sum_rows, make_statistics, apply};
 static const struct stages BACKWARD = {bwd_sum_rows, make_bwd_coefs, bwd_apply};
 
-static void run_task(const struct group_norm *gn, const struct stages *stages, int image, int begin)
-{
-    const struct dt_cpu_rows *rows = gn->rows;
-    int end = begin + gn->together < rows->n_blocks ? begin + gn->together : rows->n_blocks;
-    int last = end * rows->block < rows->channels ? end * rows->block : rows->channels;
-
-    for (int block = begin; block < end; block++)
-        stages->row(gn, image, block);
-    for (int group = begin * rows->block / gn->size; group < last / gn->size; group++)
-        stages->group(gn, image, group);
-    for (int block = begin; block < end; block++)
-        stages->apply(gn, image, block);
-}
-
 static void run_tasks(const struct group_norm *gn, const struct stages *stages)
 {
     const int per_image = (gn->rows->n_blocks + gn->together - 1) / gn->together;
 #pragma omp parallel for schedule(static)
-    for (int i = 0; i < gn->rows->n * per_image; i++)
-        run_task(gn, stages, i / per_image, i % per_image * gn->together);
+    for (int i = 0; i < gn->rows->n * per_image; i++) {
+        int image = i / per_image;
+        int begin = i % per_image * gn->together;
+        const struct dt_cpu_rows *rows = gn->rows;
+        int end = begin + gn->together < rows->n_blocks ? begin + gn->together : rows->n_blocks;
+        int last = end * rows->block < rows->channels ? end * rows->block : rows->channels;
+
+        for (int block = begin; block < end; block++)
+            stages->row(gn, image, block);
+        for (int group = begin * rows->block / gn->size; group < last / gn->size; group++)
+            stages->group(gn, image, group);
+        for (int block = begin; block < end; block++)
+            stages->apply(gn, image, block);
+    }
 }
 
 /* --- Nodes --- */

@@ -23,21 +23,6 @@ struct product {
     dnnl_primitive_desc_t hint, pd;
 };
 
-static void product_reset(struct product *p)
-{
-    dt_md_destroy(p->src_md);
-    dt_md_destroy(p->weights_md);
-    dt_md_destroy(p->bias_md);
-    dt_md_destroy(p->dst_md);
-    dt_md_destroy(p->dst_rows_md);
-    if (p->pd)
-        dnnl_primitive_desc_destroy(p->pd);
-    if (p->hint)
-        dnnl_primitive_desc_destroy(p->hint);
-    if (p->attr)
-        dnnl_primitive_attr_destroy(p->attr);
-}
-
 static dt_status product_init(struct product *p, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
@@ -129,18 +114,6 @@ static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct
     return DT_OK;
 }
 
-static dt_status choose_formats(struct dt_device *dev, struct dt_exec *exec, struct product *p)
-{
-    dt_md_ref stored = dt_cpu_format_of(exec->formats, p->weights)->md;
-    if (stored)
-        DT_TRY(try_formats(dev, exec, p, 0, stored));
-    if (stored && !p->pd)
-        DT_TRY(try_formats(dev, exec, p, 1, stored));
-    if (!p->pd)
-        DT_TRY(try_formats(dev, exec, p, 0, NULL));
-    return DT_OK;
-}
-
 static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md, int arg)
 {
     DT_TRY(dt_cpu_port_add(dev, exec, md));
@@ -196,11 +169,27 @@ static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
     struct product p = {0};
 
     DT_TRY_OUT(product_init(&p, exec));
-    DT_TRY_OUT(choose_formats(dev, exec, &p));
+    dt_md_ref stored = dt_cpu_format_of(exec->formats, p.weights)->md;
+    if (stored)
+        DT_TRY_OUT(try_formats(dev, exec, &p, 0, stored));
+    if (stored && !p.pd)
+        DT_TRY_OUT(try_formats(dev, exec, &p, 1, stored));
+    if (!p.pd)
+        DT_TRY_OUT(try_formats(dev, exec, &p, 0, NULL));
     DT_TRY_OUT(add_ports(dev, exec, &p));
     DT_TRY_OUT(dt_cpu_primitive(dev, exec, p.pd));
 out:
-    product_reset(&p);
+    dt_md_destroy(p.src_md);
+    dt_md_destroy(p.weights_md);
+    dt_md_destroy(p.bias_md);
+    dt_md_destroy(p.dst_md);
+    dt_md_destroy(p.dst_rows_md);
+    if (p.pd)
+        dnnl_primitive_desc_destroy(p.pd);
+    if (p.hint)
+        dnnl_primitive_desc_destroy(p.hint);
+    if (p.attr)
+        dnnl_primitive_attr_destroy(p.attr);
     return status;
 }
 

@@ -73,20 +73,6 @@ static struct target target_of(const struct batch *b, int i)
     return (struct target){b->labels[i], b->labels2[i], b->mix_shares[i]};
 }
 
-static dt_status check_labels(const struct batch *b)
-{
-    for (int i = 0; i < b->n; i++) {
-        struct target t = target_of(b, i);
-        int label = t.label < b->n_classes ? t.label2 : t.label;
-        if (t.label >= 0 && (label < 0 || label >= b->n_classes))
-            DT_FAIL(DT_ERR_DATA,
-                    "image %d of the batch has label %d, but model.num_classes is %d; check "
-                    "data.label_offset",
-                    i, label, b->n_classes);
-    }
-    return DT_OK;
-}
-
 /* A class beats the label's if its logit is larger, or equal with a smaller index; a NaN logit
  * beats everything, so a diverged network scores zero. */
 static int rank_of(const float *logits, int n_classes, int label)
@@ -133,23 +119,6 @@ static double row_loss(float *diff, const float *logits, const struct batch *b, 
            s * (b->mean_weight * log_sum - sum / n_classes);
 }
 
-static void count_hits(struct dt_counters *counters, const struct batch *b,
-                       const struct row_result *result)
-{
-    for (int i = 0; i < b->n; i++) {
-        if (b->labels[i] < 0)
-            continue;
-        if (isfinite(result[i].loss)) {
-            counters->loss += result[i].loss;
-            counters->weight += b->labels2 ? 1 : (double)weight_of(b, b->labels[i]);
-            counters->n_finite++;
-        }
-        counters->n++;
-        counters->top1 += result[i].rank < 1;
-        counters->top5 += result[i].rank < 5;
-    }
-}
-
 static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
 {
@@ -157,7 +126,15 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
     float *diff = dt_cpu_dst(exec, 0);
     struct row_result *result = exec->work;
 
-    DT_TRY(check_labels(&b));
+    for (int i = 0; i < b.n; i++) {
+        struct target t = target_of(&b, i);
+        int label = t.label < b.n_classes ? t.label2 : t.label;
+        if (t.label >= 0 && (label < 0 || label >= b.n_classes))
+            DT_FAIL(DT_ERR_DATA,
+                    "image %d of the batch has label %d, but model.num_classes is %d; check "
+                    "data.label_offset",
+                    i, label, b.n_classes);
+    }
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < b.n; i++) {
         size_t first = (size_t)i * (size_t)b.n_classes;
@@ -169,7 +146,19 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
             memset(diff_row, 0, (size_t)b.n_classes * sizeof(float));
         }
     }
-    count_hits(&dev->counters, &b, result);
+    struct dt_counters *counters = &dev->counters;
+    for (int i = 0; i < b.n; i++) {
+        if (b.labels[i] < 0)
+            continue;
+        if (isfinite(result[i].loss)) {
+            counters->loss += result[i].loss;
+            counters->weight += b.labels2 ? 1 : (double)weight_of(&b, b.labels[i]);
+            counters->n_finite++;
+        }
+        counters->n++;
+        counters->top1 += result[i].rank < 1;
+        counters->top5 += result[i].rank < 5;
+    }
     return DT_OK;
 }
 

@@ -20,14 +20,6 @@ static int blocks_together(const struct dt_cpu_rows *rows)
     return (int)(block_bytes < cached ? cached / block_bytes : 1);
 }
 
-/* Whether whole blocks can be distributed over the threads with little loss (at most a quarter). */
-static bool blocks_suffice(int n_blocks)
-{
-    int n_threads = omp_get_num_threads();
-    int n_most = (n_blocks + n_threads - 1) / n_threads;
-    return 4 * n_most * n_threads <= 5 * n_blocks;
-}
-
 static size_t row_offset(const struct bn *bn, int image, int block)
 {
     return dt_bn_row_index(bn, image, block) * bn->rows->row_elements;
@@ -128,7 +120,11 @@ static const struct stages BACKWARD = {bwd_sums, dt_bn_bwd_block, bwd_apply};
 static void run_stages(const struct bn *bn, const struct stages *stages)
 {
     const struct dt_cpu_rows *rows = bn->rows;
-    bool alone = blocks_suffice(rows->n_blocks);
+    /* Whether whole blocks can be distributed over the threads with little loss (at most a
+     * quarter). */
+    int n_threads = omp_get_num_threads();
+    int n_most = (rows->n_blocks + n_threads - 1) / n_threads;
+    bool alone = 4 * n_most * n_threads <= 5 * rows->n_blocks;
     struct dt_cpu_span blocks =
         alone ? dt_cpu_own_span(rows->n_blocks) : (struct dt_cpu_span){0, rows->n_blocks};
     int together = blocks_together(rows) * (alone ? 1 : omp_get_num_threads());

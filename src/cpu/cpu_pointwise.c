@@ -8,12 +8,14 @@
 #include "base/rng.h"
 #include "cpu/cpu_internal.h"
 
-/* Gives all ports the format of tensor `like`, or the plain format if it has none yet. */
-static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec, int like)
+/* Gives all ports the format of the forward value, to which gradients adapt, or the plain format if
+ * it has none yet. */
+static dt_status prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
 {
+    const int value = exec->node->op == DT_OP_RELU_BWD ? DT_RELU_BWD_DST : 0;
     const struct dt_node *node = exec->node;
-    const struct dt_tensor *t = &exec->graph->tensor[like];
-    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, like);
+    const struct dt_tensor *t = &exec->graph->tensor[exec->node->src[value]];
+    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, exec->node->src[value]);
     dt_md md = NULL;
 
     if (stored->md) {
@@ -27,14 +29,6 @@ static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec, int l
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "aaa", "a", 0);
     dt_md_destroy(md);
     DT_TRY(status);
-    return DT_OK;
-}
-
-/* The forward value's format: gradients adapt to it. */
-static dt_status prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
-{
-    const int value = exec->node->op == DT_OP_RELU_BWD ? DT_RELU_BWD_DST : 0;
-    DT_TRY(prepare_flat(dev, exec, exec->node->src[value]));
     return DT_OK;
 }
 

@@ -180,23 +180,18 @@ static void write_rows(float *row, const struct best *best, const struct level *
     }
 }
 
-static struct level level_of(const struct dt_exec *exec)
-{
-    const struct dt_detect *detect = &exec->node->attr.detect;
-    return (struct level){.logits = dt_cpu_src(exec, DT_TOP_LOGITS),
-                          .deltas = dt_cpu_src(exec, DT_TOP_DELTAS),
-                          .sizes = dt_cpu_src(exec, DT_TOP_SIZES),
-                          .rows = exec->rows,
-                          .place = dt_level_of(&detect->anchors, detect->level),
-                          .min_score = detect->min_score,
-                          .keep = exec->graph->tensor[exec->node->dst[0]].dim[1]};
-}
-
 static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec,
                                     const struct dt_scalars *scalars)
 {
     (void)dev, (void)scalars;
-    const struct level level = level_of(exec);
+    const struct dt_detect *detect = &exec->node->attr.detect;
+    const struct level level = {.logits = dt_cpu_src(exec, DT_TOP_LOGITS),
+                                .deltas = dt_cpu_src(exec, DT_TOP_DELTAS),
+                                .sizes = dt_cpu_src(exec, DT_TOP_SIZES),
+                                .rows = exec->rows,
+                                .place = dt_level_of(&detect->anchors, detect->level),
+                                .min_score = detect->min_score,
+                                .keep = exec->graph->tensor[exec->node->dst[0]].dim[1]};
     const int n_chunks = level.rows.n * CHUNKS, keep = level.keep;
     float *dst = dt_cpu_dst(exec, DT_TOP_DST);
     int32_t *n_dst = dt_cpu_dst(exec, DT_TOP_N);

@@ -178,19 +178,6 @@ static void measure_direction(const struct pass *p, struct tile tile)
     store_sums(p, tile, w2, x2);
 }
 
-static void find_ratio(const struct pass *p, const struct dt_segment *segment)
-{
-    double *norms = p->update->norms + 2 * segment->first_tile;
-    double w2 = 0, x2 = 0;
-    for (int t = 0; t < dt_tiles(segment->count); t++) {
-        w2 += norms[2 * t];
-        x2 += norms[2 * t + 1];
-    }
-    const struct dt_optim_options *options = &p->dev->scalars.optim;
-    norms[0] = (double)dt_optim_ratio(p->update->optim, w2, x2,
-                                      options->weight_decay * segment->decay, options);
-}
-
 static float ratio_of(const struct pass *p, const struct dt_segment *segment)
 {
     return segment->has_trust ? (float)p->update->norms[2 * segment->first_tile] : 1.0f;
@@ -222,8 +209,18 @@ static void update_by_norms(const struct pass *p)
 #pragma omp barrier
 #pragma omp for schedule(static)
     for (int i = 0; i < u->n_segments; i++)
-        if (u->segments[i].has_trust)
-            find_ratio(p, &u->segments[i]);
+        if (u->segments[i].has_trust) {
+            const struct dt_segment *segment = &u->segments[i];
+            double *norms = p->update->norms + 2 * segment->first_tile;
+            double w2 = 0, x2 = 0;
+            for (int t = 0; t < dt_tiles(segment->count); t++) {
+                w2 += norms[2 * t];
+                x2 += norms[2 * t + 1];
+            }
+            const struct dt_optim_options *options = &p->dev->scalars.optim;
+            norms[0] = (double)dt_optim_ratio(p->update->optim, w2, x2,
+                                              options->weight_decay * segment->decay, options);
+        }
     walk_tiles(p, by_gradient ? apply_gradient : apply_direction);
 }
 

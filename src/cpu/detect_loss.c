@@ -227,25 +227,19 @@ static double focal_block(const struct losses *l, const int32_t *labels, int ima
     return sum;
 }
 
-static dt_status check_labels(const struct losses *l, const int32_t *labels)
-{
-    const int n_classes = l->rows.channels / DT_CELL_ANCHORS;
-    for (size_t i = 0; i < (size_t)l->rows.n * l->n_slots; i++) {
-        if (labels[i] >= n_classes)
-            DT_FAIL(DT_ERR_DATA,
-                    "image %zu of the batch has a box of class %d, but model.num_classes is %d; "
-                    "check data.label_offset",
-                    i / l->n_slots, (int)labels[i], n_classes);
-    }
-    return DT_OK;
-}
-
 static dt_status run_focal_loss(struct dt_device *dev, struct dt_exec *exec,
                                 const struct dt_scalars *scalars)
 {
     const struct losses l = losses_of(exec, scalars, exec->rows.n_blocks);
     const int32_t *labels = dt_cpu_src(exec, DT_DETECT_LOSS_BOXES);
-    DT_TRY(check_labels(&l, labels));
+    const int n_classes = l.rows.channels / DT_CELL_ANCHORS;
+    for (size_t i = 0; i < (size_t)l.rows.n * l.n_slots; i++) {
+        if (labels[i] >= n_classes)
+            DT_FAIL(DT_ERR_DATA,
+                    "image %zu of the batch has a box of class %d, but model.num_classes is %d; "
+                    "check data.label_offset",
+                    i / l.n_slots, (int)labels[i], n_classes);
+    }
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < l.rows.n * l.n_parts; i++) {
         const int image = i / l.n_parts;
@@ -265,34 +259,30 @@ static size_t element_at(const struct losses *l, int image, int c, size_t place)
     return row * l->rows.row_elements + place * (size_t)block + (size_t)(c % block);
 }
 
-static double box_of_anchor(const struct losses *l, const float *boxes, int image, size_t anchor)
-{
-    const int slot = matches_of(l, image)[anchor];
-    const float scale = l->diff_scale / divisor_of(l, image);
-    float delta[4], at[4];
-    double diff[4];
-    size_t element[4];
-    for (int k = 0; k < 4; k++) {
-        element[k] =
-            element_at(l, image, (int)(anchor % DT_CELL_ANCHORS) * 4 + k, anchor / DT_CELL_ANCHORS);
-        delta[k] = l->values[element[k]];
-    }
-    dt_level_anchor(at, &l->level, (int)anchor);
-    double loss =
-        dt_box_loss_of(diff, delta, at, boxes + 4 * ((size_t)image * l->n_slots + (size_t)slot),
-                       l->detect->kind, l->detect->beta);
-    for (int k = 0; k < 4 && l->diff; k++)
-        l->diff[element[k]] = (float)(diff[k] * (double)scale);
-    return loss;
-}
-
 static double box_row(const struct losses *l, const float *boxes, int image, int y)
 {
     const size_t n = (size_t)l->rows.width * DT_CELL_ANCHORS, first = (size_t)y * n;
     double sum = 0;
     for (size_t i = first; i < first + n; i++) {
-        if (matches_of(l, image)[i] >= 0)
-            sum += box_of_anchor(l, boxes, image, i);
+        if (matches_of(l, image)[i] >= 0) {
+            const int slot = matches_of(l, image)[i];
+            const float scale = l->diff_scale / divisor_of(l, image);
+            float delta[4], at[4];
+            double diff[4];
+            size_t element[4];
+            for (int k = 0; k < 4; k++) {
+                element[k] =
+                    element_at(l, image, (int)(i % DT_CELL_ANCHORS) * 4 + k, i / DT_CELL_ANCHORS);
+                delta[k] = l->values[element[k]];
+            }
+            dt_level_anchor(at, &l->level, (int)i);
+            double loss = dt_box_loss_of(diff, delta, at,
+                                         boxes + 4 * ((size_t)image * l->n_slots + (size_t)slot),
+                                         l->detect->kind, l->detect->beta);
+            for (int k = 0; k < 4 && l->diff; k++)
+                l->diff[element[k]] = (float)(diff[k] * (double)scale);
+            sum += loss;
+        }
     }
     return sum;
 }

@@ -228,18 +228,6 @@ static int match_row(const struct matching *m, int image, int y)
     return found;
 }
 
-static void count_images(struct dt_counters *counters, float *count, const struct matching *m)
-{
-    for (int i = 0; i < m->n; i++) {
-        int found = 0;
-        for (int k = 0; k < m->n_rows; k++)
-            found += m->found[i * m->n_rows + k];
-        count[i] = (float)found;
-        counters->weight += m->detect->global ? found : 1;
-    }
-    counters->n += m->n;
-}
-
 static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
                            const struct dt_scalars *scalars)
 {
@@ -257,7 +245,15 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
 #pragma omp parallel for schedule(static, 1)
     for (int i = 0; i < m.n * m.n_rows; i++)
         m.found[i] = match_row(&m, i / m.n_rows, i % m.n_rows);
-    count_images(&dev->counters, dt_cpu_dst(exec, DT_MATCH_COUNT), &m);
+    float *count = dt_cpu_dst(exec, DT_MATCH_COUNT);
+    for (int i = 0; i < m.n; i++) {
+        int found = 0;
+        for (int k = 0; k < m.n_rows; k++)
+            found += m.found[i * m.n_rows + k];
+        count[i] = (float)found;
+        dev->counters.weight += m.detect->global ? found : 1;
+    }
+    dev->counters.n += m.n;
     return DT_OK;
 }
 

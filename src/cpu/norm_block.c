@@ -213,46 +213,37 @@ static void bwd_add_ranks(double s1[LANES], double s2[LANES], const struct bn *b
     }
 }
 
-/* With S1 = sum of dy and S2 = sum of dy * (x - mean) over the n values of a channel:
- * dx = a * (dy - b - c * (x - mean)), a = scale / std, b = S1 / n, c = S2 / (n * var). */
-static void bwd_coefs(const struct bn *bn, int block, const double s1[LANES],
-                      const double s2[LANES])
-{
-    struct dt_norm_coefs *k = &bn->coefs[block];
-    double inverse_n = 1 / n_values(bn), scale[LANES], mean[LANES], variance[LANES];
-
-    dt_bn_load_channels(scale, bn->scale, bn, block);
-    dt_bn_load_channels(mean, bn->mean, bn, block);
-    dt_bn_load_channels(variance, bn->variance, bn, block);
-    for (int i = 0; i < LANES; i++) {
-        double inverse_std = 1 / sqrt(variance[i] + (double)bn->eps);
-        k->mean[i] = (float)mean[i];
-        k->a[i] = (float)(scale[i] * inverse_std);
-        k->b[i] = (float)(s1[i] * inverse_n);
-        k->c[i] = (float)(s2[i] * inverse_std * inverse_std * inverse_n);
-    }
-}
-
-/* Of this rank's values: the reduction of the gradients adds those of the other ranks. */
-static void bwd_store(const struct bn *bn, int block, const double s1[LANES],
-                      const double s2[LANES])
-{
-    const struct dt_cpu_rows *rows = bn->rows;
-    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
-        int c = block * rows->block + i;
-        bn->diff_scale[c] = (float)(s2[i] * (1 / sqrt((double)bn->variance[c] + (double)bn->eps)));
-        bn->diff_shift[c] = (float)s1[i];
-    }
-}
-
 void dt_bn_bwd_block(const struct bn *bn, int block)
 {
     double s1[LANES] = {0}, s2[LANES] = {0};
     (bn->half == SECOND ? bwd_add_ranks : bwd_add_rows)(s1, s2, bn, block);
-    if (bn->half != SECOND)
-        bwd_store(bn, block, s1, s2);
+    if (bn->half != SECOND) {
+        /* This rank's share: the reduction of the gradients adds those of the other ranks. */
+        const struct dt_cpu_rows *rows = bn->rows;
+        for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
+            int c = block * rows->block + i;
+            bn->diff_scale[c] =
+                (float)(s2[i] * (1 / sqrt((double)bn->variance[c] + (double)bn->eps)));
+            bn->diff_shift[c] = (float)s1[i];
+        }
+    }
     if (bn->half == FIRST)
         share_sums(bn, block, s1, s2);
-    else
-        bwd_coefs(bn, block, s1, s2);
+    else {
+        /* With S1 = sum of dy and S2 = sum of dy * (x - mean) over the n values of a channel:
+         * dx = a * (dy - b - c * (x - mean)), a = scale / std, b = S1 / n, c = S2 / (n * var). */
+        struct dt_norm_coefs *k = &bn->coefs[block];
+        double inverse_n = 1 / n_values(bn), scale[LANES], mean[LANES], variance[LANES];
+
+        dt_bn_load_channels(scale, bn->scale, bn, block);
+        dt_bn_load_channels(mean, bn->mean, bn, block);
+        dt_bn_load_channels(variance, bn->variance, bn, block);
+        for (int i = 0; i < LANES; i++) {
+            double inverse_std = 1 / sqrt(variance[i] + (double)bn->eps);
+            k->mean[i] = (float)mean[i];
+            k->a[i] = (float)(scale[i] * inverse_std);
+            k->b[i] = (float)(s1[i] * inverse_n);
+            k->c[i] = (float)(s2[i] * inverse_std * inverse_std * inverse_n);
+        }
+    }
 }

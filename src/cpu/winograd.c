@@ -146,16 +146,6 @@ static int n_groups(const struct dt_wino_image *to)
     return (to->blocks + DT_WINO_WIDE - 1) / DT_WINO_WIDE;
 }
 
-static int tiles_per_chunk(const struct dt_exec *exec, const struct wino *w)
-{
-    int n = CACHED / ((int)w->loops->positions * blocks_of(&w->from) * BLOCK * (int)sizeof(float));
-    n = is_gradient(exec) ? GRADIENT_TILES * w->from.phases
-        : n > MIN_TILES   ? at_most(n, MAX_TILES)
-                          : MIN_TILES;
-    n = w->by_blocks ? w->n_tiles : at_most(n, w->n_tiles);
-    return (n + DT_WINO_STEP - 1) / DT_WINO_STEP * DT_WINO_STEP;
-}
-
 /* Transformed weights of one block of the result, in all its phases. */
 static size_t u_block_of(const struct wino *w)
 {
@@ -176,7 +166,12 @@ static struct wino wino_of(const struct dt_exec *exec)
     w.n_tiles = w.from.n * w.from.down * w.from.across;
     w.by_blocks = !is_gradient(exec) && w.from.phases == 1 &&
                   w.n_tiles < blocks_of(&w.to) * BLOCK && n_groups(&w.to) >= omp_get_max_threads();
-    int room = tiles_per_chunk(exec, &w);
+    int n = CACHED / ((int)w.loops->positions * blocks_of(&w.from) * BLOCK * (int)sizeof(float));
+    n = is_gradient(exec) ? GRADIENT_TILES * w.from.phases
+        : n > MIN_TILES   ? at_most(n, MAX_TILES)
+                          : MIN_TILES;
+    n = w.by_blocks ? w.n_tiles : at_most(n, w.n_tiles);
+    int room = (n + DT_WINO_STEP - 1) / DT_WINO_STEP * DT_WINO_STEP;
     w.patches = (struct dt_wino_chunk){.room = room, .plane = plane_of(blocks_of(&w.from) * room)};
     w.tiles = (struct dt_wino_chunk){
         .room = room, .plane = plane_of((is_gradient(exec) ? w.to.blocks : DT_WINO_WIDE) * room)};
@@ -366,16 +361,6 @@ static void add_products(const struct gradient *x, int n, bool is_first)
     }
 }
 
-static void store_gradient(const struct gradient *x)
-{
-    const int from_blocks = x->w.from.blocks;
-    const size_t pair = (size_t)x->w.from.phases * x->w.loops->positions * SQUARE;
-    struct dt_cpu_span own = dt_cpu_own_span(from_blocks * x->w.to.blocks);
-    for (int i = own.begin; i < own.end; i++)
-        x->w.loops->gradient(x->diff_weights + (size_t)(i * DT_WINO_TAPS) * SQUARE,
-                             x->sums + (size_t)i * pair);
-}
-
 static void store_bias_gradient(const struct gradient *x)
 {
     const struct dt_wino_image *to = &x->w.to;
@@ -409,7 +394,12 @@ static void run_gradient(struct dt_exec *exec)
             add_products(&x, n, first == 0);
 #pragma omp barrier
         }
-        store_gradient(&x);
+        const int from_blocks = x.w.from.blocks;
+        const size_t pair = (size_t)x.w.from.phases * x.w.loops->positions * SQUARE;
+        struct dt_cpu_span own = dt_cpu_own_span(from_blocks * x.w.to.blocks);
+        for (int i = own.begin; i < own.end; i++)
+            x.w.loops->gradient(x.diff_weights + (size_t)(i * DT_WINO_TAPS) * SQUARE,
+                                x.sums + (size_t)i * pair);
         if (x.diff_bias)
             store_bias_gradient(&x);
     }

@@ -79,20 +79,6 @@ static bool read_tag(char out[DT_DNN_TAG_MAX], const struct dt_json *member)
     return fits;
 }
 
-static dt_status read_entry(struct dt_algo_cache *cache, const struct dt_json *value)
-{
-    struct dt_conv_choice choice = {.seconds = 1e-6 * dt_json_number(value, "us"),
-                                    .runner_up_s = 1e-6 * dt_json_number(value, "runner_up_us")};
-    if (!dt_json_integer(dt_json_get(value, "candidate"), 0, DT_DNN_MAX_CANDIDATES - 1,
-                         &choice.candidate) ||
-        !read_tag(choice.tag, dt_json_get(value, "plan")) || !choice.tag[0] ||
-        !read_tag(choice.runner_up, dt_json_get(value, "runner_up")))
-        DT_FAIL(DT_ERR_DATA, "%s:%d:%d: a choice needs the number 'candidate' and the text 'plan'",
-                cache->path, value->line, value->column);
-    /* Entries put by this process are newer. */
-    return find_entry(cache, value->key) ? DT_OK : add_entry(cache, value->key, &choice);
-}
-
 /* Adds the entries of the file. */
 static dt_status merge_file(struct dt_algo_cache *cache)
 {
@@ -107,8 +93,20 @@ static dt_status merge_file(struct dt_algo_cache *cache)
         plans->type != DT_JSON_OBJECT)
         DT_TRY_OUT(
             DT_ERROR(DT_ERR_DATA, "%s: not a version %d list of algorithms", cache->path, VERSION));
-    for (const struct dt_json *value = plans->child; value; value = value->next)
-        DT_TRY_OUT(read_entry(cache, value));
+    for (const struct dt_json *value = plans->child; value; value = value->next) {
+        struct dt_conv_choice choice = {.seconds = 1e-6 * dt_json_number(value, "us"),
+                                        .runner_up_s =
+                                            1e-6 * dt_json_number(value, "runner_up_us")};
+        if (!dt_json_integer(dt_json_get(value, "candidate"), 0, DT_DNN_MAX_CANDIDATES - 1,
+                             &choice.candidate) ||
+            !read_tag(choice.tag, dt_json_get(value, "plan")) || !choice.tag[0] ||
+            !read_tag(choice.runner_up, dt_json_get(value, "runner_up")))
+            DT_TRY_OUT(DT_ERROR(
+                DT_ERR_DATA, "%s:%d:%d: a choice needs the number 'candidate' and the text 'plan'",
+                cache->path, value->line, value->column));
+        /* Entries put by this process are newer. */
+        DT_TRY_OUT(find_entry(cache, value->key) ? DT_OK : add_entry(cache, value->key, &choice));
+    }
 out:
     dt_json_destroy(doc);
     return status;
@@ -163,23 +161,6 @@ dt_status dt_algo_cache_put(struct dt_algo_cache *cache, const char *key,
     return DT_OK;
 }
 
-static dt_status print_entries(struct dt_jsonw *w, const struct dt_algo_cache *cache)
-{
-    dt_jsonw_add(w, "{version: %d, plans: {", VERSION);
-    for (size_t i = 0; i < cache->n_entries; i++) {
-        const struct dt_conv_choice *choice = &cache->entries[i].choice;
-        dt_jsonw_begin(w, cache->entries[i].key, '{');
-        dt_jsonw_integer(w, "candidate", choice->candidate);
-        dt_jsonw_add(w, "plan: %s, us: %g", choice->tag, 1e6 * choice->seconds);
-        if (choice->runner_up[0])
-            dt_jsonw_add(w, "runner_up: %s, runner_up_us: %g", choice->runner_up,
-                         1e6 * choice->runner_up_s);
-        dt_jsonw_close(w, '}');
-    }
-    dt_jsonw_add(w, "}}");
-    return dt_jsonw_end(w);
-}
-
 static dt_status save_entries(struct dt_algo_cache *cache)
 {
     struct dt_jsonw w = {.pretty = true};
@@ -187,7 +168,19 @@ static dt_status save_entries(struct dt_algo_cache *cache)
     DT_TRY_OUT(dt_file_make_folder(cache->folder));
     if (merge_file(cache) != DT_OK)
         dt_error_clear(); /* already reported by open: whatever can be read is kept */
-    DT_TRY_OUT(print_entries(&w, cache));
+    dt_jsonw_add(&w, "{version: %d, plans: {", VERSION);
+    for (size_t i = 0; i < cache->n_entries; i++) {
+        const struct dt_conv_choice *choice = &cache->entries[i].choice;
+        dt_jsonw_begin(&w, cache->entries[i].key, '{');
+        dt_jsonw_integer(&w, "candidate", choice->candidate);
+        dt_jsonw_add(&w, "plan: %s, us: %g", choice->tag, 1e6 * choice->seconds);
+        if (choice->runner_up[0])
+            dt_jsonw_add(&w, "runner_up: %s, runner_up_us: %g", choice->runner_up,
+                         1e6 * choice->runner_up_s);
+        dt_jsonw_close(&w, '}');
+    }
+    dt_jsonw_add(&w, "}}");
+    DT_TRY_OUT(dt_jsonw_end(&w));
     DT_TRY_OUT(dt_file_save(cache->path, w.text, w.bytes));
     cache->changed = false;
 out:

@@ -143,22 +143,6 @@ static double host_clock(void *context)
     return dt_clock_s();
 }
 
-static void take_fastest(struct trial *t, const struct dt_tune_rank *places,
-                         struct dt_conv_problem *problem)
-{
-    struct dt_conv_choice *choice = &problem->choice;
-    struct dt_dnn_exec *best = &t->plan[places[0].way];
-    choice->candidate = places[0].way;
-    choice->seconds = places[0].seconds;
-    snprintf(choice->tag, sizeof choice->tag, "%s", best->tag);
-    if (places[1].way >= 0) {
-        choice->runner_up_s = places[1].seconds;
-        snprintf(choice->runner_up, sizeof choice->runner_up, "%s", t->plan[places[1].way].tag);
-    }
-    problem->plan = *best;
-    *best = (struct dt_dnn_exec){0};
-}
-
 /* `n_left` problems, this one included, share the time that is left. */
 static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
                               struct dt_conv_problem *problem, int n_left)
@@ -173,8 +157,19 @@ static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
                                       .context = &t,
                                       .budget_s = dt_tune_budget(c->end_s - dt_clock_s(), n_left)};
     DT_TRY_OUT(dt_tune(places, &work));
-    if (places[0].way >= 0)
-        take_fastest(&t, places, problem);
+    if (places[0].way >= 0) {
+        struct dt_conv_choice *choice = &problem->choice;
+        struct dt_dnn_exec *best = &t.plan[places[0].way];
+        choice->candidate = places[0].way;
+        choice->seconds = places[0].seconds;
+        snprintf(choice->tag, sizeof choice->tag, "%s", best->tag);
+        if (places[1].way >= 0) {
+            choice->runner_up_s = places[1].seconds;
+            snprintf(choice->runner_up, sizeof choice->runner_up, "%s", t.plan[places[1].way].tag);
+        }
+        problem->plan = *best;
+        *best = (struct dt_dnn_exec){0};
+    }
 out:
     for (int i = 0; i < offer->n_candidates && !c->dev->hung; i++) /* else they may still run */
         dt_dnn_exec_destroy(&t.plan[i]);
@@ -234,24 +229,6 @@ static dt_status find_choice(struct chooser *c, struct dt_conv_problem *problem,
     return DT_OK;
 }
 
-static void make_key(char *out, size_t bytes, const struct chooser *c,
-                     const struct dt_conv_problem *problem)
-{
-    char text[DT_CONV_TEXT_MAX];
-    snprintf(out, bytes, "%s%s%s", dt_conv_text(text, &problem->task), c->rules.tf32 ? " tf32" : "",
-             c->rules.winograd ? " winograd" : "");
-}
-
-/* A choice in the file that is another plan now; e.g. the file was edited. */
-static void tell_stale(struct chooser *c, const char *key)
-{
-    if (!c->told_stale)
-        dt_log(DT_LOG_WARNING, "the algorithm kept for %s does not fit: %s; it is chosen again",
-               key, dt_error_text());
-    c->told_stale = true;
-    dt_error_clear();
-}
-
 /* With too little memory for tasks with extras, the others are timed. */
 static dt_status open_timer(struct chooser *c)
 {
@@ -270,14 +247,21 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
 {
     char key[DT_CONV_TEXT_MAX + 32];
     struct dt_conv_choice kept;
-    make_key(key, sizeof(key), c, problem);
+    char text[DT_CONV_TEXT_MAX];
+    snprintf(key, sizeof(key), "%s%s%s", dt_conv_text(text, &problem->task),
+             c->rules.tf32 ? " tf32" : "", c->rules.winograd ? " winograd" : "");
     if (dt_algo_cache_get(c->cache, key, &kept)) {
         problem->refused = is_kept_refusal(problem, &kept);
         if (problem->refused)
             return DT_OK;
         if (take_choice(c, problem, &kept) == DT_OK)
             return DT_OK;
-        tell_stale(c, key);
+        /* A choice in the file that is another plan now; e.g. the file was edited. */
+        if (!c->told_stale)
+            dt_log(DT_LOG_WARNING, "the algorithm kept for %s does not fit: %s; it is chosen anew",
+                   key, dt_error_text());
+        c->told_stale = true;
+        dt_error_clear();
     }
     DT_TRY(open_timer(c));
     problem->refused = c->timer.plain_only && problem->task.extra != DT_CONV_PLAIN;
@@ -496,16 +480,6 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
     return DT_OK;
 }
 
-static int count_open(const struct dt_device *dev)
-{
-    int n = 0;
-    for (const struct dt_conv_problem *p = dev->problems; p; p = p->next)
-        n += is_open(p);
-    for (const struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next)
-        n += !fusion->settled;
-    return n;
-}
-
 dt_status dt_cuda_autotune(struct dt_device *dev, dt_status prepared)
 {
     const struct dt_device_options *options = &dev->options;
@@ -513,7 +487,11 @@ dt_status dt_cuda_autotune(struct dt_device *dev, dt_status prepared)
         .dev = dev, .target.handle = dev->dnn, .rules = dt_conv_rules(options), .timer.dev = dev};
     struct table *table = NULL;
     dt_status status = prepared;
-    const int n = count_open(dev);
+    int n = 0;
+    for (const struct dt_conv_problem *p = dev->problems; p; p = p->next)
+        n += is_open(p);
+    for (const struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next)
+        n += !fusion->settled;
     size_t bytes = sizeof *table + (size_t)n * sizeof table->choice[0];
     if (status == DT_OK) {
         table = dt_mem_alloc(bytes, 1, "choices of algorithms");

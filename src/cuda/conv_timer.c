@@ -16,21 +16,6 @@ static size_t bytes_of(const struct dt_conv_task *task, bool written)
     return sum;
 }
 
-/* Placement of a task's tensors: results never overwrite inputs of others, so values stay small. */
-static struct dt_dnn_memory memory_of(const struct dt_conv_timer *timer,
-                                      const struct dt_conv_task *task)
-{
-    char *next[] = {timer->data, timer->data + timer->input_bytes};
-    struct dt_dnn_memory m = {.workspace = timer->workspace};
-    for (int t = 0; t < DT_DNN_N_TENSORS; t++) {
-        const size_t bytes = dt_dnn_tensor_bytes(task, t);
-        char **end = &next[dt_dnn_writes(task, t)];
-        m.at[t] = bytes > 0 ? *end : NULL;
-        *end += dt_cuda_align(bytes);
-    }
-    return m;
-}
-
 /* A piece is made on the host and doubled repeatedly on the device. */
 dt_status dt_conv_timer_fill(struct dt_device *dev, char *memory, enum dt_dtype type, size_t bytes)
 {
@@ -112,31 +97,33 @@ static dt_status grow_workspace(struct dt_conv_timer *timer, size_t bytes)
     return DT_OK;
 }
 
-static dt_status time_runs(struct dt_conv_timer *timer, const struct dt_dnn_exec *plan,
-                           cudnnBackendDescriptor_t pack, int n, double *seconds)
-{
-    struct dt_device *dev = timer->dev;
-    float ms = 0;
-    DT_TRY(dt_dnn_run(dev->dnn, plan, pack));
-    DT_TRY(DT_CUDA("recording an event", cudaEventRecord(timer->begin, dev->compute)));
-    for (int i = 0; i < n; i++)
-        DT_TRY(dt_dnn_run(dev->dnn, plan, pack));
-    DT_TRY(DT_CUDA("recording an event", cudaEventRecord(timer->end, dev->compute)));
-    DT_TRY(dt_cuda_wait(dev, timer->end, "a convolution algorithm under test"));
-    DT_TRY(DT_CUDA("reading a time", cudaEventElapsedTime(&ms, timer->begin, timer->end)));
-    *seconds = (double)ms * 1e-3 / n;
-    return DT_OK;
-}
-
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
                             const struct dt_dnn_exec *plan, int n, double *seconds)
 {
     cudnnBackendDescriptor_t pack = NULL;
     dt_status status = DT_OK;
     DT_TRY(grow_workspace(timer, plan->workspace_bytes));
-    const struct dt_dnn_memory memory = memory_of(timer, task);
+    /* Placement of a task's tensors: results never overwrite inputs of others, so values stay
+     * small. */
+    char *next[] = {timer->data, timer->data + timer->input_bytes};
+    struct dt_dnn_memory memory = {.workspace = timer->workspace};
+    for (int t = 0; t < DT_DNN_N_TENSORS; t++) {
+        const size_t bytes = dt_dnn_tensor_bytes(task, t);
+        char **end = &next[dt_dnn_writes(task, t)];
+        memory.at[t] = bytes > 0 ? *end : NULL;
+        *end += dt_cuda_align(bytes);
+    }
     DT_TRY_OUT(dt_dnn_pack_create(&pack, &memory));
-    DT_TRY_OUT(time_runs(timer, plan, pack, n, seconds));
+    struct dt_device *dev = timer->dev;
+    float ms = 0;
+    DT_TRY_OUT(dt_dnn_run(dev->dnn, plan, pack));
+    DT_TRY_OUT(DT_CUDA("recording an event", cudaEventRecord(timer->begin, dev->compute)));
+    for (int i = 0; i < n; i++)
+        DT_TRY_OUT(dt_dnn_run(dev->dnn, plan, pack));
+    DT_TRY_OUT(DT_CUDA("recording an event", cudaEventRecord(timer->end, dev->compute)));
+    DT_TRY_OUT(dt_cuda_wait(dev, timer->end, "a convolution algorithm under test"));
+    DT_TRY_OUT(DT_CUDA("reading a time", cudaEventElapsedTime(&ms, timer->begin, timer->end)));
+    *seconds = (double)ms * 1e-3 / n;
 out:
     dt_dnn_pack_destroy(pack);
     return status;

@@ -68,50 +68,11 @@ static dt_status find_device(struct dt_device *dev)
     return DT_CUDA("selecting the GPU", cudaSetDevice(dev->index));
 }
 
-static dt_status read_properties(struct dt_device *dev)
-{
-    struct cudaDeviceProp properties;
-    DT_TRY(
-        DT_CUDA("reading the GPU's properties", cudaGetDeviceProperties(&properties, dev->index)));
-    snprintf(dev->name, sizeof dev->name, "%.*s", (int)sizeof dev->name - 1, properties.name);
-    dev->capability = 10 * properties.major + properties.minor;
-    dt_cuda_format_uuid(dev->identity, sizeof dev->identity, &properties.uuid);
-    return DT_OK;
-}
-
-static dt_status check_precision(struct dt_device *dev)
-{
-    const enum dt_precision precision = dev->options.precision;
-    if (dev->capability < PRECISIONS[precision].capability)
-        DT_FAIL(DT_ERR_CONFIG,
-                "train.precision: %s needs a GPU of compute capability 8.0 or later, but %s has "
-                "%d.%d; use fp16 or fp32",
-                dt_precision_name(precision), dev->name, dev->capability / 10,
-                dev->capability % 10);
-    dev->type = PRECISIONS[precision].type;
-    return DT_OK;
-}
-
 static dt_status open_libraries(struct dt_device *dev)
 {
     DT_TRY(DT_CUDNN("starting cuDNN", cudnnCreate(&dev->dnn)));
     DT_TRY(DT_CUDNN("setting cuDNN's stream", cudnnSetStream(dev->dnn, dev->compute)));
     return DT_CUBLAS("starting cuBLASLt", cublasLtCreate(&dev->blas));
-}
-
-/* The first launch: fails here if the build has no code for this GPU. */
-static dt_status start_step(struct dt_device *dev)
-{
-    const struct dt_step_values zero = {0};
-    cudaError_t code = dt_kernel_set_step(dev->compute, dev->step, &zero, dev->scale);
-    if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
-        (void)cudaGetLastError();
-        DT_FAIL(DT_ERR_DEVICE,
-                "this build of dtrain has no code for %s (compute capability %d.%d); build it with "
-                "-DCMAKE_CUDA_ARCHITECTURES=%d, or set device.kind to cpu",
-                dev->name, dev->capability / 10, dev->capability % 10, dev->capability);
-    }
-    return DT_CUDA("first launch of a kernel", code);
 }
 
 /* One zeroed block with a part for each; dev->step is its beginning. */
@@ -128,7 +89,17 @@ static dt_status open_state(struct dt_device *dev)
     DT_TRY(DT_CUDA("GPU memory for counters", cudaMemsetAsync(block, 0, bytes, dev->compute)));
     DT_TRY(DT_CUDA("pinned host memory", cudaMallocHost(&dev->pinned, DT_CUDA_PINNED_BYTES)));
     memset(dev->pinned, 0, DT_CUDA_PINNED_BYTES);
-    DT_TRY(start_step(dev));
+    /* The first launch: fails here if the build has no code for this GPU. */
+    const struct dt_step_values zero = {0};
+    cudaError_t code = dt_kernel_set_step(dev->compute, dev->step, &zero, dev->scale);
+    if (code == cudaErrorNoKernelImageForDevice || code == cudaErrorInvalidDeviceFunction) {
+        (void)cudaGetLastError();
+        DT_FAIL(DT_ERR_DEVICE,
+                "this build of dtrain has no code for %s (compute capability %d.%d); build it with "
+                "-DCMAKE_CUDA_ARCHITECTURES=%d, or set device.kind to cpu",
+                dev->name, dev->capability / 10, dev->capability % 10, dev->capability);
+    }
+    DT_TRY(DT_CUDA("first launch of a kernel", code));
     const bool scales = dev->options.precision == DT_PRECISION_FP16;
     const double fixed = scales ? dev->options.loss_scale : 1;
     const struct dt_scale_state state = {.clip = 1,
@@ -151,8 +122,20 @@ static dt_status cuda_open(struct dt_device **out, const struct dt_device_option
         snprintf(dev->cache_dir, sizeof dev->cache_dir, "%s", options->cache_dir);
     dev->options.cache_dir = options->cache_dir ? dev->cache_dir : NULL;
     DT_TRY_OUT(find_device(dev));
-    DT_TRY_OUT(read_properties(dev));
-    DT_TRY_OUT(check_precision(dev));
+    struct cudaDeviceProp properties;
+    DT_TRY_OUT(
+        DT_CUDA("reading the GPU's properties", cudaGetDeviceProperties(&properties, dev->index)));
+    snprintf(dev->name, sizeof dev->name, "%.*s", (int)sizeof dev->name - 1, properties.name);
+    dev->capability = 10 * properties.major + properties.minor;
+    dt_cuda_format_uuid(dev->identity, sizeof dev->identity, &properties.uuid);
+    const enum dt_precision precision = dev->options.precision;
+    if (dev->capability < PRECISIONS[precision].capability)
+        DT_TRY_OUT(DT_ERROR(
+            DT_ERR_CONFIG,
+            "train.precision: %s needs a GPU of compute capability 8.0 or later, but %s has "
+            "%d.%d; use fp16 or fp32",
+            dt_precision_name(precision), dev->name, dev->capability / 10, dev->capability % 10));
+    dev->type = PRECISIONS[precision].type;
     DT_TRY_OUT(dt_cuda_open_streams(dev));
     DT_TRY_OUT(open_state(dev));
     DT_TRY_OUT(open_libraries(dev));

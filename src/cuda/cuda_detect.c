@@ -46,11 +46,12 @@ static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-static struct dt_detect_args args_of(const struct dt_exec *exec)
+static dt_status run_loss(struct dt_device *dev, struct dt_exec *exec)
 {
+    const struct dt_node *node = exec->node;
     const struct dt_detect *detect = &exec->node->attr.detect;
     const bool focal = exec->node->op == DT_OP_FOCAL_LOSS;
-    return (struct dt_detect_args){
+    const struct dt_detect_args args = {
         .match = exec->src_data[DT_DETECT_LOSS_MATCH],
         .labels = focal ? exec->src_data[DT_DETECT_LOSS_BOXES] : NULL,
         .boxes = focal ? NULL : exec->src_data[DT_DETECT_LOSS_BOXES],
@@ -67,12 +68,6 @@ static struct dt_detect_args args_of(const struct dt_exec *exec)
         .kind = detect->kind,
         .beta = detect->beta,
     };
-}
-
-static dt_status run_loss(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_detect_args args = args_of(exec);
     return DT_CUDA(node->name,
                    (node->op == DT_OP_FOCAL_LOSS ? dt_kernel_focal_loss : dt_kernel_box_loss)(
                        dev->compute, exec->src[0]->type, exec->dst_data[0], dev->counters,

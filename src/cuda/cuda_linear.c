@@ -37,19 +37,6 @@ static void release_linear(struct dt_device *dev, struct dt_exec *exec)
     exec->own = NULL;
 }
 
-static cudaDataType_t data_type(enum dt_dtype type)
-{
-    return type == DT_F16 ? CUDA_R_16F : type == DT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-}
-
-static dt_status create_layout(cublasLtMatrixLayout_t *layout, const char *name,
-                               const struct dt_cuda_format *f)
-{
-    uint64_t width = (uint64_t)f->h * (uint64_t)f->w * (uint64_t)f->cp;
-    return DT_CUBLAS(name, cublasLtMatrixLayoutCreate(layout, data_type(f->type), width,
-                                                      (uint64_t)f->np, (int64_t)width));
-}
-
 static dt_status create_desc(struct dt_device *dev, struct product *p, const char *name)
 {
     const cublasComputeType_t compute = dev->options.precision == DT_PRECISION_TF32
@@ -64,21 +51,6 @@ static dt_status create_desc(struct dt_device *dev, struct product *p, const cha
         name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
 }
 
-/* If k is split, the partial sums are in fp32 and added in a separate step: without loss of
- * precision, and in the same order in every run. Unless told otherwise, cuBLASLt expects tensors at
- * multiples of 256 bytes, where the plan puts them. */
-static dt_status set_preference(cublasLtMatmulPreference_t preference, const char *name)
-{
-    const uint64_t workspace = MAX_WORKSPACE;
-    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    DT_TRY(DT_CUBLAS(name, cublasLtMatmulPreferenceSetAttribute(
-                               preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                               sizeof workspace)));
-    return DT_CUBLAS(
-        name, cublasLtMatmulPreferenceSetAttribute(
-                  preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme));
-}
-
 /* The first algorithm that cuBLASLt proposes: for so few products, timing does not pay off. */
 static dt_status choose_algorithm(struct dt_device *dev, struct product *p, const char *name)
 {
@@ -88,7 +60,17 @@ static dt_status choose_algorithm(struct dt_device *dev, struct product *p, cons
     int n_found = 0;
 
     DT_TRY_OUT(DT_CUBLAS(name, cublasLtMatmulPreferenceCreate(&preference)));
-    DT_TRY_OUT(set_preference(preference, name));
+    /* If k is split, the partial sums are in fp32 and added in a separate step: without loss of
+     * precision, and in the same order in every run. Unless told otherwise, cuBLASLt expects
+     * tensors at multiples of 256 bytes, where the plan puts them. */
+    const uint64_t workspace = MAX_WORKSPACE;
+    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    DT_TRY_OUT(DT_CUBLAS(name, cublasLtMatmulPreferenceSetAttribute(
+                                   preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
+                                   sizeof workspace)));
+    DT_TRY_OUT(DT_CUBLAS(
+        name, cublasLtMatmulPreferenceSetAttribute(
+                  preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &scheme, sizeof scheme)));
     DT_TRY_OUT(DT_CUBLAS(name, cublasLtMatmulAlgoGetHeuristic(
                                    dev->blas, p->desc, p->layout[A], p->layout[B], p->layout[OUT],
                                    p->layout[OUT], preference, 1, &found, &n_found)));
@@ -113,8 +95,15 @@ static dt_status prepare_product(struct dt_device *dev, struct dt_exec *exec,
     exec->own = p; /* released with the node */
     *p = *setup;
     DT_TRY(create_desc(dev, p, name));
-    for (int i = 0; i < 3; i++)
-        DT_TRY(create_layout(&p->layout[i], name, p->format[i]));
+    for (int i = 0; i < 3; i++) {
+        const struct dt_cuda_format *f = p->format[i];
+        uint64_t width = (uint64_t)f->h * (uint64_t)f->w * (uint64_t)f->cp;
+        DT_TRY(DT_CUBLAS(name, cublasLtMatrixLayoutCreate(&p->layout[i],
+                                                          f->type == DT_F16    ? CUDA_R_16F
+                                                          : f->type == DT_BF16 ? CUDA_R_16BF
+                                                                               : CUDA_R_32F,
+                                                          width, (uint64_t)f->np, (int64_t)width)));
+    }
     DT_TRY(choose_algorithm(dev, p, name));
     exec->scratch_bytes = p->workspace_bytes;
     return DT_OK;

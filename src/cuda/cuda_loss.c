@@ -41,20 +41,14 @@ const struct dt_cuda_op dt_cuda_softmax_xent = {.prepare = prepare_softmax_xent,
 
 _Static_assert(sizeof(struct dt_step_counters) <= DT_CUDA_PINNED_BYTES, "a download is small");
 
-static dt_status fetch(struct dt_device *dev, struct dt_step_counters *to)
-{
-    DT_TRY(DT_CUDA("reading the counters", cudaMemcpyAsync(to, dev->counters, sizeof *to,
-                                                           cudaMemcpyDeviceToHost, dev->compute)));
-    DT_TRY(DT_CUDA("resetting the counters",
-                   cudaMemsetAsync(dev->counters, 0, sizeof *to, dev->compute)));
-    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the training step"));
-    return DT_OK;
-}
-
 dt_status dt_cuda_download(struct dt_device *dev, struct dt_counters *out)
 {
     struct dt_step_counters *c = dev->pinned;
-    DT_TRY(fetch(dev, c));
+    DT_TRY(DT_CUDA("reading the counters", cudaMemcpyAsync(c, dev->counters, sizeof *c,
+                                                           cudaMemcpyDeviceToHost, dev->compute)));
+    DT_TRY(DT_CUDA("resetting the counters",
+                   cudaMemsetAsync(dev->counters, 0, sizeof *c, dev->compute)));
+    DT_TRY(dt_cuda_wait_stream(dev, dev->compute, "the training step"));
     *out = (struct dt_counters){.loss = c->loss,
                                 .box_loss = c->box_loss,
                                 .weight = c->weight,

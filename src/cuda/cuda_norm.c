@@ -40,14 +40,6 @@ static size_t n_coefs(const struct dt_exec *exec)
     return exec->node->op == DT_OP_BN_BWD ? 3 * (size_t)exec->src[0]->cp : 0;
 }
 
-/* Of a node by itself: partial sums, then (backward) coefficients, then (synced) slots. */
-static size_t scratch_bytes_alone(const struct dt_device *dev, const struct dt_exec *exec)
-{
-    const struct dt_norm_args args = args_of(exec);
-    size_t n_slots = dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks : 0;
-    return partial_bytes(&args) + (n_coefs(exec) + n_slots * slot_floats(exec)) * sizeof(float);
-}
-
 dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
     static const struct {
@@ -64,8 +56,14 @@ dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec)
                 "batch",
                 node->name, rows, INT32_MAX);
     DT_TRY(dt_cuda_check_kinds(exec, kinds[node->op].src, kinds[node->op].dst, 0));
-    if (node->op == DT_OP_BN_BWD || dt_node_has_statistics(node))
-        exec->scratch_bytes = scratch_bytes_alone(dev, exec);
+    if (node->op == DT_OP_BN_BWD || dt_node_has_statistics(node)) {
+        /* A node by itself needs partial sums, then (backward) coefficients, then (synced) slots.
+         */
+        const struct dt_norm_args args = args_of(exec);
+        size_t n_slots = dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks : 0;
+        exec->scratch_bytes =
+            partial_bytes(&args) + (n_coefs(exec) + n_slots * slot_floats(exec)) * sizeof(float);
+    }
     return DT_OK;
 }
 

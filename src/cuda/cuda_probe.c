@@ -39,37 +39,36 @@ static void explain_driver(char *out, size_t bytes)
              newest, needed);
 }
 
-static void explain_no_device(char *out, size_t bytes)
-{
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (visible && !visible[0])
-        snprintf(out, bytes,
-                 "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it, or ask the batch "
-                 "system for GPUs (Slurm: --gpus-per-node)");
-    else if (visible)
-        snprintf(out, bytes,
-                 "CUDA_VISIBLE_DEVICES=%.40s names no GPU of this machine: unset it, or ask the "
-                 "batch system for GPUs (Slurm: --gpus-per-node)",
-                 visible);
-    else
-        snprintf(out, bytes,
-                 "there is an NVIDIA driver but no GPU that this process may use: ask the batch "
-                 "system for GPUs (Slurm: --gpus-per-node)");
-}
-
 void dt_cuda_explain(char *out, size_t bytes, cudaError_t code)
 {
     if (code == cudaErrorInsufficientDriver || code == cudaErrorStubLibrary)
         explain_driver(out, bytes);
-    else if (code == cudaErrorNoDevice || code == cudaErrorInvalidDevice)
-        explain_no_device(out, bytes);
-    else
+    else if (code == cudaErrorNoDevice || code == cudaErrorInvalidDevice) {
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        if (visible && !visible[0])
+            snprintf(
+                out, bytes,
+                "CUDA_VISIBLE_DEVICES is empty, which hides all GPUs: unset it, or ask the batch "
+                "system for GPUs (Slurm: --gpus-per-node)");
+        else if (visible)
+            snprintf(
+                out, bytes,
+                "CUDA_VISIBLE_DEVICES=%.40s names no GPU of this machine: unset it, or ask the "
+                "batch system for GPUs (Slurm: --gpus-per-node)",
+                visible);
+        else
+            snprintf(
+                out, bytes,
+                "there is an NVIDIA driver but no GPU that this process may use: ask the batch "
+                "system for GPUs (Slurm: --gpus-per-node)");
+    } else
         snprintf(out, bytes, "the GPUs cannot be used: %s: %.160s", cudaGetErrorName(code),
                  cudaGetErrorString(code));
 }
 
-static void probe_versions(struct dt_gpu_report *out)
+void dt_gpu_probe(struct dt_gpu_report *out)
 {
+    *out = (struct dt_gpu_report){0};
     int driver = 0, runtime = 0;
     size_t dnn = cudnnGetVersion(), blas = cublasLtGetVersion();
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
@@ -79,12 +78,6 @@ static void probe_versions(struct dt_gpu_report *out)
     snprintf(out->cudnn, sizeof out->cudnn, "%zu.%zu.%zu", dnn / 10000, dnn / 100 % 100, dnn % 100);
     snprintf(out->cublas, sizeof out->cublas, "%zu.%zu.%zu", blas / 10000, blas / 100 % 100,
              blas % 100);
-}
-
-void dt_gpu_probe(struct dt_gpu_report *out)
-{
-    *out = (struct dt_gpu_report){0};
-    probe_versions(out);
     cudaError_t code = cudaGetDeviceCount(&out->n_devices);
     if (code == cudaSuccess && out->n_devices == 0)
         code = cudaErrorNoDevice;

@@ -160,21 +160,6 @@ out:
 
 enum { MAX_KNOBS = 24 };
 
-static dt_status add_knob(struct dt_text *tag, descriptor knob)
-{
-    cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_COUNTS;
-    int64_t n, value = 0;
-    DT_TRY(DT_CUDNN("asking for the type of a knob",
-                    cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
-                                             CUDNN_TYPE_KNOB_TYPE, 1, &n, &type)));
-    DT_TRY(DT_CUDNN("asking for the value of a knob",
-                    cudnnBackendGetAttribute(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
-                                             CUDNN_TYPE_INT64, 1, &n, &value)));
-    if (!dt_text_add_whole(tag, "_k%d=%lld", (int)type, (long long)value))
-        DT_FAIL(DT_ERR_DEVICE, "the description of an algorithm is too long");
-    return DT_OK;
-}
-
 static dt_status make_tag(char out[DT_DNN_TAG_MAX], int64_t engine, descriptor config)
 {
     struct dt_text tag = dt_text_in(out, DT_DNN_TAG_MAX);
@@ -188,8 +173,18 @@ static dt_status make_tag(char out[DT_DNN_TAG_MAX], int64_t engine, descriptor c
         DT_CUDNN("asking for the knobs of an algorithm",
                  cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
                                           CUDNN_TYPE_BACKEND_DESCRIPTOR, MAX_KNOBS, &n, knobs)));
-    for (int64_t i = 0; i < n && i < MAX_KNOBS; i++)
-        DT_TRY_OUT(add_knob(&tag, knobs[i]));
+    for (int64_t i = 0; i < n && i < MAX_KNOBS; i++) {
+        cudnnBackendKnobType_t type = CUDNN_KNOB_TYPE_COUNTS;
+        int64_t n_values, value = 0;
+        DT_TRY_OUT(DT_CUDNN("asking for the type of a knob",
+                            cudnnBackendGetAttribute(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE,
+                                                     CUDNN_TYPE_KNOB_TYPE, 1, &n_values, &type)));
+        DT_TRY_OUT(DT_CUDNN("asking for the value of a knob",
+                            cudnnBackendGetAttribute(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE,
+                                                     CUDNN_TYPE_INT64, 1, &n_values, &value)));
+        if (!dt_text_add_whole(&tag, "_k%d=%lld", (int)type, (long long)value))
+            DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "the description of an algorithm is too long"));
+    }
 out:
     for (int i = 0; i < MAX_KNOBS; i++)
         dt_dnn_destroy(&knobs[i]);

@@ -356,8 +356,20 @@ static dt_status add_tensor(struct parts *p, int index)
                     DT_COUNT(attributes), "describing a tensor of a convolution");
 }
 
-static dt_status add_window(struct parts *p, descriptor *out)
+static dt_status add_function(struct parts *p, descriptor *out, cudnnPointwiseMode_t function)
 {
+    const attribute attributes[] = {
+        {CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &function},
+        {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &fp32},
+    };
+    return add_part(p, out, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, attributes, DT_COUNT(attributes),
+                    "describing a pointwise function");
+}
+
+static dt_status add_detail(struct parts *p, descriptor *out, enum op_type type)
+{
+    if (op_types[type].type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
+        return add_function(p, out, op_types[type].function);
     const struct dt_conv_task *task = p->task;
     const int64_t n_dims = 2, dilations[2] = {1, 1};
     const int64_t strides[2] = {task->stride, task->stride}, pads[2] = {task->pad, task->pad};
@@ -373,23 +385,6 @@ static dt_status add_window(struct parts *p, descriptor *out)
     };
     return add_part(p, out, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, attributes, DT_COUNT(attributes),
                     "describing the window of a convolution");
-}
-
-static dt_status add_function(struct parts *p, descriptor *out, cudnnPointwiseMode_t function)
-{
-    const attribute attributes[] = {
-        {CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &function},
-        {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &fp32},
-    };
-    return add_part(p, out, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, attributes, DT_COUNT(attributes),
-                    "describing a pointwise function");
-}
-
-static dt_status add_detail(struct parts *p, descriptor *out, enum op_type type)
-{
-    if (op_types[type].type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
-        return add_function(p, out, op_types[type].function);
-    return add_window(p, out);
 }
 
 static dt_status add_op(struct parts *p, descriptor *out, const struct op *op)

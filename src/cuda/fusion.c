@@ -169,21 +169,6 @@ bool dt_fusion_is_possible(const struct dt_cuda_fusion *fusion)
            dt_cuda_partner(fusion->exec[3], DT_FUSION_BN_PAIR_BWD, 0, 1);
 }
 
-static void add_node(struct dt_text *text, const struct dt_exec *exec)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_cuda_format *in = exec->src[0], *out = exec->dst[0];
-    dt_text_add(text, ", %s%s %d>%d %dx%dx%dx%d>%dx%d", dt_op_name(node->op),
-                node->relu ? "+relu" : "", node->n_src, node->n_dst, in->n, in->cp, in->h, in->w,
-                out->h, out->w);
-    if (exec->problem)
-        dt_text_add(text, " window %dx%d stride %d pad %d", exec->problem->task.r,
-                    exec->problem->task.s, node->attr.conv.stride, node->attr.conv.pad);
-    if (node->op == DT_OP_MAX_POOL)
-        dt_text_add(text, " window %d stride %d pad %d", node->attr.pool.kernel,
-                    node->attr.pool.stride, node->attr.pool.pad);
-}
-
 static void make_text(char out[DT_FUSION_TEXT_MAX], const struct dt_cuda_fusion *fusion)
 {
     struct dt_text text = dt_text_in(out, DT_FUSION_TEXT_MAX);
@@ -191,8 +176,20 @@ static void make_text(char out[DT_FUSION_TEXT_MAX], const struct dt_cuda_fusion 
     dt_text_add(&text, "%s %s%s%s", dt_fusion_name(fusion->kind),
                 dt_precision_name(options->precision), options->winograd ? " winograd" : "",
                 options->n_ranks > 1 ? " several ranks" : "");
-    for (int i = 0; i < fusion->n_nodes; i++)
-        add_node(&text, fusion->exec[i]);
+    for (int i = 0; i < fusion->n_nodes; i++) {
+        const struct dt_exec *exec = fusion->exec[i];
+        const struct dt_node *node = exec->node;
+        const struct dt_cuda_format *src = exec->src[0], *dst = exec->dst[0];
+        dt_text_add(&text, ", %s%s %d>%d %dx%dx%dx%d>%dx%d", dt_op_name(node->op),
+                    node->relu ? "+relu" : "", node->n_src, node->n_dst, src->n, src->cp, src->h,
+                    src->w, dst->h, dst->w);
+        if (exec->problem)
+            dt_text_add(&text, " window %dx%d stride %d pad %d", exec->problem->task.r,
+                        exec->problem->task.s, node->attr.conv.stride, node->attr.conv.pad);
+        if (node->op == DT_OP_MAX_POOL)
+            dt_text_add(&text, " window %d stride %d pad %d", node->attr.pool.kernel,
+                        node->attr.pool.stride, node->attr.pool.pad);
+    }
 }
 
 static dt_status find_task(struct dt_device *dev, struct dt_cuda_fusion *fusion)

@@ -33,25 +33,6 @@ static struct dt_cuda_fusion *copy_inner(struct dt_fusion_timer *timer, int way,
     return n == inner->n_nodes ? copy : NULL;
 }
 
-static void make_copies(struct dt_fusion_timer *timer, const struct dt_cuda_fusion *fusion)
-{
-    for (int way = 0; way < DT_N_FUSION_WAYS; way++) {
-        timer->way[way] = *fusion;
-        for (int i = 0; i < fusion->n_nodes; i++) {
-            struct dt_exec *copy = timer->way[way].exec[i] = &timer->copy[way][i];
-            *copy = *fusion->exec[i];
-            copy->own = NULL;
-            for (int slot = 0; slot < (int)DT_COUNT(copy->fusion); slot++)
-                copy->fusion[slot] =
-                    copy_inner(timer, way, fusion, slot, fusion->exec[i]->fusion[slot]);
-            if (way == DT_FUSION_TOGETHER)
-                copy->fusion[dt_fusion_slot(fusion->kind, i)] = &timer->way[way];
-            const size_t scratch = dt_cuda_scratch_bytes(timer->dev, copy);
-            timer->scratch_bytes = scratch > timer->scratch_bytes ? scratch : timer->scratch_bytes;
-        }
-    }
-}
-
 /* Gives each tensor of the fusion an address from `memory` on; returns the bytes of all. */
 static size_t place_tensors(struct dt_fusion_timer *timer, uintptr_t memory)
 {
@@ -73,21 +54,6 @@ static size_t place_tensors(struct dt_fusion_timer *timer, uintptr_t memory)
     return next - memory;
 }
 
-static dt_status allocate(struct dt_fusion_timer *timer)
-{
-    const struct dt_exec *exec = timer->way[0].exec[0];
-    void *memory = NULL;
-    char what[96];
-    timer->bytes = place_tensors(timer, 0);
-    const size_t bytes = timer->bytes + timer->scratch_bytes;
-    snprintf(what, sizeof what, "allocating %zu MB of device memory to time nodes",
-             bytes / 1000000);
-    DT_TRY(DT_CUDA(what, cudaMalloc(&memory, bytes)));
-    timer->memory = memory;
-    place_tensors(timer, (uintptr_t)memory);
-    return dt_conv_timer_fill(timer->dev, timer->memory, exec->src[0]->type, bytes);
-}
-
 static dt_status bind_copies(struct dt_fusion_timer *timer)
 {
     for (int way = 0; way < DT_N_FUSION_WAYS; way++)
@@ -106,8 +72,32 @@ dt_status dt_fusion_timer_open(struct dt_fusion_timer **out, struct dt_device *d
     DT_TRY(DT_NEW(timer, 1));
     timer->dev = dev;
     DT_TRY_OUT(DT_NEW(timer->address, (size_t)fusion->exec[0]->graph->n_tensors));
-    make_copies(timer, fusion);
-    DT_TRY_OUT(allocate(timer));
+    for (int way = 0; way < DT_N_FUSION_WAYS; way++) {
+        timer->way[way] = *fusion;
+        for (int i = 0; i < fusion->n_nodes; i++) {
+            struct dt_exec *copy = timer->way[way].exec[i] = &timer->copy[way][i];
+            *copy = *fusion->exec[i];
+            copy->own = NULL;
+            for (int slot = 0; slot < (int)DT_COUNT(copy->fusion); slot++)
+                copy->fusion[slot] =
+                    copy_inner(timer, way, fusion, slot, fusion->exec[i]->fusion[slot]);
+            if (way == DT_FUSION_TOGETHER)
+                copy->fusion[dt_fusion_slot(fusion->kind, i)] = &timer->way[way];
+            const size_t scratch = dt_cuda_scratch_bytes(timer->dev, copy);
+            timer->scratch_bytes = scratch > timer->scratch_bytes ? scratch : timer->scratch_bytes;
+        }
+    }
+    const struct dt_exec *exec = timer->way[0].exec[0];
+    void *memory = NULL;
+    char what[96];
+    timer->bytes = place_tensors(timer, 0);
+    const size_t bytes = timer->bytes + timer->scratch_bytes;
+    snprintf(what, sizeof what, "allocating %zu MB of device memory to time nodes",
+             bytes / 1000000);
+    DT_TRY_OUT(DT_CUDA(what, cudaMalloc(&memory, bytes)));
+    timer->memory = memory;
+    place_tensors(timer, (uintptr_t)memory);
+    DT_TRY_OUT(dt_conv_timer_fill(timer->dev, timer->memory, exec->src[0]->type, bytes));
     DT_TRY_OUT(bind_copies(timer));
     *out = timer;
     timer = NULL;

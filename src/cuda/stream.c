@@ -72,12 +72,6 @@ void dt_cuda_close_streams(struct dt_device *dev)
 
 enum { SPIN_US = 50, NAP_US = 50, POLL_US = 10000 };
 
-static void nap(void)
-{
-    const struct timespec time = {.tv_nsec = NAP_US * 1000};
-    (void)nanosleep(&time, NULL); /* if a signal wakes it early, it polls once more than needed */
-}
-
 static dt_status run_out_of_time(struct dt_device *dev, const char *what)
 {
     dev->hung = true;
@@ -116,7 +110,8 @@ static dt_status wait_for_event(struct dt_device *dev, cudaEvent_t event, const 
         if (options->share && !*is_told)
             dt_pulse_wait(&dt_pulse_main, "GPU work");
         *is_told = options->share;
-        nap();
+        /* If a signal shortens the nap, the event is polled once more than needed. */
+        (void)nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
     }
 }
 

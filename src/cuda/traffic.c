@@ -19,14 +19,6 @@ static int64_t own_bytes(const struct dt_exec *exec)
     return bytes;
 }
 
-/* Statistics first, then the normalisation, unless another node does that. */
-static int64_t again_bn(const struct dt_exec *exec)
-{
-    if (dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0))
-        return exec->dst[0]->unused ? 0 : bytes_of(exec->src[0]);
-    return dt_node_has_statistics(exec->node) && !exec->dst[0]->unused ? bytes_of(exec->src[0]) : 0;
-}
-
 /* Sums first, then the gradient; diff_residual holds what the second pass needs of diff_dst. */
 static int64_t again_bn_bwd(const struct dt_exec *exec)
 {
@@ -66,7 +58,11 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     switch (node->op) {
     case DT_OP_BN:
-        return again_bn(exec);
+        /* Statistics first, then the normalisation, unless another node does that. */
+        if (dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0))
+            return exec->dst[0]->unused ? 0 : bytes_of(exec->src[0]);
+        return dt_node_has_statistics(exec->node) && !exec->dst[0]->unused ? bytes_of(exec->src[0])
+                                                                           : 0;
     case DT_OP_MAX_POOL_BWD:
         return dt_cuda_partner(exec, DT_FUSION_BN_POOL, 2, 3) ? -own_bytes(exec) : 0;
     case DT_OP_BN_BWD:
