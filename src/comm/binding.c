@@ -20,28 +20,17 @@ struct cpu_mask {
     uint64_t word[MASK_WORDS];
 };
 
-static bool have_common(const struct cpu_mask *a, const struct cpu_mask *b)
-{
-    for (int w = 0; w < MASK_WORDS; w++)
-        if (a->word[w] & b->word[w])
-            return true;
-    return false;
-}
-
+/* Masks of the node's ranks that have a CPU in common with `own`, which is one of them. */
 static int count_sharing(const struct cpu_mask *masks, int n, const struct cpu_mask *own)
 {
     int n_sharing = 0;
-    for (int r = 0; r < n; r++)
-        n_sharing += have_common(&masks[r], own);
+    for (int r = 0; r < n; r++) {
+        bool is_shared = false;
+        for (int w = 0; w < MASK_WORDS; w++)
+            is_shared = is_shared || masks[r].word[w] & own->word[w];
+        n_sharing += is_shared;
+    }
     return n_sharing;
-}
-
-static bool is_any_shared(const struct cpu_mask *masks, int n)
-{
-    for (int r = 0; r < n; r++)
-        if (count_sharing(masks, n, &masks[r]) > 1)
-            return true;
-    return false;
 }
 
 static int count_cpus(const struct cpu_mask *mask)
@@ -66,7 +55,9 @@ dt_status dt_comm_find_binding(struct dt_comm *comm)
         MPI_Allgather(&mask, sizeof mask, MPI_BYTE, masks, sizeof mask, MPI_BYTE, comm->node),
         "MPI_Allgather of CPU masks", __FILE__, __LINE__));
     comm->n_sharing = count_sharing(masks, comm->local_size, &mask);
-    comm->is_bound = !is_any_shared(masks, comm->local_size);
+    comm->is_bound = true;
+    for (int r = 0; r < comm->local_size; r++)
+        comm->is_bound &= count_sharing(masks, comm->local_size, &masks[r]) == 1;
 out:
     free(masks);
     return status;
@@ -88,21 +79,14 @@ int dt_comm_cpus(const struct dt_comm *comm)
     return cpus > 0 ? cpus : 1;
 }
 
-/* CPUs that the launcher may use on this node: those allocated to the job, before its ranks were
- * bound. */
-static int launcher_cpus(void)
-{
-    struct cpu_mask mask = {{0}};
-    if (sched_getaffinity(getppid(), sizeof mask, (cpu_set_t *)&mask) != 0)
-        return 0;
-    return count_cpus(&mask);
-}
-
 bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes)
 {
     static const char advice[] = "add --bind-to none or --map-by ppr:N:node:PE=T (N ranks per node "
                                  "with T CPUs each) to mpirun";
-    int allowed = comm->n_allowed_cpus, given = launcher_cpus();
+    struct cpu_mask mask = {{0}};
+    /* The launcher may use the CPUs allocated to the job; only its ranks are bound. */
+    (void)sched_getaffinity(getppid(), sizeof mask, (cpu_set_t *)&mask);
+    int allowed = comm->n_allowed_cpus, given = count_cpus(&mask);
     if (threads > allowed)
         snprintf(out, bytes,
                  "rank %d is bound to %d CPU(s) but starts %d threads: %s, or lower "

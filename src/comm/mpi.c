@@ -109,7 +109,7 @@ static dt_status lane_send_receive(struct dt_comm *comm, int index)
     void *in = lane->round < n - 1 ? lane->received : segment, *out = values;
     MPI_Datatype type = re->wire ? MPI_UINT16_T : MPI_FLOAT;
     if (re->wire) {
-        /* Rounds what the lane sends next. A finished sum is sent on as it came, without loss. */
+        /* Round what the lane sends next. A finished sum is sent on as it came, without loss. */
         const struct reduction *reduction = &re->reductions[lane->reduction];
         if (reduction->kept && lane->round < n)
             re->wire->pack_keeping(lane->out, values,
@@ -232,16 +232,20 @@ static dt_status mpi_poll(struct dt_comm *comm)
 }
 
 /* The watchdog counts only arriving messages as progress. */
-static dt_status wait_for_reduction(struct dt_comm *comm, int reduction)
+static dt_status mpi_wait(struct dt_comm *comm, int reduction)
 {
     const struct mpi_plane *re = comm->reduce;
     const struct reduction *s = &re->reductions[reduction];
     double idle_since_s = 0.0;
     int n_idle = 0;
     bool is_long = false;
+    dt_status status = DT_OK;
+    if (!s->is_active)
+        return DT_OK;
+    dt_pulse_wait(&dt_pulse_main, "reduce");
     while (s->is_active) {
         int n_done;
-        DT_TRY(progress(comm, &n_done));
+        DT_TRY_OUT(progress(comm, &n_done));
         if (n_done > 0) {
             dt_pulse_beat(&dt_pulse_main);
             n_idle = 0;
@@ -257,31 +261,9 @@ static dt_status wait_for_reduction(struct dt_comm *comm, int reduction)
         else
             sched_yield();
     }
-    return DT_OK;
-}
-
-static dt_status mpi_wait(struct dt_comm *comm, int reduction)
-{
-    const struct mpi_plane *re = comm->reduce;
-    if (!re->reductions[reduction].is_active)
-        return DT_OK;
-    dt_pulse_wait(&dt_pulse_main, "reduce");
-    dt_status status = wait_for_reduction(comm, reduction);
+out:
     dt_pulse_go_on(&dt_pulse_main);
     return status;
-}
-
-/* A reduction takes its part when it is first used; from then on its count is the same. */
-static dt_status take_kept(struct mpi_plane *re, struct reduction *reduction)
-{
-    if (reduction->kept)
-        return DT_OK;
-    if (reduction->count > re->n_kept - re->n_kept_used)
-        DT_FAIL(DT_ERR_INTERNAL, "the reductions are larger than the declared total of %zu",
-                re->n_kept);
-    reduction->kept = re->kept + re->n_kept_used;
-    re->n_kept_used += reduction->count;
-    return DT_OK;
 }
 
 static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
@@ -297,8 +279,14 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
                             .is_active = true,
                             .begin_s = dt_trace_now(),
                             .kept = s->kept};
-    if (re->kept)
-        DT_TRY(take_kept(re, s));
+    /* A reduction takes its part when it is first used; from then on its count is the same. */
+    if (re->kept && !s->kept) {
+        if (count > re->n_kept - re->n_kept_used)
+            DT_FAIL(DT_ERR_INTERNAL, "the reductions are larger than the declared total of %zu",
+                    re->n_kept);
+        s->kept = re->kept + re->n_kept_used;
+        re->n_kept_used += count;
+    }
     re->n_active++;
     if (!re->ring) {
         DT_MPI(MPI_Iallreduce(MPI_IN_PLACE, buffer, (int)count, MPI_FLOAT, MPI_SUM, comm->data,

@@ -62,20 +62,6 @@ static int find_src(const struct dt_exec *exec, const struct product *p)
     return p->src;
 }
 
-static dnnl_status_t create_pd(struct dt_device *dev, struct product *p)
-{
-    dnnl_primitive_desc_t *first = p->kind == FORWARD ? &p->pd : &p->hint;
-    dnnl_status_t status =
-        dt_pd_linear(first, dev->engine, p->src_md, p->weights_md, p->bias_md, p->dst_md, p->attr);
-    if (status == dnnl_success && p->kind == BWD_DATA)
-        status = dt_pd_linear_bwd_data(&p->pd, dev->engine, p->src_md, p->weights_md, p->dst_md,
-                                       p->hint, p->attr);
-    if (status == dnnl_success && p->kind == BWD_WEIGHTS)
-        status = dt_pd_linear_bwd_weights(&p->pd, dev->engine, p->src_md, p->weights_md, p->bias_md,
-                                          p->dst_md, p->hint, p->attr);
-    return status;
-}
-
 /* oneDNN's reference code accepts every format but is far too slow to be used. */
 static bool is_reference(dnnl_primitive_desc_t pd)
 {
@@ -99,7 +85,15 @@ static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct
         DT_TRY(
             DT_DNNL(name, dt_md_create(&p->weights_md, 4, p->weights_dims, dnnl_format_tag_any)));
 
-    dnnl_status_t status = create_pd(dev, p);
+    dnnl_primitive_desc_t *first = p->kind == FORWARD ? &p->pd : &p->hint;
+    dnnl_status_t status =
+        dt_pd_linear(first, dev->engine, p->src_md, p->weights_md, p->bias_md, p->dst_md, p->attr);
+    if (status == dnnl_success && p->kind == BWD_DATA)
+        status = dt_pd_linear_bwd_data(&p->pd, dev->engine, p->src_md, p->weights_md, p->dst_md,
+                                       p->hint, p->attr);
+    if (status == dnnl_success && p->kind == BWD_WEIGHTS)
+        status = dt_pd_linear_bwd_weights(&p->pd, dev->engine, p->src_md, p->weights_md, p->bias_md,
+                                          p->dst_md, p->hint, p->attr);
     if (!weights)
         DT_TRY(DT_DNNL(name, status));
     bool usable = status == dnnl_success && (!weights || !is_reference(p->pd));

@@ -142,17 +142,6 @@ static int by_key(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The best of all chunks, in order, in the place of the first. */
-static void merge(struct best *best)
-{
-    for (int c = 1; c < CHUNKS; c++) {
-        for (int i = 0; i < best[c].n; i++)
-            add_key(best, best[c].key[i]);
-    }
-    qsort(best->key, (size_t)best->n, sizeof *best->key, by_key);
-    best->n = best->n < best->keep ? best->n : best->keep;
-}
-
 static void get_deltas(float delta[4], const struct level *level, int image, int anchor)
 {
     const int block = level->rows.block, n_blocks = (4 * DT_CELL_ANCHORS + block - 1) / block;
@@ -204,10 +193,16 @@ static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec,
     }
 #pragma omp parallel for schedule(dynamic)
     for (int image = 0; image < level.rows.n; image++) {
-        merge(best + (size_t)image * CHUNKS);
-        n_dst[image] = best[(size_t)image * CHUNKS].n;
-        write_rows(dst + (size_t)image * (size_t)keep * 6, best + (size_t)image * CHUNKS, &level,
-                   image);
+        /* The best of all chunks, in order, in the place of the first. */
+        struct best *all = best + (size_t)image * CHUNKS;
+        for (int c = 1; c < CHUNKS; c++) {
+            for (int i = 0; i < all[c].n; i++)
+                add_key(all, all[c].key[i]);
+        }
+        qsort(all->key, (size_t)all->n, sizeof *all->key, by_key);
+        all->n = all->n < all->keep ? all->n : all->keep;
+        n_dst[image] = all->n;
+        write_rows(dst + (size_t)image * (size_t)keep * 6, all, &level, image);
     }
     return DT_OK;
 }

@@ -63,11 +63,6 @@ static void clear(struct dt_algo_cache *cache)
     cache->n_entries = 0;
 }
 
-static void full_key(char out[KEY_MAX], const struct dt_algo_cache *cache, const char *key)
-{
-    snprintf(out, KEY_MAX, "%s: %s", cache->scope, key);
-}
-
 /* --- Reading --- */
 
 /* The text of a member, "" if there is none; false if it is not a text of a tag's length. */
@@ -139,7 +134,7 @@ bool dt_algo_cache_get(const struct dt_algo_cache *cache, const char *key,
                        struct dt_conv_choice *out)
 {
     char full[KEY_MAX];
-    full_key(full, cache, key);
+    snprintf(full, sizeof full, "%s: %s", cache->scope, key);
     const struct entry *entry = find_entry(cache, full);
     if (entry)
         *out = entry->choice;
@@ -152,7 +147,7 @@ dt_status dt_algo_cache_put(struct dt_algo_cache *cache, const char *key,
                             const struct dt_conv_choice *choice)
 {
     char full[KEY_MAX];
-    full_key(full, cache, key);
+    snprintf(full, sizeof full, "%s: %s", cache->scope, key);
     struct entry *entry = find_entry(cache, full);
     cache->changed = true;
     if (!entry)
@@ -161,10 +156,12 @@ dt_status dt_algo_cache_put(struct dt_algo_cache *cache, const char *key,
     return DT_OK;
 }
 
-static dt_status save_entries(struct dt_algo_cache *cache)
+void dt_algo_cache_save(struct dt_algo_cache *cache)
 {
     struct dt_jsonw w = {.pretty = true};
     dt_status status = DT_OK;
+    if (!cache->folder[0] || !cache->changed)
+        return;
     DT_TRY_OUT(dt_file_make_folder(cache->folder));
     if (merge_file(cache) != DT_OK)
         dt_error_clear(); /* already reported by open: whatever can be read is kept */
@@ -185,14 +182,7 @@ static dt_status save_entries(struct dt_algo_cache *cache)
     cache->changed = false;
 out:
     dt_jsonw_reset(&w);
-    return status;
-}
-
-void dt_algo_cache_save(struct dt_algo_cache *cache)
-{
-    if (!cache->folder[0] || !cache->changed)
-        return;
-    if (save_entries(cache) != DT_OK) {
+    if (status != DT_OK) {
         dt_log(DT_LOG_WARNING, "%s; the next run chooses convolution algorithms again",
                dt_error_text());
         dt_error_clear();

@@ -339,29 +339,26 @@ static dt_status find_way(struct chooser *c, struct dt_cuda_fusion *fusion, int 
     return DT_OK;
 }
 
-static bool get_kept_way(const struct chooser *c, const char *key, struct dt_conv_choice *out)
-{
-    return is_way_timed(c) && dt_algo_cache_get(c->cache, key, out) &&
-           out->candidate < DT_N_FUSION_WAYS && strcmp(out->tag, way_name[out->candidate]) == 0;
-}
-
 static dt_status choose_way(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
     const struct dt_fusion_task *task = fusion->task;
+    struct dt_conv_choice *choice = &fusion->choice;
     if (!dt_fusion_is_possible(fusion)) {
-        take_untimed(&fusion->choice, DT_FUSION_APART);
+        take_untimed(choice, DT_FUSION_APART);
         return DT_OK;
     }
     if (task->chosen) {
-        fusion->choice = task->choice;
+        *choice = task->choice;
         return DT_OK;
     }
-    if (get_kept_way(c, task->text, &fusion->choice))
+    if (is_way_timed(c) && dt_algo_cache_get(c->cache, task->text, choice) &&
+        choice->candidate < DT_N_FUSION_WAYS &&
+        strcmp(choice->tag, way_name[choice->candidate]) == 0)
         return DT_OK;
     DT_TRY(find_way(c, fusion, n_left));
-    if (isnan(fusion->choice.seconds))
+    if (isnan(choice->seconds))
         return DT_OK; /* another run may be able to time it */
-    return dt_algo_cache_put(c->cache, task->text, &fusion->choice);
+    return dt_algo_cache_put(c->cache, task->text, choice);
 }
 
 static void settle(struct dt_cuda_fusion *fusion)

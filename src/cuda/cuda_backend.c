@@ -68,13 +68,6 @@ static dt_status find_device(struct dt_device *dev)
     return DT_CUDA("selecting the GPU", cudaSetDevice(dev->index));
 }
 
-static dt_status open_libraries(struct dt_device *dev)
-{
-    DT_TRY(DT_CUDNN("starting cuDNN", cudnnCreate(&dev->dnn)));
-    DT_TRY(DT_CUDNN("setting cuDNN's stream", cudnnSetStream(dev->dnn, dev->compute)));
-    return DT_CUBLAS("starting cuBLASLt", cublasLtCreate(&dev->blas));
-}
-
 /* One zeroed block with a part for each; dev->step is its beginning. */
 static dt_status open_state(struct dt_device *dev)
 {
@@ -138,7 +131,9 @@ static dt_status cuda_open(struct dt_device **out, const struct dt_device_option
     dev->type = PRECISIONS[precision].type;
     DT_TRY_OUT(dt_cuda_open_streams(dev));
     DT_TRY_OUT(open_state(dev));
-    DT_TRY_OUT(open_libraries(dev));
+    DT_TRY_OUT(DT_CUDNN("starting cuDNN", cudnnCreate(&dev->dnn)));
+    DT_TRY_OUT(DT_CUDNN("setting cuDNN's stream", cudnnSetStream(dev->dnn, dev->compute)));
+    DT_TRY_OUT(DT_CUBLAS("starting cuBLASLt", cublasLtCreate(&dev->blas)));
     DT_TRY_OUT(dt_cuda_sync(dev));
     dt_cuda_open_nvml(dev);
     *out = dev;

@@ -163,31 +163,6 @@ static void formats_destroy(struct dt_cuda_formats *table)
     free(table);
 }
 
-static dt_status create_table(struct dt_device *dev, struct dt_cuda_formats **out,
-                              const struct dt_graph *g)
-{
-    struct dt_cuda_formats *table = NULL;
-    dt_status status = DT_OK;
-    DT_TRY(DT_NEW(table, 1));
-    table->graph = g;
-    table->n_tensors = g->n_tensors;
-    DT_TRY_OUT(DT_NEW(table->format, (size_t)g->n_tensors));
-    for (int t = 0; t < g->n_tensors; t++)
-        table->format[t] = plain_format(dev, &g->tensor[t]);
-    for (int i = 0; i < g->n_nodes; i++)
-        set_ingest(table->format, g, &g->node[i]);
-    for (int i = 0; i < g->n_nodes; i++)
-        set_used(table->format, &g->node[i]);
-    share_with_gradients(table->format, g);
-    table->next = dev->formats;
-    dev->formats = table;
-    *out = table;
-    table = NULL;
-out:
-    formats_destroy(table);
-    return status;
-}
-
 static struct dt_cuda_formats **find_link(struct dt_device *dev, const struct dt_graph *g)
 {
     struct dt_cuda_formats **link = &dev->formats;
@@ -207,14 +182,31 @@ static void drop_table(struct dt_cuda_formats **link)
 static dt_status fresh_table(struct dt_device *dev, struct dt_cuda_formats **out,
                              const struct dt_graph *g)
 {
-    struct dt_cuda_formats **link = find_link(dev, g);
+    struct dt_cuda_formats **link = find_link(dev, g), *table = NULL;
+    dt_status status = DT_OK;
     *out = *link;
     if (*link && (*link)->n_users > 0)
         return DT_OK;
     if (*link)
         drop_table(link);
-    DT_TRY(create_table(dev, out, g));
-    return DT_OK;
+    DT_TRY(DT_NEW(table, 1));
+    table->graph = g;
+    table->n_tensors = g->n_tensors;
+    DT_TRY_OUT(DT_NEW(table->format, (size_t)g->n_tensors));
+    for (int t = 0; t < g->n_tensors; t++)
+        table->format[t] = plain_format(dev, &g->tensor[t]);
+    for (int i = 0; i < g->n_nodes; i++)
+        set_ingest(table->format, g, &g->node[i]);
+    for (int i = 0; i < g->n_nodes; i++)
+        set_used(table->format, &g->node[i]);
+    share_with_gradients(table->format, g);
+    table->next = dev->formats;
+    dev->formats = table;
+    *out = table;
+    table = NULL;
+out:
+    formats_destroy(table);
+    return status;
 }
 
 dt_status dt_cuda_formats_acquire(struct dt_device *dev, const struct dt_graph *g)

@@ -37,20 +37,6 @@ static void release_linear(struct dt_device *dev, struct dt_exec *exec)
     exec->own = NULL;
 }
 
-static dt_status create_desc(struct dt_device *dev, struct product *p, const char *name)
-{
-    const cublasComputeType_t compute = dev->options.precision == DT_PRECISION_TF32
-                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
-                                            : CUBLAS_COMPUTE_32F;
-    const cublasOperation_t a = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t b = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
-    DT_TRY(DT_CUBLAS(name, cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F)));
-    DT_TRY(DT_CUBLAS(
-        name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
-    return DT_CUBLAS(
-        name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
-}
-
 /* The first algorithm that cuBLASLt proposes: for so few products, timing does not pay off. */
 static dt_status choose_algorithm(struct dt_device *dev, struct product *p, const char *name)
 {
@@ -94,7 +80,16 @@ static dt_status prepare_product(struct dt_device *dev, struct dt_exec *exec,
     DT_TRY(DT_NEW(p, 1));
     exec->own = p; /* released with the node */
     *p = *setup;
-    DT_TRY(create_desc(dev, p, name));
+    const cublasComputeType_t compute = dev->options.precision == DT_PRECISION_TF32
+                                            ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                            : CUBLAS_COMPUTE_32F;
+    const cublasOperation_t a = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t b = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    DT_TRY(DT_CUBLAS(name, cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F)));
+    DT_TRY(DT_CUBLAS(
+        name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
+    DT_TRY(DT_CUBLAS(
+        name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
     for (int i = 0; i < 3; i++) {
         const struct dt_cuda_format *f = p->format[i];
         uint64_t width = (uint64_t)f->h * (uint64_t)f->w * (uint64_t)f->cp;

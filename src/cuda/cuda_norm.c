@@ -124,20 +124,6 @@ static float *inverse_std_of(const struct dt_exec *exec)
     return mask && mask->instead > 0 ? exec->dst_data[DT_BN_MASK] : NULL;
 }
 
-/* Of a pair, `first` is the one that would be the residual. */
-static dt_status apply_pair(struct dt_device *dev, const struct dt_exec *exec,
-                            const struct dt_exec *first)
-{
-    const struct dt_node *node = exec->node;
-    const struct dt_norm_args args = dt_bn_args(dev, exec);
-    const struct dt_bn_vectors own = dt_cuda_bn_vectors(exec), other = dt_cuda_bn_vectors(first);
-    void *const *dst = exec->dst_data;
-    return DT_CUDA(node->name,
-                   dt_kernel_bn_pair_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
-                                           exec->src_data[0], first->src_data[0], &own, &other,
-                                           node->relu, &args));
-}
-
 static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
@@ -146,8 +132,13 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
     const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
 
-    if (first)
-        return apply_pair(dev, exec, first);
+    if (first) {
+        /* The first of a pair is the one that would be the residual. */
+        const struct dt_bn_vectors other = dt_cuda_bn_vectors(first);
+        return DT_CUDA(node->name, dt_kernel_bn_pair_apply(
+                                       dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
+                                       src[0], first->src_data[0], &bn, &other, node->relu, &args));
+    }
     return DT_CUDA(node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
                                       src[DT_BN_SRC], src[DT_BN_RESIDUAL], bn.scale, bn.shift,

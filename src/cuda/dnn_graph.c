@@ -123,21 +123,9 @@ void dt_dnn_offer_destroy(struct dt_dnn_offer *offer)
 
 enum { MAX_NOTES = 32 };
 
-static dt_status get_numerical(unsigned *bits, descriptor engine)
-{
-    cudnnBackendNumericalNote_t notes[MAX_NOTES];
-    int64_t n = 0;
-    *bits = 0;
-    DT_TRY(DT_CUDNN("asking for the numerical notes of an algorithm",
-                    cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                             CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &n, notes)));
-    for (int64_t i = 0; i < n && i < MAX_NOTES; i++)
-        *bits |= 1u << ((unsigned)notes[i] % MAX_NOTES);
-    return DT_OK;
-}
-
 dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *offer, int candidate)
 {
+    cudnnBackendNumericalNote_t notes[MAX_NOTES];
     descriptor engine = NULL;
     int64_t n = 0;
     dt_status status = DT_OK;
@@ -150,7 +138,11 @@ dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *of
     DT_TRY_OUT(DT_CUDNN("asking for the number of an engine",
                         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
                                                  CUDNN_TYPE_INT64, 1, &n, &out->index)));
-    DT_TRY_OUT(get_numerical(&out->numerical, engine));
+    DT_TRY_OUT(DT_CUDNN("asking for the numerical notes of an algorithm",
+                        cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                                 CUDNN_TYPE_NUMERICAL_NOTE, MAX_NOTES, &n, notes)));
+    for (int64_t i = 0; i < n && i < MAX_NOTES; i++)
+        out->numerical |= 1u << ((unsigned)notes[i] % MAX_NOTES);
 out:
     dt_dnn_destroy(&engine);
     return status;

@@ -130,17 +130,6 @@ const struct dt_exec *dt_cuda_partner(const struct dt_exec *exec, enum dt_fusion
     return fusion && fusion->exec[place] == exec ? fusion->exec[other] : NULL;
 }
 
-static dt_status find_problems(struct dt_device *dev, struct dt_cuda_fusion *fusion)
-{
-    const struct kind *kind = &kinds[fusion->kind];
-    for (size_t i = 0; i < DT_COUNT(kind->conv) && kind->conv[i].extra != DT_CONV_PLAIN; i++) {
-        struct dt_conv_task task = fusion->exec[kind->conv[i].node]->problem->task;
-        task.extra = kind->conv[i].extra;
-        DT_TRY(dt_conv_find_problem(&fusion->problem[i], dev, &task));
-    }
-    return DT_OK;
-}
-
 /* A later kind builds on the others. */
 const struct dt_conv_problem *dt_fusion_problem(const struct dt_exec *exec)
 {
@@ -169,34 +158,29 @@ bool dt_fusion_is_possible(const struct dt_cuda_fusion *fusion)
            dt_cuda_partner(fusion->exec[3], DT_FUSION_BN_PAIR_BWD, 0, 1);
 }
 
-static void make_text(char out[DT_FUSION_TEXT_MAX], const struct dt_cuda_fusion *fusion)
+static dt_status find_task(struct dt_device *dev, struct dt_cuda_fusion *fusion)
 {
-    struct dt_text text = dt_text_in(out, DT_FUSION_TEXT_MAX);
+    char text[DT_FUSION_TEXT_MAX];
+    struct dt_fusion_task **end = &dev->fusion_tasks;
+    struct dt_text line = dt_text_in(text, DT_FUSION_TEXT_MAX);
     const struct dt_device_options *options = &fusion->dev->options;
-    dt_text_add(&text, "%s %s%s%s", dt_fusion_name(fusion->kind),
+    dt_text_add(&line, "%s %s%s%s", dt_fusion_name(fusion->kind),
                 dt_precision_name(options->precision), options->winograd ? " winograd" : "",
                 options->n_ranks > 1 ? " several ranks" : "");
     for (int i = 0; i < fusion->n_nodes; i++) {
         const struct dt_exec *exec = fusion->exec[i];
         const struct dt_node *node = exec->node;
         const struct dt_cuda_format *src = exec->src[0], *dst = exec->dst[0];
-        dt_text_add(&text, ", %s%s %d>%d %dx%dx%dx%d>%dx%d", dt_op_name(node->op),
+        dt_text_add(&line, ", %s%s %d>%d %dx%dx%dx%d>%dx%d", dt_op_name(node->op),
                     node->relu ? "+relu" : "", node->n_src, node->n_dst, src->n, src->cp, src->h,
                     src->w, dst->h, dst->w);
         if (exec->problem)
-            dt_text_add(&text, " window %dx%d stride %d pad %d", exec->problem->task.r,
+            dt_text_add(&line, " window %dx%d stride %d pad %d", exec->problem->task.r,
                         exec->problem->task.s, node->attr.conv.stride, node->attr.conv.pad);
         if (node->op == DT_OP_MAX_POOL)
-            dt_text_add(&text, " window %d stride %d pad %d", node->attr.pool.kernel,
+            dt_text_add(&line, " window %d stride %d pad %d", node->attr.pool.kernel,
                         node->attr.pool.stride, node->attr.pool.pad);
     }
-}
-
-static dt_status find_task(struct dt_device *dev, struct dt_cuda_fusion *fusion)
-{
-    char text[DT_FUSION_TEXT_MAX];
-    struct dt_fusion_task **end = &dev->fusion_tasks;
-    make_text(text, fusion);
     while (*end && strcmp((*end)->text, text) != 0)
         end = &(*end)->next;
     if (!*end) {
@@ -230,7 +214,13 @@ dt_status dt_cuda_propose_fusion(struct dt_device *dev, const struct dt_fusion *
     (*end)->n_nodes = fusion->n_nodes;
     for (int i = 0; i < fusion->n_nodes; i++)
         (*end)->exec[i] = exec[fusion->node[i]];
-    DT_TRY(find_problems(dev, *end));
+    struct dt_cuda_fusion *added = *end;
+    const struct kind *kind = &kinds[added->kind];
+    for (size_t i = 0; i < DT_COUNT(kind->conv) && kind->conv[i].extra != DT_CONV_PLAIN; i++) {
+        struct dt_conv_task task = added->exec[kind->conv[i].node]->problem->task;
+        task.extra = kind->conv[i].extra;
+        DT_TRY(dt_conv_find_problem(&added->problem[i], dev, &task));
+    }
     return find_task(dev, *end);
 }
 

@@ -55,16 +55,6 @@ static const struct {
     {"nvmlDeviceGetCurrentClocksEventReasons", AT(throttle)},
 };
 
-static bool load_functions(struct dt_cuda_nvml *nvml)
-{
-    for (size_t i = 0; i < DT_COUNT(functions); i++) {
-        void *function = dlsym(nvml->library, functions[i].name);
-        if (function)
-            memcpy((char *)nvml + functions[i].at, &function, sizeof function);
-    }
-    return nvml->init && nvml->shutdown && nvml->find;
-}
-
 /* "GPU-01234567-89ab-cdef-0123-456789abcdef" */
 static bool find_gpu(struct dt_cuda_nvml *nvml, const char *identity)
 {
@@ -91,7 +81,12 @@ static struct dt_cuda_nvml *open_library(void)
     if (!library || DT_NEW(nvml, 1) != DT_OK)
         return NULL;
     nvml->library = library;
-    if (load_functions(nvml) && nvml->init() == SUCCESS)
+    for (size_t i = 0; i < DT_COUNT(functions); i++) {
+        void *function = dlsym(library, functions[i].name);
+        if (function)
+            memcpy((char *)nvml + functions[i].at, &function, sizeof function);
+    }
+    if (nvml->init && nvml->shutdown && nvml->find && nvml->init() == SUCCESS)
         return nvml;
     dlclose(library);
     free(nvml);

@@ -30,22 +30,18 @@ bool dt_autodiff_needs(const struct dt_autodiff *ad, int value)
     return ad->value[value].needs;
 }
 
-/* "diff_<name>", or "diff_<name>#2" and so on if that name is taken; truncated to fit. */
-static void unique_name(char out[DT_NAME_MAX], const struct dt_graph *g, const char *name)
-{
-    snprintf(out, DT_NAME_MAX, "diff_%.*s", DT_NAME_MAX - 6, name);
-    for (int n = 2; dt_graph_find(g, out) >= 0; n++) {
-        char suffix[12];
-        int length = snprintf(suffix, sizeof suffix, "#%d", n);
-        snprintf(out, DT_NAME_MAX, "diff_%.*s%s", DT_NAME_MAX - 6 - length, name, suffix);
-    }
-}
-
 static int new_tensor(struct dt_autodiff *ad, int like, enum dt_role role)
 {
     struct dt_graph *g = ad->g;
     char name[DT_NAME_MAX];
-    unique_name(name, g, g->tensor[like].name);
+    /* "diff_<name>", or "diff_<name>#2" and so on if that name is taken; truncated to fit. */
+    snprintf(name, DT_NAME_MAX, "diff_%.*s", DT_NAME_MAX - 6, g->tensor[like].name);
+    for (int n = 2; dt_graph_find(g, name) >= 0; n++) {
+        char suffix[12];
+        int length = snprintf(suffix, sizeof suffix, "#%d", n);
+        snprintf(name, DT_NAME_MAX, "diff_%.*s%s", DT_NAME_MAX - 6 - length, g->tensor[like].name,
+                 suffix);
+    }
     return dt_graph_tensor(g, name, role, DT_F32, g->tensor[like].n_dims, g->tensor[like].dim);
 }
 
@@ -77,22 +73,6 @@ int dt_autodiff_new_param(struct dt_autodiff *ad, int param)
         ad->g->tensor[term].diff = param;
     v->term[v->n_terms++] = term;
     return term;
-}
-
-/* After the node that makes the last term. */
-static void sum_shared(struct dt_autodiff *ad, const struct dt_node *node)
-{
-    for (int i = 0; i < node->n_src; i++) {
-        const int param = node->src[i];
-        if (param < 0 || ad->g->tensor[param].role != DT_PARAM)
-            continue;
-        const struct value *v = &ad->value[param];
-        if (v->n_readers < 2 || v->n_terms != v->n_readers)
-            continue;
-        int diff = gradient_of_param(ad, param);
-        dt_graph_node(ad->g, DT_OP_SUM_GRADS, ad->g->tensor[param].name, v->n_terms, v->term, 1,
-                      &diff);
-    }
 }
 
 /* Replaces the two pending terms of `value` by their sum. */
@@ -227,7 +207,18 @@ static void walk_back(struct dt_autodiff *ad)
         if (!rule->is_loss && !(v && v->needs && v->n_terms > 0))
             continue;
         rule->gradient(ad, &node);
-        sum_shared(ad, &node);
+        /* The sum follows the node that makes the last term. */
+        for (int k = 0; k < node.n_src; k++) {
+            const int param = node.src[k];
+            if (param < 0 || ad->g->tensor[param].role != DT_PARAM)
+                continue;
+            const struct value *shared = &ad->value[param];
+            if (shared->n_readers < 2 || shared->n_terms != shared->n_readers)
+                continue;
+            int diff = gradient_of_param(ad, param);
+            dt_graph_node(ad->g, DT_OP_SUM_GRADS, ad->g->tensor[param].name, shared->n_terms,
+                          shared->term, 1, &diff);
+        }
     }
 }
 

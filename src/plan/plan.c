@@ -7,13 +7,6 @@
 #include "base/mem.h"
 #include "plan/plan_internal.h"
 
-static dt_status prepare_nodes(struct dt_plan *plan)
-{
-    for (int n = 0; n < plan->graph->n_nodes; n++)
-        DT_TRY(plan->backend->prepare(plan->device, &plan->exec[n], plan->graph, n));
-    return DT_OK;
-}
-
 static dt_status propose_fusions(struct dt_plan *plan)
 {
     struct dt_fusion *fusions = NULL;
@@ -33,7 +26,9 @@ static dt_status choose_formats(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     const struct dt_backend *backend = plan->backend;
-    dt_status prepared = prepare_nodes(plan);
+    dt_status prepared = DT_OK;
+    for (int n = 0; n < g->n_nodes && prepared == DT_OK; n++)
+        prepared = backend->prepare(plan->device, &plan->exec[n], g, n);
     if (prepared == DT_OK)
         prepared = propose_fusions(plan);
     DT_TRY(backend->autotune(plan->device, prepared));
@@ -144,11 +139,17 @@ static void *address_of(const struct dt_plan *plan, int tensor)
     return (char *)plan->arena[place->arena] + place->offset;
 }
 
-static dt_status bind_nodes(struct dt_plan *plan)
+static dt_status allocate_and_bind(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     void **address = NULL;
     dt_status status = DT_OK;
+    for (int a = 0; a < DT_N_ARENAS; a++)
+        if (plan->arena_bytes[a] > 0)
+            DT_TRY(plan->backend->alloc(plan->device, &plan->arena[a], plan->arena_bytes[a]));
+    if (plan->options.profile)
+        DT_TRY(DT_NEW(plan->node_s, (size_t)g->n_nodes));
+    DT_TRY(plan->backend->open_feed(plan->device, plan->feed_bytes));
     DT_TRY(DT_NEW(address, (size_t)g->n_tensors));
     for (int t = 0; t < g->n_tensors; t++)
         address[t] = address_of(plan, t);
@@ -159,16 +160,6 @@ static dt_status bind_nodes(struct dt_plan *plan)
 out:
     free(address);
     return status;
-}
-
-static dt_status allocate(struct dt_plan *plan)
-{
-    for (int a = 0; a < DT_N_ARENAS; a++)
-        if (plan->arena_bytes[a] > 0)
-            DT_TRY(plan->backend->alloc(plan->device, &plan->arena[a], plan->arena_bytes[a]));
-    if (plan->options.profile)
-        DT_TRY(DT_NEW(plan->node_s, (size_t)plan->graph->n_nodes));
-    return plan->backend->open_feed(plan->device, plan->feed_bytes);
 }
 
 dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
@@ -186,9 +177,7 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     plan->comm = options->n_ranks > 1 ? comm : NULL;
     if (plan->comm && plan->n_buckets > 0)
         DT_TRY_OUT(open_reduce(plan));
-    status = allocate(plan);
-    if (status == DT_OK)
-        status = bind_nodes(plan);
+    status = allocate_and_bind(plan);
     if (plan->comm)
         status = dt_comm_agree(comm, status); /* closing the plane is collective too */
     DT_TRY_OUT(status);

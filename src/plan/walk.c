@@ -37,27 +37,20 @@ static const struct {
 #undef INPUT
 };
 
-static dt_status feed(struct dt_plan *plan, int tensor, const void *data)
-{
-    const struct dt_place *place = &plan->place[tensor];
-    if (place->arena == DT_ARENA_NONE) /* no node reads it */
-        return DT_OK;
-    if (!data)
-        DT_FAIL(DT_ERR_INTERNAL, "the batch has no %s, but the graph reads it",
-                plan->graph->tensor[tensor].name);
-    void *dst = (char *)plan->arena[DT_ARENA_WORK] + place->offset;
-    DT_TRY(plan->backend->feed(plan->device, dst, data, place->bytes));
-    return DT_OK;
-}
-
 dt_status dt_plan_feed(struct dt_plan *plan, int program, const struct dt_feed *batch)
 {
     const char *tensors = (const char *)&plan->graph->program[program];
     for (size_t i = 0; i < DT_COUNT(inputs); i++) {
         const int tensor = *(const int *)(const void *)(tensors + inputs[i].tensor);
-        const char *data = (const char *)batch + inputs[i].data;
-        if (tensor >= 0)
-            DT_TRY(feed(plan, tensor, *(const void *const *)(const void *)data));
+        const char *field = (const char *)batch + inputs[i].data;
+        const void *data = *(const void *const *)(const void *)field;
+        if (tensor < 0 || plan->place[tensor].arena == DT_ARENA_NONE) /* no node reads it */
+            continue;
+        if (!data)
+            DT_FAIL(DT_ERR_INTERNAL, "the batch has no %s, but the graph reads it",
+                    plan->graph->tensor[tensor].name);
+        void *dst = (char *)plan->arena[DT_ARENA_WORK] + plan->place[tensor].offset;
+        DT_TRY(plan->backend->feed(plan->device, dst, data, plan->place[tensor].bytes));
     }
     return DT_OK;
 }
