@@ -260,7 +260,7 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_autotune(struct dt_device *dev, dt_status prepared);
 bool dt_cuda_choice(const struct dt_device *dev, const struct dt_exec *exec, int i,
                     struct dt_choice *out);
-void dt_cuda_problems_destroy(struct dt_device *dev); /* conv_problem.c */
+void dt_cuda_problems_destroy(struct dt_device *dev); /* cuda_conv.c */
 
 /* fusion.c */
 dt_status dt_cuda_propose_fusion(struct dt_device *dev, const struct dt_fusion *fusion,

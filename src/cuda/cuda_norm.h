@@ -2,7 +2,6 @@
 #ifndef DTRAIN_CUDA_CUDA_NORM_H
 #define DTRAIN_CUDA_CUDA_NORM_H
 
-#include "cuda/cuda_conv.h"
 #include "cuda/fusion.h"
 
 /* Of the three ops. */

@@ -6,7 +6,7 @@
 #ifndef DTRAIN_CUDA_FUSION_H
 #define DTRAIN_CUDA_FUSION_H
 
-#include "cuda/conv_problem.h"
+#include "cuda/cuda_conv.h"
 #include "cuda/cuda_internal.h"
 
 enum { DT_FUSION_TEXT_MAX = 420 };

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "cuda/cuda_conv.h"
 #include "cuda/fusion.h"
 
 struct dt_fusion_timer {

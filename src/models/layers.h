@@ -1,4 +1,4 @@
-/* Helpers shared by the models: initial distributions and the check of the options. */
+/* What the models share: initial distributions, the check of the options, the body of a ResNet. */
 #ifndef DTRAIN_MODELS_LAYERS_H
 #define DTRAIN_MODELS_LAYERS_H
 
@@ -16,6 +16,23 @@ int dt_layer_linear(struct dt_graph *g, int src, const char *name, int out_featu
  * by the graph. */
 bool dt_model_check(struct dt_graph *g, int src, const struct dt_model *model,
                     const struct dt_model_options *options);
+
+/* --- A ResNet without its classifier, for the networks that are built on one (resnet.c) --- */
+
+enum { DT_RESNET_STAGES = 4 };
+
+struct dt_resnet_options {
+    const char *prefix; /* of all names: "backbone.body.", or "" */
+    bool zero_init_residual;
+    bool frozen_norm; /* dt_graph_frozen_bn with norm_eps instead of batch norm */
+    double norm_eps;
+};
+
+/* resnet18 .. resnet152 up to its last stage, whose result it returns; dst[i] gets that of
+ * layer<i + 1>, which has 64 << i channels, or four times as many from depth 50 on, at 1 / (4 << i)
+ * of the size. */
+int dt_resnet_body(struct dt_graph *g, int src, int depth, const struct dt_resnet_options *options,
+                   int dst[DT_RESNET_STAGES]);
 
 /* dt_build_x in x.c; families with several models are declared several times. */
 #define DT_BUILD_DECLARE(name, family, ...)                                          \

@@ -6,7 +6,7 @@
  * optionally from 0. */
 #include <stdio.h>
 
-#include "models/resnet.h"
+#include "models/layers.h"
 
 struct family {
     int n_stages, n_blocks[DT_RESNET_STAGES];

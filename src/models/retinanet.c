@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "models/resnet.h"
+#include "models/layers.h"
 
 enum { CANVAS_MULTIPLE = 32, FIRST_LEVEL = 3, HEAD_CONVS = 4, GROUPS = 32, N_LAYERS = 5 };
 

@@ -92,11 +92,6 @@ extern const struct dt_action_work {
 dt_status dt_plan_follow_ema(struct dt_plan *plan);
 /* "reduce" */
 const char *dt_action_kind_name(enum dt_action_kind kind);
-/* spans.c: one action in the compute row of a timeline, and the sums of a walk whose bucket b has
- * the stamps `stamps` + 2 b and the next; `origin_s` is the time of stamp 0. */
-void dt_plan_trace_action(const struct dt_plan *plan, const struct dt_action *action,
-                          double begin_s, double end_s);
-dt_status dt_plan_trace_sums(struct dt_plan *plan, int stamps, double origin_s);
 /* The tensors that a node touches for others of its fusions (dt_backend.extra_tensors); their
  * number. */
 static inline int dt_plan_extra_tensors(const struct dt_plan *plan, int node,

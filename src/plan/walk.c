@@ -92,6 +92,40 @@ static void count_time(struct dt_plan *plan, const struct dt_action *action, dou
         plan->node_s[action->node] += seconds;
 }
 
+/* One action in the compute row of a timeline (base/trace.h). */
+static void trace_action(const struct dt_plan *plan, const struct dt_action *action, double begin_s,
+                         double end_s)
+{
+    char bucket[16];
+    if (!dt_trace_is_on())
+        return;
+    if (action->node >= 0) {
+        const struct dt_node *node = &plan->graph->node[action->node];
+        const char *name =
+            action->kind == DT_ACTION_OP ? dt_op_name(node->op) : dt_action_kind_name(action->kind);
+        dt_trace_add(DT_TRACE_COMPUTE, 0, name, "layer", node->name, begin_s, end_s);
+        return;
+    }
+    snprintf(bucket, sizeof bucket, "%d", action->bucket);
+    dt_trace_add(DT_TRACE_COMPUTE, 0, dt_action_kind_name(action->kind),
+                 action->bucket < 0 ? NULL : "bucket", bucket, begin_s, end_s);
+}
+
+/* The sums of a walk whose bucket b has the stamps `stamps` + 2 b and the next; `origin_s` is the
+ * time of stamp 0. */
+static dt_status trace_sums(struct dt_plan *plan, int stamps, double origin_s)
+{
+    for (int b = 0; b < plan->n_buckets; b++) {
+        double begin_s, end_s;
+        int stamp = stamps + 2 * b;
+        DT_TRY(plan->backend->elapsed(plan->device, 0, stamp, &begin_s));
+        DT_TRY(plan->backend->elapsed(plan->device, 0, stamp + 1, &end_s));
+        dt_trace_add(DT_TRACE_REDUCTION, b, "reduction", NULL, NULL, origin_s + begin_s,
+                     origin_s + end_s);
+    }
+    return DT_OK;
+}
+
 /* Counts the time of an action that has begun at that time; moves the sums forward after an op. */
 static dt_status end_action(struct dt_plan *plan, const struct dt_action *action, double begin_s)
 {
@@ -99,7 +133,7 @@ static dt_status end_action(struct dt_plan *plan, const struct dt_action *action
     dt_pulse_beat(&dt_pulse_main);
     count_time(plan, action, end_s - begin_s);
     if (!plan->backend->stamp)
-        dt_plan_trace_action(plan, action, begin_s, end_s);
+        trace_action(plan, action, begin_s, end_s);
     if (action->kind != DT_ACTION_OP || !plan->comm)
         return DT_OK;
     DT_TRY(dt_comm_poll(plan->comm));
@@ -185,10 +219,10 @@ static dt_status walk_stamped(struct dt_walk w)
         DT_TRY(backend->elapsed(plan->device, 0, i + 1, &at_s));
         count_time(plan, &actions[i], at_s - before_s);
         if (!dt_action_works[actions[i].kind].last_only || w.last)
-            dt_plan_trace_action(plan, &actions[i], origin_s + before_s, origin_s + at_s);
+            trace_action(plan, &actions[i], origin_s + before_s, origin_s + at_s);
         before_s = at_s;
     }
-    return w.sum_stamps > 0 ? dt_plan_trace_sums(plan, w.sum_stamps, origin_s) : DT_OK;
+    return w.sum_stamps > 0 ? trace_sums(plan, w.sum_stamps, origin_s) : DT_OK;
 }
 
 /* Traced steps of a device with queues are not replayed: a recording has no stamps. */
