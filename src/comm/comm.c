@@ -37,8 +37,7 @@ static dt_status connect_ranks(struct dt_comm *comm)
     DT_MPI(MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN));
     DT_MPI(MPI_Comm_rank(comm->node, &comm->local_rank));
     DT_MPI(MPI_Comm_size(comm->node, &comm->local_size));
-    DT_TRY(dt_comm_find_binding(comm));
-    return DT_OK;
+    return dt_comm_find_binding(comm);
 }
 
 dt_status dt_comm_open(struct dt_comm **out, int *argc, char ***argv)

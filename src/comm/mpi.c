@@ -295,8 +295,7 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
     }
     re->queue[(re->queue_first + re->queue_count) % re->n_reductions] = reduction;
     re->queue_count++;
-    DT_TRY(start_lanes(comm));
-    return DT_OK;
+    return start_lanes(comm);
 }
 
 /* Waiting also advances the reductions. */
@@ -347,8 +346,7 @@ static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *op
     for (int i = 0; i < re->n_requests; i++)
         re->requests[i] = MPI_REQUEST_NULL;
     DT_TRY(DT_NEW(re->completed, (size_t)re->n_requests));
-    DT_TRY(DT_NEW(re->statuses, (size_t)re->n_requests));
-    return DT_OK;
+    return DT_NEW(re->statuses, (size_t)re->n_requests);
 }
 
 static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *options)

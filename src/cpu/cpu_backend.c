@@ -153,8 +153,7 @@ static dt_status cpu_bind(struct dt_device *dev, struct dt_exec *exec, void *con
     if (!scratch && exec->scratch_bytes > 0)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' needs %zu bytes of scratch but got none",
                 exec->node->name, exec->scratch_bytes);
-    DT_TRY(dt_cpu_ports_bind(exec, address, scratch));
-    return DT_OK;
+    return dt_cpu_ports_bind(exec, address, scratch);
 }
 
 /* Algorithms were chosen in prepare; the ranks still agree here. */
@@ -204,8 +203,7 @@ static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec)
 static dt_status cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec)
 {
     DT_TRY(loops(dev)->run_second_half(dev, exec));
-    DT_TRY(dt_cpu_ports_write(dev, exec));
-    return DT_OK;
+    return dt_cpu_ports_write(dev, exec);
 }
 
 static dt_status cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type,

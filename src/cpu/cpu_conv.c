@@ -31,9 +31,8 @@ static dt_status make_any(dt_md *md, const struct dt_tensor *t)
 {
     dnnl_dims_t dims;
     int n_dims = dt_cpu_dims(dims, t);
-    DT_TRY(DT_DNNL(t->name,
-                   dt_md_create(md, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_format_tag_any)));
-    return DT_OK;
+    return DT_DNNL(t->name,
+                   dt_md_create(md, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_format_tag_any));
 }
 
 static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, bool as_stored)
@@ -59,8 +58,7 @@ static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const
     DT_TRY(make_any(&s->weights, &tensor[id->weights]));
     if (id->bias >= 0)
         DT_TRY(make_any(&s->bias, &tensor[id->bias]));
-    DT_TRY(make_activation(&s->dst, exec, id->dst, as_stored));
-    return DT_OK;
+    return make_activation(&s->dst, exec, id->dst, as_stored);
 }
 
 /* --- The descriptors of the three operations --- */

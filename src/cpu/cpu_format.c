@@ -40,8 +40,7 @@ dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **
     }
     table->n_users++;
     *out = table;
-    DT_TRY(DT_GROW(table->format, table->capacity, (size_t)g->n_tensors, "formats of tensors"));
-    return DT_OK;
+    return DT_GROW(table->format, table->capacity, (size_t)g->n_tensors, "formats of tensors");
 }
 
 void dt_cpu_formats_release(struct dt_device *dev, struct dt_cpu_formats *formats)
@@ -140,15 +139,13 @@ static dt_status convert(struct dt_device *dev, const struct dt_graph *g, int te
 dt_status dt_cpu_set_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
                             const float *src)
 {
-    DT_TRY(convert(dev, g, tensor, dst, (void *)(uintptr_t)src, false));
-    return DT_OK;
+    return convert(dev, g, tensor, dst, (void *)(uintptr_t)src, false);
 }
 
 dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
                             const void *src)
 {
-    DT_TRY(convert(dev, g, tensor, dst, (void *)(uintptr_t)src, true));
-    return DT_OK;
+    return convert(dev, g, tensor, dst, (void *)(uintptr_t)src, true);
 }
 
 dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, struct dt_cpu_formats *formats,

@@ -46,8 +46,7 @@ static dt_status product_init(struct product *p, const struct dt_exec *exec)
     DT_TRY(DT_DNNL(node->name, dt_md_create(&p->bias_md, 1, bias, dnnl_a)));
     DT_TRY(DT_DNNL(node->name, dt_md_create(&p->dst_md, 2, rows, dnnl_ab)));
     DT_TRY(DT_DNNL(node->name, dt_md_create(&p->dst_rows_md, 4, rows, dnnl_abcd)));
-    DT_TRY(DT_DNNL(node->name, dt_attr_create(&p->attr, false)));
-    return DT_OK;
+    return DT_DNNL(node->name, dt_attr_create(&p->attr, false));
 }
 
 /* The tensor whose format the source takes: a gradient takes that of its value. */
@@ -111,8 +110,7 @@ static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct
 static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md, int arg)
 {
     DT_TRY(dt_cpu_port_add(dev, exec, md));
-    DT_TRY(dt_cpu_port_argument(dev, exec, arg, NULL));
-    return DT_OK;
+    return dt_cpu_port_argument(dev, exec, arg, NULL);
 }
 
 static dt_status add_weights(struct dt_device *dev, struct dt_exec *exec, const struct product *p,
@@ -120,16 +118,14 @@ static dt_status add_weights(struct dt_device *dev, struct dt_exec *exec, const 
 {
     dt_md_ref md = dnnl_primitive_desc_query_md(p->pd, query, 0);
     DT_TRY(dt_cpu_port_add_dims(dev, exec, md, 4, p->weights_dims));
-    DT_TRY(dt_cpu_port_argument(dev, exec, arg, NULL));
-    return DT_OK;
+    return dt_cpu_port_argument(dev, exec, arg, NULL);
 }
 
 static dt_status add_dst(struct dt_device *dev, struct dt_exec *exec, const struct product *p,
                          int arg)
 {
     DT_TRY(dt_cpu_port_add(dev, exec, p->dst_rows_md));
-    DT_TRY(dt_cpu_port_argument(dev, exec, arg, p->dst_md));
-    return DT_OK;
+    return dt_cpu_port_argument(dev, exec, arg, p->dst_md);
 }
 
 /* In the order of the node's tensors. */

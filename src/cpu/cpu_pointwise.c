@@ -28,8 +28,7 @@ static dt_status prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
     exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(float);
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "aaa", "a", 0);
     dt_md_destroy(md);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }
 
 static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
@@ -139,8 +138,7 @@ enum { DROPOUT_CHUNK = 1024 };
 static dt_status prepare_dropout(struct dt_device *dev, struct dt_exec *exec)
 {
     exec->n_elements = dt_tensor_elements(&exec->graph->tensor[exec->node->src[0]]);
-    DT_TRY(dt_cpu_port_add_plain(dev, exec));
-    return DT_OK;
+    return dt_cpu_port_add_plain(dev, exec);
 }
 
 static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
@@ -179,8 +177,7 @@ static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
     if (pixels->dim[1] > 3)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' takes images of up to 3 channels, not %d",
                 exec->node->name, pixels->dim[1]);
-    DT_TRY(dt_cpu_port_add_plain(dev, exec));
-    return DT_OK;
+    return dt_cpu_port_add_plain(dev, exec);
 }
 
 /* Pixels of a line that are part of its image. */

@@ -28,15 +28,13 @@ static dt_status shapes_init(struct shapes *s, struct dt_exec *exec, int src, in
     }
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &s->src, exec->formats, src, 0));
     (void)dt_cpu_dims(dims, &exec->graph->tensor[dst]);
-    DT_TRY(DT_DNNL(exec->node->name, dt_md_create(&s->dst, 4, dims, dnnl_format_tag_any)));
-    return DT_OK;
+    return DT_DNNL(exec->node->name, dt_md_create(&s->dst, 4, dims, dnnl_format_tag_any));
 }
 
 static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md, int arg)
 {
     DT_TRY(dt_cpu_port_add(dev, exec, md));
-    DT_TRY(dt_cpu_port_argument(dev, exec, arg, NULL));
-    return DT_OK;
+    return dt_cpu_port_argument(dev, exec, arg, NULL);
 }
 
 static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
@@ -198,8 +196,7 @@ out:
 
 static dt_status prepare_avg_pool(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(prepare_average(dev, exec, exec->node->src[0]));
-    return DT_OK;
+    return prepare_average(dev, exec, exec->node->src[0]);
 }
 
 /* diff_src should be stored like the forward src, because the same nodes read both. */
@@ -218,8 +215,7 @@ static dt_status prepare_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exe
             memcmp(g->tensor[node->dst[0]].dim, small->dim, sizeof small->dim) == 0)
             like = node->src[0];
     }
-    DT_TRY(prepare_average(dev, exec, like));
-    return DT_OK;
+    return prepare_average(dev, exec, like);
 }
 
 static dt_status run_average(struct dt_exec *exec, bool forward)
@@ -249,16 +245,14 @@ static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec,
                               const struct dt_scalars *scalars)
 {
     (void)dev, (void)scalars;
-    DT_TRY(run_average(exec, true));
-    return DT_OK;
+    return run_average(exec, true);
 }
 
 static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
 {
     (void)dev, (void)scalars;
-    DT_TRY(run_average(exec, false));
-    return DT_OK;
+    return run_average(exec, false);
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_avg_pool, run_avg_pool};

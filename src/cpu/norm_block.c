@@ -139,28 +139,6 @@ void dt_bn_forward_coefs(struct dt_norm_coefs *k, const struct bn *bn, int block
     }
 }
 
-/* Saves the statistics of a block for the backward pass and updates the running ones, except in
- * channels where those would not be finite: they would never recover. */
-static void store_statistics(const struct bn *bn, int block, const struct statistics *s)
-{
-    const struct dt_cpu_rows *rows = bn->rows;
-    double n = n_values(bn);
-    double unbiased = n > 1 ? n / (n - 1) : 1, momentum = (double)bn->momentum;
-
-    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
-        int c = block * rows->block + i;
-        bn->mean[c] = (float)s->mean[i];
-        bn->variance[c] = (float)s->variance[i];
-        float mean = (float)((1 - momentum) * (double)bn->running_mean[c] + momentum * s->mean[i]);
-        float variance = (float)((1 - momentum) * (double)bn->running_var[c] +
-                                 momentum * s->variance[i] * unbiased);
-        if (!isfinite(mean) || !isfinite(variance))
-            continue;
-        bn->running_mean[c] = mean;
-        bn->running_var[c] = variance;
-    }
-}
-
 void dt_bn_forward_block(const struct bn *bn, int block)
 {
     struct statistics s;
@@ -173,7 +151,24 @@ void dt_bn_forward_block(const struct bn *bn, int block)
     for (int i = 0; i < LANES; i++)
         s.variance[i] = m2[i] / n;
     dt_bn_forward_coefs(&bn->coefs[block], bn, block, &s);
-    store_statistics(bn, block, &s);
+    /* Saves the statistics of a block for the backward pass and updates the running ones, except in
+     * channels where those would not be finite: they would never recover. */
+    const struct dt_cpu_rows *rows = bn->rows;
+    double total = n_values(bn);
+    double unbiased = total > 1 ? total / (total - 1) : 1, momentum = (double)bn->momentum;
+
+    for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
+        int c = block * rows->block + i;
+        bn->mean[c] = (float)s.mean[i];
+        bn->variance[c] = (float)s.variance[i];
+        float mean = (float)((1 - momentum) * (double)bn->running_mean[c] + momentum * s.mean[i]);
+        float variance = (float)((1 - momentum) * (double)bn->running_var[c] +
+                                 momentum * s.variance[i] * unbiased);
+        if (!isfinite(mean) || !isfinite(variance))
+            continue;
+        bn->running_mean[c] = mean;
+        bn->running_var[c] = variance;
+    }
 }
 
 /* --- Backward --- */

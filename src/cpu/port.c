@@ -56,17 +56,15 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
     port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
     DT_TRY(DT_DNNL(name, dnnl_memory_create(&port->stored_memory, port->stored, dev->engine,
                                             DNNL_MEMORY_NONE)));
-    DT_TRY(DT_DNNL(
-        name, dnnl_memory_create(&port->wanted_memory, wanted, dev->engine, DNNL_MEMORY_NONE)));
-    return DT_OK;
+    return DT_DNNL(name,
+                   dnnl_memory_create(&port->wanted_memory, wanted, dev->engine, DNNL_MEMORY_NONE));
 }
 
 dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted)
 {
     dnnl_dims_t dims;
     int n_dims = dt_cpu_dims(dims, &exec->graph->tensor[next_tensor(exec)]);
-    DT_TRY(dt_cpu_port_add_dims(dev, exec, wanted, n_dims, dims));
-    return DT_OK;
+    return dt_cpu_port_add_dims(dev, exec, wanted, n_dims, dims);
 }
 
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes)
@@ -182,23 +180,20 @@ static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool ds
 
 dt_status dt_cpu_ports_read(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(run_copies(dev, exec, false));
-    return DT_OK;
+    return run_copies(dev, exec, false);
 }
 
 dt_status dt_cpu_ports_write(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(run_copies(dev, exec, true));
-    return DT_OK;
+    return run_copies(dev, exec, true);
 }
 
 dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars)
 {
     (void)scalars;
-    DT_TRY(DT_DNNL(exec->node->name,
-                   dnnl_primitive_execute(exec->primitive, dev->stream, exec->n_args, exec->arg)));
-    return DT_OK;
+    return DT_DNNL(exec->node->name,
+                   dnnl_primitive_execute(exec->primitive, dev->stream, exec->n_args, exec->arg));
 }
 
 void dt_cpu_exec_destroy(struct dt_exec *exec)

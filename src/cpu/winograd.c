@@ -323,16 +323,6 @@ struct gradient {
     float *v, *y;
 };
 
-static void transform_chunk(const struct gradient *x, int first, int n)
-{
-    struct dt_cpu_span own = dt_cpu_own_span(n);
-    struct dt_wino_chunk patches = x->w.patches, tiles = x->w.tiles;
-    patches.first = tiles.first = first + own.begin;
-    patches.n = tiles.n = own.end - own.begin;
-    x->w.loops->patches(x->v + own.begin * BLOCK, &patches, x->src, &x->w.from);
-    x->w.loops->tiles(x->y + own.begin * BLOCK, &tiles, x->diff_dst, &x->w.to);
-}
-
 static void add_products(const struct gradient *x, int n, bool is_first)
 {
     const struct wino *w = &x->w;
@@ -389,7 +379,12 @@ static void run_gradient(struct dt_exec *exec)
     {
         for (int first = 0; first < x.w.n_tiles; first += x.w.patches.room) {
             int n = at_most(x.w.n_tiles - first, x.w.patches.room);
-            transform_chunk(&x, first, n);
+            struct dt_cpu_span share = dt_cpu_own_span(n);
+            struct dt_wino_chunk patches = x.w.patches, tiles = x.w.tiles;
+            patches.first = tiles.first = first + share.begin;
+            patches.n = tiles.n = share.end - share.begin;
+            x.w.loops->patches(x.v + share.begin * BLOCK, &patches, x.src, &x.w.from);
+            x.w.loops->tiles(x.y + share.begin * BLOCK, &tiles, x.diff_dst, &x.w.to);
 #pragma omp barrier
             add_products(&x, n, first == 0);
 #pragma omp barrier
@@ -421,8 +416,7 @@ static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const str
     DT_TRY(DT_DNNL(t->name, dt_md_create(&md, n_dims, dims, tag)));
     dt_status status = dt_cpu_port_add(dev, exec, md);
     dt_md_destroy(md);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }
 
 dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec)

@@ -236,17 +236,6 @@ static void cuda_release(struct dt_device *dev, struct dt_exec *exec)
     free(exec);
 }
 
-static dt_status find_formats(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_node *node = exec->node;
-    for (int i = 0; i < node->n_src; i++)
-        if (node->src[i] >= 0)
-            DT_TRY(dt_cuda_format(dev, &exec->src[i], exec->graph, node->src[i]));
-    for (int i = 0; i < node->n_dst; i++)
-        DT_TRY(dt_cuda_format(dev, &exec->dst[i], exec->graph, node->dst[i]));
-    return DT_OK;
-}
-
 static dt_status create_exec(struct dt_device *dev, struct dt_exec **out, const struct dt_graph *g,
                              int node)
 {
@@ -271,7 +260,12 @@ static dt_status cuda_prepare(struct dt_device *dev, struct dt_exec **out, const
     struct dt_exec *exec = NULL;
 
     DT_TRY(create_exec(dev, &exec, g, node));
-    DT_TRY_OUT(find_formats(dev, exec));
+    const struct dt_node *own = exec->node;
+    for (int i = 0; i < own->n_src; i++)
+        if (own->src[i] >= 0)
+            DT_TRY_OUT(dt_cuda_format(dev, &exec->src[i], exec->graph, own->src[i]));
+    for (int i = 0; i < own->n_dst; i++)
+        DT_TRY_OUT(dt_cuda_format(dev, &exec->dst[i], exec->graph, own->dst[i]));
     DT_TRY_OUT(exec->op->prepare(dev, exec));
     *out = exec;
     exec = NULL;

@@ -337,8 +337,7 @@ dt_status dt_cuda_set_tensor(struct dt_device *dev, const struct dt_graph *g, in
     permute(image.format, image.type, (float *)(uintptr_t)src, image.memory, false);
     dt_status status = dt_cuda_upload(dev, dst, image.memory, image.bytes);
     free(image.memory);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }
 
 dt_status dt_cuda_get_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor,
@@ -350,6 +349,5 @@ dt_status dt_cuda_get_tensor(struct dt_device *dev, const struct dt_graph *g, in
     if (status == DT_OK)
         permute(image.format, image.type, dst, image.memory, true);
     free(image.memory);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }

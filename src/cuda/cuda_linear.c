@@ -120,8 +120,7 @@ static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct product setup = {.format = {exec->src[1], exec->src[0], exec->dst[0]},
                                   .transpose_a = true};
-    DT_TRY(prepare_product(dev, exec, &setup));
-    return DT_OK;
+    return prepare_product(dev, exec, &setup);
 }
 
 static dt_status run_linear(struct dt_device *dev, struct dt_exec *exec)
@@ -136,14 +135,12 @@ static dt_status run_linear(struct dt_device *dev, struct dt_exec *exec)
 static dt_status prepare_linear_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct product setup = {.format = {exec->src[1], exec->src[0], exec->dst[0]}};
-    DT_TRY(prepare_product(dev, exec, &setup));
-    return DT_OK;
+    return prepare_product(dev, exec, &setup);
 }
 
 static dt_status run_linear_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(multiply(dev, exec, exec->src_data[1], exec->src_data[0], exec->dst_data[0]));
-    return DT_OK;
+    return multiply(dev, exec, exec->src_data[1], exec->src_data[0], exec->dst_data[0]);
 }
 
 /* The workspace and the partial sums of the bias are never used at the same time. */

@@ -227,16 +227,6 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
                                            src[DT_BN_SHIFT], &out, sums, node->relu, &args));
 }
 
-static dt_status make_factors(struct dt_device *dev, const struct dt_exec *exec)
-{
-    const struct dt_norm_args args = args_of(exec);
-    const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type,
-                                            dt_bn_scale_factors(exec), dt_bn_shift_factors(exec),
-                                            &bn, &args));
-}
-
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
@@ -249,8 +239,14 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
         DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, &out,
                                                       exec->src_data[0], &args)));
     }
-    if (dt_cuda_partner(exec, DT_FUSION_BN_CONV, 0, 1))
-        return make_factors(dev, exec);
+    if (dt_cuda_partner(exec, DT_FUSION_BN_CONV, 0, 1)) {
+        const struct dt_norm_args own = args_of(exec);
+        const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
+        return DT_CUDA(exec->node->name,
+                       dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type,
+                                                dt_bn_scale_factors(exec),
+                                                dt_bn_shift_factors(exec), &bn, &own));
+    }
     return dt_node_is_synced(node) || is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
 }
 

@@ -23,8 +23,7 @@ static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
 {
     if (exec->dst[0]->layout != DT_LAYOUT_ACTIVATION)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' writes no activation", exec->node->name);
-    DT_TRY(prepare_alike(dev, exec));
-    return DT_OK;
+    return prepare_alike(dev, exec);
 }
 
 static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec)

@@ -38,8 +38,7 @@ static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
     if (node->attr.pool.kernel > MAX_KERNEL)
         DT_FAIL(DT_ERR_CONFIG, "max pooling '%s' has windows of %d x %d, the GPU supports up to %d",
                 node->name, node->attr.pool.kernel, node->attr.pool.kernel, MAX_KERNEL);
-    DT_TRY(prepare_pool(dev, exec));
-    return DT_OK;
+    return prepare_pool(dev, exec);
 }
 
 /* Of what `bn` has not normalised yet. */

@@ -41,8 +41,7 @@ dt_status dt_cuda_open_streams(struct dt_device *dev)
         DT_TRY(create_event(&dev->fed[i]));
         DT_TRY(create_event(&dev->taken[i]));
     }
-    DT_TRY(DT_NEW(dev->stamp, DT_CUDA_MAX_STAMPS));
-    return DT_OK;
+    return DT_NEW(dev->stamp, DT_CUDA_MAX_STAMPS);
 }
 
 static void close_marks(struct dt_device *dev)
@@ -129,8 +128,7 @@ dt_status dt_cuda_wait(struct dt_device *dev, cudaEvent_t event, const char *wha
 dt_status dt_cuda_wait_stream(struct dt_device *dev, cudaStream_t stream, const char *what)
 {
     DT_TRY(DT_CUDA(what, cudaEventRecord(dev->wait, stream)));
-    DT_TRY(dt_cuda_wait(dev, dev->wait, what));
-    return DT_OK;
+    return dt_cuda_wait(dev, dev->wait, what);
 }
 
 dt_status dt_cuda_sync(struct dt_device *dev)

@@ -6,9 +6,8 @@
 static dt_status infer_max_pool(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {
     (void)g;
-    DT_TRY(dt_infer_window(node, dim, node->attr.pool.kernel, node->attr.pool.stride,
-                           node->attr.pool.pad));
-    return DT_OK;
+    return dt_infer_window(node, dim, node->attr.pool.kernel, node->attr.pool.stride,
+                           node->attr.pool.pad);
 }
 
 int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
