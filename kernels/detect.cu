@@ -333,9 +333,8 @@ cudaError_t dt_kernel_focal_loss(cudaStream_t stream, enum dt_dtype type, void *
     const struct dt_geometry geometry = {blocks_of(args, DT_CHANNEL_PACK), (unsigned)args->n,
                                          DT_BLOCK_THREADS, 1};
     const struct dt_geometry one = {1, 1, DT_BLOCK_THREADS, 1};
-    cudaError_t error = DT_BY_TYPE(
-        type, (dt_launch(focal_loss_kernel<T>, geometry, stream, sums, static_cast<T *>(diff),
-                         static_cast<const T *>(logits), *args, step, scale)));
+    cudaError_t error = DT_BY_TYPE(type, (dt_launch(focal_loss_kernel<T>, geometry, stream, sums,
+                                                    diff, logits, *args, step, scale)));
     if (error != cudaSuccess)
         return error;
     return dt_launch(detect_totals_kernel, one, stream, &counters->loss, counters, sums,
@@ -350,9 +349,8 @@ cudaError_t dt_kernel_box_loss(cudaStream_t stream, enum dt_dtype type, void *di
     const struct dt_geometry geometry = {blocks_of(args, 4), (unsigned)args->n, DT_BLOCK_THREADS,
                                          1};
     const struct dt_geometry one = {1, 1, DT_BLOCK_THREADS, 1};
-    cudaError_t error = DT_BY_TYPE(
-        type, (dt_launch(box_loss_kernel<T>, geometry, stream, sums, static_cast<T *>(diff),
-                         static_cast<const T *>(deltas), *args, step, scale)));
+    cudaError_t error = DT_BY_TYPE(type, (dt_launch(box_loss_kernel<T>, geometry, stream, sums,
+                                                    diff, deltas, *args, step, scale)));
     if (error != cudaSuccess)
         return error;
     return dt_launch(detect_totals_kernel, one, stream, &counters->box_loss, counters, sums,

@@ -284,24 +284,16 @@ static __global__ void loss_totals_kernel(struct dt_step_counters *counters,
     }
 }
 
-template <typename T>
-static cudaError_t loss_rows(cudaStream_t stream, struct dt_loss_row *rows, T *diff,
-                             const struct dt_loss_batch &batch, const struct dt_step_values *step,
-                             const struct dt_scale_state *scale)
-{
-    const struct dt_geometry geometry = {(unsigned)batch.n, 1, ROW_THREADS, 1};
-    return dt_launch(loss_rows_kernel<T>, geometry, stream, rows, diff, batch, step, scale);
-}
-
 cudaError_t dt_kernel_softmax_xent(cudaStream_t stream, enum dt_dtype type, void *diff,
                                    struct dt_step_counters *counters, struct dt_loss_row *rows,
                                    const struct dt_loss_batch *batch,
                                    const struct dt_step_values *step,
                                    const struct dt_scale_state *scale)
 {
+    const struct dt_geometry one_each = {(unsigned)batch->n, 1, ROW_THREADS, 1};
     const struct dt_geometry one_block = {1, 1, TOTAL_THREADS, 1};
-    cudaError_t error =
-        DT_BY_TYPE(type, (loss_rows<T>(stream, rows, static_cast<T *>(diff), *batch, step, scale)));
+    cudaError_t error = DT_BY_TYPE(
+        type, (dt_launch(loss_rows_kernel<T>, one_each, stream, rows, diff, *batch, step, scale)));
     if (error != cudaSuccess)
         return error;
     return dt_launch(loss_totals_kernel, one_block, stream, counters, rows, *batch);

@@ -90,26 +90,19 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
 
 // --- Launchers ---
 
-template <typename T>
-static cudaError_t bn_bwd_sums(cudaStream_t stream, const struct dt_bn_sums &out,
-                               void *diff_residual, const bn_bwd_src<T> &in,
-                               const struct dt_bn_vectors &bn, const struct dt_norm_args &args)
-{
-    const struct dt_geometry g = dt_sums_geometry(args.rows, args.cp);
-    if (g.grid_x > DT_MAX_TICKETS)
-        return cudaErrorInvalidValue;
-    return dt_launch(in.diff_dst2 ? bn_bwd_sums_kernel<T, true> : bn_bwd_sums_kernel<T, false>, g,
-                     stream, out, diff_residual, in, bn, args);
-}
-
 cudaError_t dt_kernel_bn_bwd_sums(cudaStream_t stream, enum dt_dtype type,
                                   const struct dt_bn_sums *out, void *diff_residual,
                                   const void *src, const void *diff_dst, const void *diff_dst2,
                                   const uint8_t *mask, const struct dt_bn_vectors *bn,
                                   const struct dt_norm_args *args)
 {
-    return DT_BY_TYPE(type, bn_bwd_sums<T>(stream, *out, diff_residual,
-                                           bwd_src<T>(src, diff_dst, diff_dst2, mask), *bn, *args));
+    const struct dt_geometry g = dt_sums_geometry(args->rows, args->cp);
+    if (g.grid_x > DT_MAX_TICKETS)
+        return cudaErrorInvalidValue;
+    return DT_BY_TYPE(
+        type, (dt_launch(diff_dst2 ? bn_bwd_sums_kernel<T, true> : bn_bwd_sums_kernel<T, false>, g,
+                         stream, *out, diff_residual, bwd_src<T>(src, diff_dst, diff_dst2, mask),
+                         *bn, *args)));
 }
 
 cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const float *slots,
@@ -120,22 +113,15 @@ cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const fl
                      n_slots, *bn, *args);
 }
 
-template <typename T>
-static cudaError_t bn_bwd_apply(cudaStream_t stream, void *diff_src, const bn_bwd_src<T> &in,
-                                const float *coefs, const struct dt_norm_args *args)
-{
-    unsigned cuts;
-    const struct dt_geometry g = parts_geometry(args, &cuts);
-    return dt_launch(in.diff_dst2 ? bn_bwd_apply_kernel<T, true> : bn_bwd_apply_kernel<T, false>, g,
-                     stream, diff_src, in, coefs, args->rows, args->cp, cuts);
-}
-
 cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                    const void *src, const void *diff_dst, const void *diff_dst2,
                                    const uint8_t *mask, const float *coefs,
                                    const struct dt_norm_args *args)
 {
+    unsigned cuts;
+    const struct dt_geometry g = parts_geometry(args, &cuts);
     return DT_BY_TYPE(
-        type,
-        bn_bwd_apply<T>(stream, diff_src, bwd_src<T>(src, diff_dst, diff_dst2, mask), coefs, args));
+        type, (dt_launch(diff_dst2 ? bn_bwd_apply_kernel<T, true> : bn_bwd_apply_kernel<T, false>,
+                         g, stream, diff_src, bwd_src<T>(src, diff_dst, diff_dst2, mask), coefs,
+                         args->rows, args->cp, cuts)));
 }

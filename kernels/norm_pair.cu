@@ -147,42 +147,17 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, PAIR_BLOCKS_PER_SM)
 
 // --- Launchers ---
 
-template <typename T>
-static cudaError_t bn_pair_apply(cudaStream_t stream, void *dst, uint8_t *mask, const void *src1,
-                                 const void *src2, const struct dt_bn_vectors &bn1,
-                                 const struct dt_bn_vectors &bn2, bool relu,
-                                 const struct dt_norm_args *args)
-{
-    unsigned cuts;
-    const struct dt_geometry g = parts_geometry(args, &cuts);
-    const float lowest = relu ? 0 : -INFINITY;
-    return dt_launch(bn_pair_apply_kernel<T>, g, stream, static_cast<T *>(dst), mask,
-                     static_cast<const T *>(src1), static_cast<const T *>(src2), bn1, bn2, lowest,
-                     args->rows, args->cp, args->eps, cuts);
-}
-
 cudaError_t dt_kernel_bn_pair_apply(cudaStream_t stream, enum dt_dtype type, void *dst,
                                     uint8_t *mask, const void *src1, const void *src2,
                                     const struct dt_bn_vectors *bn1,
                                     const struct dt_bn_vectors *bn2, bool relu,
                                     const struct dt_norm_args *args)
 {
-    return DT_BY_TYPE(type,
-                      bn_pair_apply<T>(stream, dst, mask, src1, src2, *bn1, *bn2, relu, args));
-}
-
-template <typename T>
-static cudaError_t bn_pair_bwd_sums(cudaStream_t stream, const struct dt_bn_sums out[2],
-                                    const bn_bwd_src<T> &in, const void *src2,
-                                    const struct dt_bn_vectors bn[2],
-                                    const struct dt_norm_args &args)
-{
-    const struct dt_geometry g = dt_sums_geometry(args.rows, args.cp);
-    if (g.grid_x > DT_MAX_TICKETS)
-        return cudaErrorInvalidValue;
-    return dt_launch(in.diff_dst2 ? bn_pair_bwd_sums_kernel<T, true>
-                                  : bn_pair_bwd_sums_kernel<T, false>,
-                     g, stream, out[0], out[1], in, src2, bn[0], bn[1], args);
+    unsigned cuts;
+    const struct dt_geometry g = parts_geometry(args, &cuts);
+    const float lowest = relu ? 0 : -INFINITY;
+    return DT_BY_TYPE(type, (dt_launch(bn_pair_apply_kernel<T>, g, stream, dst, mask, src1, src2,
+                                       *bn1, *bn2, lowest, args->rows, args->cp, args->eps, cuts)));
 }
 
 cudaError_t dt_kernel_bn_pair_bwd_sums(cudaStream_t stream, enum dt_dtype type,
@@ -192,21 +167,14 @@ cudaError_t dt_kernel_bn_pair_bwd_sums(cudaStream_t stream, enum dt_dtype type,
                                        const struct dt_bn_vectors bn[2],
                                        const struct dt_norm_args *args)
 {
-    return DT_BY_TYPE(type,
-                      bn_pair_bwd_sums<T>(stream, out, bwd_src<T>(src1, diff_dst, diff_dst2, mask),
-                                          src2, bn, *args));
-}
-
-template <typename T>
-static cudaError_t bn_pair_bwd_apply(cudaStream_t stream, void *diff_src1, void *diff_src2,
-                                     const bn_bwd_src<T> &in, const void *src2, const float *coefs1,
-                                     const float *coefs2, const struct dt_norm_args *args)
-{
-    unsigned cuts;
-    const struct dt_geometry g = parts_geometry(args, &cuts);
-    return dt_launch(
-        in.diff_dst2 ? bn_pair_bwd_apply_kernel<T, true> : bn_pair_bwd_apply_kernel<T, false>, g,
-        stream, diff_src1, diff_src2, in, src2, coefs1, coefs2, args->rows, args->cp, cuts);
+    const struct dt_geometry g = dt_sums_geometry(args->rows, args->cp);
+    if (g.grid_x > DT_MAX_TICKETS)
+        return cudaErrorInvalidValue;
+    return DT_BY_TYPE(
+        type,
+        (dt_launch(diff_dst2 ? bn_pair_bwd_sums_kernel<T, true> : bn_pair_bwd_sums_kernel<T, false>,
+                   g, stream, out[0], out[1], bwd_src<T>(src1, diff_dst, diff_dst2, mask), src2,
+                   bn[0], bn[1], *args)));
 }
 
 cudaError_t dt_kernel_bn_pair_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src1,
@@ -215,7 +183,11 @@ cudaError_t dt_kernel_bn_pair_bwd_apply(cudaStream_t stream, enum dt_dtype type,
                                         const uint8_t *mask, const float *coefs1,
                                         const float *coefs2, const struct dt_norm_args *args)
 {
-    return DT_BY_TYPE(type, bn_pair_bwd_apply<T>(stream, diff_src1, diff_src2,
-                                                 bwd_src<T>(src1, diff_dst, diff_dst2, mask), src2,
-                                                 coefs1, coefs2, args));
+    unsigned cuts;
+    const struct dt_geometry g = parts_geometry(args, &cuts);
+    return DT_BY_TYPE(type, (dt_launch(diff_dst2 ? bn_pair_bwd_apply_kernel<T, true>
+                                                 : bn_pair_bwd_apply_kernel<T, false>,
+                                       g, stream, diff_src1, diff_src2,
+                                       bwd_src<T>(src1, diff_dst, diff_dst2, mask), src2, coefs1,
+                                       coefs2, args->rows, args->cp, cuts)));
 }

@@ -224,37 +224,15 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, POOL_BLOCKS_PER_SM)
 
 // --- Launchers ---
 
-template <typename T>
-static cudaError_t bn_max_pool(cudaStream_t stream, void *dst, uint8_t *where, const void *src,
-                               const struct dt_bn_vectors &bn, float eps,
-                               const struct dt_pool_shape *s)
-{
-    return launch(is_stem(s) ? bn_max_pool_kernel<T, true> : bn_max_pool_kernel<T, false>, s,
-                  s->out_h, s->out_w, stream, dst, where, src, bn, eps);
-}
-
 cudaError_t dt_kernel_bn_max_pool(cudaStream_t stream, enum dt_dtype type, void *dst,
                                   uint8_t *where, const void *src, const struct dt_bn_vectors *bn,
                                   float eps, const struct dt_pool_shape *shape)
 {
     if (shape->kernel > DT_BN_POOL_MAX_KERNEL)
         return cudaErrorInvalidValue;
-    return DT_BY_TYPE(type, bn_max_pool<T>(stream, dst, where, src, *bn, eps, shape));
-}
-
-template <typename T>
-static cudaError_t bn_pool_bwd_sums(cudaStream_t stream, const struct dt_bn_sums &out,
-                                    const void *src, const void *diff_dst, const uint8_t *where,
-                                    const struct dt_bn_vectors &bn, const struct dt_norm_args &args,
-                                    const struct dt_pool_shape *s)
-{
-    const struct dt_geometry g = dt_sums_geometry(args.rows, args.cp);
-    if (g.grid_x > DT_MAX_TICKETS)
-        return cudaErrorInvalidValue;
-    return dt_launch(is_stem(s) ? bn_pool_bwd_sums_kernel<T, true>
-                                : bn_pool_bwd_sums_kernel<T, false>,
-                     g, stream, out, static_cast<const T *>(src), static_cast<const T *>(diff_dst),
-                     where, bn, args, *s);
+    return DT_BY_TYPE(
+        type, (launch(is_stem(shape) ? bn_max_pool_kernel<T, true> : bn_max_pool_kernel<T, false>,
+                      shape, shape->out_h, shape->out_w, stream, dst, where, src, *bn, eps)));
 }
 
 cudaError_t dt_kernel_bn_pool_bwd_sums(cudaStream_t stream, enum dt_dtype type,
@@ -264,24 +242,20 @@ cudaError_t dt_kernel_bn_pool_bwd_sums(cudaStream_t stream, enum dt_dtype type,
                                        const struct dt_norm_args *args,
                                        const struct dt_pool_shape *shape)
 {
-    return DT_BY_TYPE(type,
-                      bn_pool_bwd_sums<T>(stream, *out, src, diff_dst, where, *bn, *args, shape));
-}
-
-template <typename T>
-static cudaError_t bn_pool_bwd_apply(cudaStream_t stream, void *diff_src, const void *src,
-                                     const void *diff_dst, const uint8_t *where, const float *coefs,
-                                     const struct dt_pool_shape *s)
-{
-    return launch(
-        is_stem(s) ? bn_pool_bwd_apply_kernel<T, true> : bn_pool_bwd_apply_kernel<T, false>, s,
-        squares(s->in_h), squares(s->in_w), stream, diff_src, src, diff_dst, where, coefs);
+    const struct dt_geometry g = dt_sums_geometry(args->rows, args->cp);
+    if (g.grid_x > DT_MAX_TICKETS)
+        return cudaErrorInvalidValue;
+    return DT_BY_TYPE(type, (dt_launch(is_stem(shape) ? bn_pool_bwd_sums_kernel<T, true>
+                                                      : bn_pool_bwd_sums_kernel<T, false>,
+                                       g, stream, *out, src, diff_dst, where, *bn, *args, *shape)));
 }
 
 cudaError_t dt_kernel_bn_pool_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                         const void *src, const void *diff_dst, const uint8_t *where,
                                         const float *coefs, const struct dt_pool_shape *shape)
 {
-    return DT_BY_TYPE(type,
-                      bn_pool_bwd_apply<T>(stream, diff_src, src, diff_dst, where, coefs, shape));
+    return DT_BY_TYPE(type, (launch(is_stem(shape) ? bn_pool_bwd_apply_kernel<T, true>
+                                                   : bn_pool_bwd_apply_kernel<T, false>,
+                                    shape, squares(shape->in_h), squares(shape->in_w), stream,
+                                    diff_src, src, diff_dst, where, coefs)));
 }

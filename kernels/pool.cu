@@ -35,20 +35,14 @@ static __global__ void max_pool_kernel(T *dst, uint8_t *where, const T *src, str
         store_bytes8(where + i * DT_CHANNEL_PACK, m.index);
 }
 
-template <typename T>
-static cudaError_t max_pool(cudaStream_t stream, void *dst, uint8_t *where, const void *src,
-                            const struct dt_pool_shape *shape)
-{
-    return launch(shape->kernel == 3 ? max_pool_kernel<T, 3> : max_pool_kernel<T, 0>, shape,
-                  shape->out_h, shape->out_w, stream, dst, where, src);
-}
-
 cudaError_t dt_kernel_max_pool(cudaStream_t stream, enum dt_dtype type, void *dst, uint8_t *where,
                                const void *src, const struct dt_pool_shape *shape)
 {
     if (shape->kernel > 16)
         return cudaErrorInvalidValue;
-    return DT_BY_TYPE(type, max_pool<T>(stream, dst, where, src, shape));
+    return DT_BY_TYPE(type,
+                      (launch(shape->kernel == 3 ? max_pool_kernel<T, 3> : max_pool_kernel<T, 0>,
+                              shape, shape->out_h, shape->out_w, stream, dst, where, src)));
 }
 
 // Reads diff_dst and the bytes once, writes diff_src.
