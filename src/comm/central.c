@@ -82,26 +82,22 @@ static dt_status move_segment(struct dt_comm *comm, int tag, int index, float *o
     return DT_OK;
 }
 
-static dt_status move_bucket(struct dt_comm *comm, int reduction)
+static dt_status central_wait(struct dt_comm *comm, int reduction)
 {
     const struct central *c = comm->reduce;
+    dt_status status = DT_OK;
     struct bucket *b = &c->buckets[reduction];
     const size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)comm->size;
+    dt_pulse_wait(&dt_pulse_main, "reduce");
     for (size_t done = 0; done < b->count; done += range_max) {
         const size_t left = b->count - done, count = left < range_max ? left : range_max;
         for (int s = 0; s < comm->size; s++) {
             size_t first, length = dt_ring_segment(&first, count, comm->size, s);
-            DT_TRY(move_segment(comm, reduction, s, b->buffer + done + first, length));
+            DT_TRY_OUT(move_segment(comm, reduction, s, b->buffer + done + first, length));
         }
     }
     b->count = 0;
-    return DT_OK;
-}
-
-static dt_status central_wait(struct dt_comm *comm, int reduction)
-{
-    dt_pulse_wait(&dt_pulse_main, "reduce");
-    dt_status status = move_bucket(comm, reduction);
+out:
     dt_pulse_go_on(&dt_pulse_main);
     return status;
 }

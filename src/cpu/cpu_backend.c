@@ -52,7 +52,7 @@ out:
     return status;
 }
 
-static const char *isa_name(void)
+static void cpu_describe(struct dt_device *dev, char *out, size_t bytes)
 {
     static const struct {
         dnnl_cpu_isa_t isa;
@@ -65,20 +65,14 @@ static const char *isa_name(void)
                  {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 BF16"},
                  {dnnl_cpu_isa_avx512_core_amx, "AVX-512 AMX"},
                  {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"}};
-    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    const char *isa = "unnamed instruction set";
     for (size_t i = 0; i < DT_COUNT(names); i++) {
-        if (names[i].isa == isa)
-            return names[i].name;
+        if (names[i].isa == dnnl_get_effective_cpu_isa())
+            isa = names[i].name;
     }
-    return "unnamed instruction set";
-}
-
-static void cpu_describe(struct dt_device *dev, char *out, size_t bytes)
-{
     const dnnl_version_t *version = dnnl_version();
     snprintf(out, bytes, "cpu, oneDNN %d.%d.%d, %s, %d thread%s", version->major, version->minor,
-             version->patch, isa_name(), dev->options.threads,
-             dev->options.threads == 1 ? "" : "s");
+             version->patch, isa, dev->options.threads, dev->options.threads == 1 ? "" : "s");
 }
 
 static dt_status cpu_alloc(struct dt_device *dev, void **out, size_t bytes)

@@ -175,15 +175,35 @@ static void spread_row(float *diff_src, const float *diff_dst, const struct aver
     }
 }
 
-/* Both sides in the row format of `like`. exec->rows describes src[0]. */
-static dt_status prepare_average(struct dt_device *dev, struct dt_exec *exec, int like)
+/* The src of this node or, if it is a backward node, of the forward node with its shapes. */
+static int find_forward_src(const struct dt_exec *exec)
+{
+    const struct dt_graph *g = exec->graph;
+    const struct dt_tensor *small = &g->tensor[exec->node->src[0]];
+    const struct dt_tensor *big = &g->tensor[exec->node->dst[0]];
+    int src = exec->node->src[0];
+
+    for (int i = 0; i < g->n_nodes && exec->node->op == DT_OP_AVG_POOL_BWD; i++) {
+        const struct dt_node *node = &g->node[i];
+        if (node->op != DT_OP_AVG_POOL || node->program != exec->node->program)
+            continue;
+        if (memcmp(g->tensor[node->src[0]].dim, big->dim, sizeof big->dim) == 0 &&
+            memcmp(g->tensor[node->dst[0]].dim, small->dim, sizeof small->dim) == 0)
+            src = node->src[0];
+    }
+    return src;
+}
+
+/* Both sides in the row format of src, whose gradient the same nodes read. exec->rows describes
+ * src[0] of the node. */
+static dt_status prepare_average(struct dt_device *dev, struct dt_exec *exec)
 {
     dt_status status = DT_OK;
     const struct dt_node *node = exec->node;
     struct dt_cpu_rows rows;
     dt_md md[3] = {NULL, NULL, NULL};
 
-    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[2], exec->formats, like, 0));
+    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[2], exec->formats, find_forward_src(exec), 0));
     DT_TRY_OUT(dt_cpu_rows_choose(&exec->rows, &md[0], exec->formats, node->src[0], rows.block));
     DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[1], exec->formats, node->dst[0], rows.block));
     DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[0]));
@@ -194,32 +214,11 @@ out:
     return status;
 }
 
-static dt_status prepare_avg_pool(struct dt_device *dev, struct dt_exec *exec)
+static dt_status run_average(struct dt_device *dev, struct dt_exec *exec,
+                             const struct dt_scalars *scalars)
 {
-    return prepare_average(dev, exec, exec->node->src[0]);
-}
-
-/* diff_src should be stored like the forward src, because the same nodes read both. */
-static dt_status prepare_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_graph *g = exec->graph;
-    const struct dt_tensor *small = &g->tensor[exec->node->src[0]];
-    const struct dt_tensor *big = &g->tensor[exec->node->dst[0]];
-    int like = exec->node->src[0];
-
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct dt_node *node = &g->node[i];
-        if (node->op != DT_OP_AVG_POOL || node->program != exec->node->program)
-            continue;
-        if (memcmp(g->tensor[node->src[0]].dim, big->dim, sizeof big->dim) == 0 &&
-            memcmp(g->tensor[node->dst[0]].dim, small->dim, sizeof small->dim) == 0)
-            like = node->src[0];
-    }
-    return prepare_average(dev, exec, like);
-}
-
-static dt_status run_average(struct dt_exec *exec, bool forward)
-{
+    (void)dev, (void)scalars;
+    const bool forward = exec->node->op == DT_OP_AVG_POOL;
     const struct dt_tensor *t = exec->graph->tensor;
     const struct dt_tensor *src = &t[exec->node->src[0]], *dst = &t[exec->node->dst[0]];
     const struct dt_tensor *big = forward ? src : dst, *small = forward ? dst : src;
@@ -241,22 +240,8 @@ static dt_status run_average(struct dt_exec *exec, bool forward)
     return DT_OK;
 }
 
-static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec,
-                              const struct dt_scalars *scalars)
-{
-    (void)dev, (void)scalars;
-    return run_average(exec, true);
-}
-
-static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec,
-                                  const struct dt_scalars *scalars)
-{
-    (void)dev, (void)scalars;
-    return run_average(exec, false);
-}
-
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_avg_pool, run_avg_pool};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_avg_pool_bwd, run_avg_pool_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_average, run_average};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_average, run_average};
 
 /* --- Upsampling --- */
 

@@ -67,13 +67,13 @@ static void *data_at(const struct dt_exec *exec, struct place place)
     return place.dst ? exec->dst_data[place.index] : exec->src_data[place.index];
 }
 
-static dt_status make_task(struct dt_conv_task *task, const struct dt_exec *exec)
+static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *x = format_at(exec, layouts[node->op].x);
     const struct dt_cuda_format *w = format_at(exec, layouts[node->op].w);
     const struct dt_cuda_format *y = format_at(exec, layouts[node->op].y);
-    *task = (struct dt_conv_task){
+    const struct dt_conv_task task = {
         .kind = layouts[node->op].kind,
         .type = x->type,
         .n = x->n,
@@ -87,26 +87,9 @@ static dt_status make_task(struct dt_conv_task *task, const struct dt_exec *exec
         .pad = node->attr.conv.pad,
     };
     if (w->cp != x->cp || w->np != y->cp || w->type != x->type || y->type != x->type ||
-        y->n != x->n || y->h != dt_conv_out_h(task) || y->w != dt_conv_out_w(task))
+        y->n != x->n || y->h != dt_conv_out_h(&task) || y->w != dt_conv_out_w(&task))
         DT_FAIL(DT_ERR_INTERNAL, "the formats of convolution '%s' are inconsistent", node->name);
-    return DT_OK;
-}
-
-static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
-{
-    struct dt_conv_task task;
-    DT_TRY(make_task(&task, exec));
     return dt_conv_find_problem(&exec->problem, dev, &task);
-}
-
-/* Partial sums of the bias gradient; they reuse the workspace, which is free again by then. */
-static size_t partial_bytes(const struct dt_exec *exec)
-{
-    const struct dt_conv_task *task = &exec->problem->task;
-    if (exec->node->op != DT_OP_CONV_BWD_WEIGHTS || !exec->dst[DT_BWD_DIFF_BIAS])
-        return 0;
-    size_t rows = (size_t)task->n * (size_t)dt_conv_out_h(task) * (size_t)dt_conv_out_w(task);
-    return dt_channel_partial_bytes(rows, task->k, 1);
 }
 
 bool dt_conv_runs_elsewhere(const struct dt_exec *exec)
@@ -119,10 +102,15 @@ bool dt_conv_runs_elsewhere(const struct dt_exec *exec)
 
 static size_t scratch_bytes(const struct dt_exec *exec)
 {
-    const size_t partial = partial_bytes(exec);
+    const struct dt_conv_task *task = &exec->problem->task;
+    const size_t rows = (size_t)task->n * (size_t)dt_conv_out_h(task) * (size_t)dt_conv_out_w(task);
     const size_t workspace = dt_fusion_problem(exec)->plan.workspace_bytes;
+    size_t partial = 0;
     if (dt_conv_runs_elsewhere(exec))
         return 0;
+    /* Partial sums of the bias gradient reuse the workspace, which is free again by then. */
+    if (exec->node->op == DT_OP_CONV_BWD_WEIGHTS && exec->dst[DT_BWD_DIFF_BIAS])
+        partial = dt_channel_partial_bytes(rows, task->k, 1);
     return workspace > partial ? workspace : partial;
 }
 

@@ -41,26 +41,19 @@ static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
     return prepare_pool(dev, exec);
 }
 
-/* Of what `bn` has not normalised yet. */
-static dt_status run_bn_pool(struct dt_device *dev, const struct dt_exec *exec,
-                             const struct dt_exec *bn)
-{
-    const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
-    const struct dt_bn_vectors vectors = dt_cuda_bn_vectors(bn);
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_bn_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                         exec->dst_data[DT_MAX_POOL_WORKSPACE],
-                                         bn->src_data[DT_BN_SRC], &vectors, bn->node->attr.bn.eps,
-                                         &shape));
-}
-
 static dt_status run_max_pool(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_exec *bn = dt_cuda_partner(exec, DT_FUSION_BN_POOL, 1, 0);
     const struct dt_pool_shape shape = shape_of(node, exec->src[0], exec->dst[0]);
-    if (bn)
-        return run_bn_pool(dev, exec, bn);
+    if (bn) { /* it leaves its normalisation to the pooling */
+        const struct dt_bn_vectors vectors = dt_cuda_bn_vectors(bn);
+        return DT_CUDA(node->name,
+                       dt_kernel_bn_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
+                                             exec->dst_data[DT_MAX_POOL_WORKSPACE],
+                                             bn->src_data[DT_BN_SRC], &vectors,
+                                             bn->node->attr.bn.eps, &shape));
+    }
     return DT_CUDA(node->name,
                    dt_kernel_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
                                       exec->dst_data[DT_MAX_POOL_WORKSPACE], exec->src_data[0],

@@ -86,32 +86,6 @@ static void fuse_relu(struct fuser *f, int relu)
         fuse_if_supported(f, before, relu, &fused);
 }
 
-static void count(struct fuser *f)
-{
-    const struct dt_graph *g = f->g;
-    for (int i = 0; i < g->n_tensors; i++)
-        f->producer[i] = -1;
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct dt_node *node = &g->node[i];
-        for (int k = 0; k < node->n_src; k++)
-            if (node->src[k] >= 0)
-                f->n_readers[node->src[k]]++;
-        for (int k = 0; k < node->n_dst; k++)
-            f->producer[node->dst[k]] = i;
-    }
-}
-
-static void compact(struct fuser *f)
-{
-    struct dt_graph *g = f->g;
-    int n = 0;
-    for (int i = 0; i < g->n_nodes; i++) {
-        if (!f->removed[i])
-            g->node[n++] = g->node[i];
-    }
-    g->n_nodes = n;
-}
-
 bool dt_node_is_foldable(const struct dt_node *node)
 {
     bool bn = node->op == DT_OP_BN || node->op == DT_OP_BN_BWD;
@@ -123,17 +97,31 @@ dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *cont
 {
     dt_status status;
     struct fuser f = {.g = g, .supports = supports, .context = context};
+    int n_kept = 0;
     DT_TRY_OUT(g->status);
-    DT_TRY_OUT(DT_NEW(f.n_readers, (size_t)f.g->n_tensors));
-    DT_TRY_OUT(DT_NEW(f.producer, (size_t)f.g->n_tensors));
-    DT_TRY_OUT(DT_NEW(f.removed, (size_t)f.g->n_nodes));
-    count(&f);
+    DT_TRY_OUT(DT_NEW(f.n_readers, (size_t)g->n_tensors));
+    DT_TRY_OUT(DT_NEW(f.producer, (size_t)g->n_tensors));
+    DT_TRY_OUT(DT_NEW(f.removed, (size_t)g->n_nodes));
+    for (int i = 0; i < g->n_tensors; i++)
+        f.producer[i] = -1;
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct dt_node *node = &g->node[i];
+        for (int k = 0; k < node->n_src; k++)
+            if (node->src[k] >= 0)
+                f.n_readers[node->src[k]]++;
+        for (int k = 0; k < node->n_dst; k++)
+            f.producer[node->dst[k]] = i;
+    }
     for (int i = 0; i < g->n_nodes; i++) {
         if (g->node[i].op == DT_OP_RELU)
             fuse_relu(&f, i);
     }
     DT_TRY_OUT(g->status);
-    compact(&f);
+    for (int i = 0; i < g->n_nodes; i++) {
+        if (!f.removed[i])
+            g->node[n_kept++] = g->node[i];
+    }
+    g->n_nodes = n_kept;
 out:
     free(f.n_readers);
     free(f.producer);

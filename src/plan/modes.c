@@ -80,11 +80,16 @@ void dt_plan_anchor(struct dt_plan *plan)
                plan->arena_bytes[DT_ARENA_ANCHOR]);
 }
 
-static dt_status average(struct dt_plan *plan, float outer_momentum)
+dt_status dt_plan_average(struct dt_plan *plan, float outer_momentum)
 {
+    if (!plan->comm)
+        return DT_OK;
+    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
+    const double begin_s = dt_clock_s();
+    dt_status status = DT_OK;
     for (enum dt_arena a = 0; a < DT_N_ARENAS; a++)
         if (a != DT_ARENA_OUTER && dt_plan_is_replicated(plan, a))
-            DT_TRY(average_arena(plan, a));
+            DT_TRY_OUT(average_arena(plan, a));
     if (plan->arena[DT_ARENA_OUTER]) {
         float *params = plan->arena[DT_ARENA_PARAMS], *outer = plan->arena[DT_ARENA_OUTER];
         const float *anchor = plan->arena[DT_ARENA_ANCHOR];
@@ -94,16 +99,7 @@ static dt_status average(struct dt_plan *plan, float outer_momentum)
         }
         dt_plan_anchor(plan);
     }
-    return DT_OK;
-}
-
-dt_status dt_plan_average(struct dt_plan *plan, float outer_momentum)
-{
-    if (!plan->comm)
-        return DT_OK;
-    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
-    const double begin_s = dt_clock_s();
-    dt_status status = average(plan, outer_momentum);
+out:
     plan->times.comm_s += dt_clock_s() - begin_s;
     dt_pulse_enter(&dt_pulse_main, before);
     return status;

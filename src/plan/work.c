@@ -130,32 +130,23 @@ static int compare_size(const void *a, const void *b)
     return x->first != y->first ? (x->first < y->first ? -1 : 1) : (x < y ? -1 : x > y);
 }
 
-static bool live_together(const struct block *a, const struct block *b)
-{
-    return a->program == b->program && a->first <= b->last && b->first <= a->last;
-}
-
-/* placed[0 .. n_placed) is sorted by offset; returns the lowest offset where `block` fits. */
-static size_t find_gap(struct block *const *placed, int n_placed, const struct block *block)
-{
-    size_t offset = 0;
-    for (int i = 0; i < n_placed; i++) {
-        if (!live_together(placed[i], block))
-            continue;
-        if (placed[i]->offset >= offset + block->bytes)
-            break;
-        if (placed[i]->offset + placed[i]->bytes > offset)
-            offset = placed[i]->offset + placed[i]->bytes;
-    }
-    return offset;
-}
-
+/* Places each block at the lowest offset where it fits between those placed before it that live at
+ * the same time; placed[] is sorted by offset. Returns the bytes of all. */
 static size_t place_blocks(struct block **by_size, struct block **placed, int n_blocks)
 {
     size_t end = 0;
     for (int i = 0; i < n_blocks; i++) {
         struct block *block = by_size[i];
-        block->offset = find_gap(placed, i, block);
+        for (int k = 0; k < i; k++) {
+            const struct block *other = placed[k];
+            if (other->program != block->program || other->first > block->last ||
+                block->first > other->last)
+                continue;
+            if (other->offset >= block->offset + block->bytes)
+                break;
+            if (other->offset + other->bytes > block->offset)
+                block->offset = other->offset + other->bytes;
+        }
         if (block->offset + block->bytes > end)
             end = block->offset + block->bytes;
         int at = i;
