@@ -20,21 +20,9 @@ static __device__ inline void store_statistics(const struct dt_bn_statistics &ou
     }
 }
 
-// With a slot, mean and sum of squared deviations go there instead.
-static __device__ inline void store_own_statistics(const struct dt_bn_statistics &out, int c,
-                                                   double mean, double m2,
-                                                   const struct dt_norm_args &args)
-{
-    if (out.slot) {
-        out.slot[c] = (float)mean;
-        out.slot[args.cp + c] = (float)m2;
-    } else {
-        store_statistics(out, c, mean, m2, (double)args.rows, args);
-    }
-}
-
 // In the last block of a column: the statistics of all rows by those of the blocks. They are taken
-// relative to the mean of the first block.
+// relative to the mean of the first block. With a slot, mean and sum of squared deviations go there
+// instead.
 static __device__ inline void finalize_statistics(const struct dt_bn_statistics &out,
                                                   const struct dt_norm_args &args)
 {
@@ -59,8 +47,14 @@ static __device__ inline void finalize_statistics(const struct dt_bn_statistics 
     if (w.c < w.cp && at.y == 0) {
         for (int k = 0; k < FINAL_CHANNELS; k++) {
             const double delta = sum[k] / rows, mean = (double)origin[k] + delta;
-            const double m2 = square[k] - sum[k] * delta;
-            store_own_statistics(out, w.c + k, mean, m2 < 0 ? 0 : m2, args); // lets NaN through
+            double m2 = square[k] - sum[k] * delta;
+            m2 = m2 < 0 ? 0 : m2; // lets NaN through
+            if (out.slot) {
+                out.slot[w.c + k] = (float)mean;
+                out.slot[w.cp + w.c + k] = (float)m2;
+            } else {
+                store_statistics(out, w.c + k, mean, m2, rows, args);
+            }
         }
     }
 }
@@ -97,19 +91,6 @@ static __global__ void bn_combine_kernel(struct dt_bn_statistics out, const floa
     store_statistics(out, c, mean, m2, n_slots * rows, args);
 }
 
-// Sums of a channel and of its squares, as mean and sum of squared deviations.
-struct bn_moments {
-    double mean, m2;
-};
-
-static __device__ inline struct bn_moments moments_of(const float *sums, int c,
-                                                      const struct dt_norm_args &args)
-{
-    const double n = (double)args.rows, mean = (double)sums[c] / n;
-    const double m2 = (double)sums[args.cp + c] - n * mean * mean;
-    return {mean, m2 < 0 ? 0 : m2}; // lets NaN through
-}
-
 // forward_coefs where the statistics are still sums; the first block of a column stores them.
 static __device__ inline void finalize_sums(float a[DT_CHANNEL_PACK], float b[DT_CHANNEL_PACK],
                                             const struct dt_bn_statistics &out, const float *sums,
@@ -117,12 +98,15 @@ static __device__ inline void finalize_sums(float a[DT_CHANNEL_PACK], float b[DT
                                             const struct dt_norm_args &args, int c)
 {
     float mean[DT_CHANNEL_PACK], variance[DT_CHANNEL_PACK];
+    const double n = (double)args.rows;
     for (int k = 0; k < DT_CHANNEL_PACK; k++) {
-        const struct bn_moments m = moments_of(sums, c + k, args);
-        mean[k] = (float)m.mean;
-        variance[k] = (float)(m.m2 / (double)args.rows);
+        const double exact = (double)sums[c + k] / n;
+        double m2 = (double)sums[args.cp + c + k] - n * exact * exact;
+        m2 = m2 < 0 ? 0 : m2; // lets NaN through
+        mean[k] = (float)exact;
+        variance[k] = (float)(m2 / n);
         if (blockIdx.y == 0 && threadIdx.y == 0)
-            store_statistics(out, c + k, m.mean, m.m2, (double)args.rows, args);
+            store_statistics(out, c + k, exact, m2, n, args);
     }
     dt_load8(a, in.scale + c);
     dt_load8(b, in.shift + c);

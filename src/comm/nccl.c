@@ -172,8 +172,8 @@ static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_option
     plane->timeout_s = options->timeout_s;
     plane->first_fp32 = options->n_reductions - options->n_fp32;
     DT_TRY(find_type(&plane->type, options->dtype));
-    /* Call before the first NCCL call, because NCCL reads some variables only once. The user's own
-     * settings are kept. */
+    /* The environment is set before the first NCCL call, because NCCL reads some variables only
+     * once. The user's own settings are kept. */
     const char *algorithm = getenv("NCCL_ALGO");
     if (options->ring && algorithm && strcasecmp(algorithm, "ring") != 0)
         dt_log(DT_LOG_INFO, "NCCL_ALGO=%s overrides comm.algorithm = ring", algorithm);
@@ -211,12 +211,6 @@ static void abort_nccl(struct nccl_plane *plane)
     plane->nccl = NULL;
 }
 
-/* Whether the cause of such a failure is likely to be on another rank. */
-static bool is_consequence(ncclResult_t code)
-{
-    return code == ncclInProgress || code == ncclRemoteError || code == ncclSystemError;
-}
-
 static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     ncclUniqueId id = {{0}};
@@ -234,7 +228,9 @@ static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *o
     if (status != DT_OK)
         abort_nccl(plane); /* at once, so that ranks waiting for this one notice */
     /* Report the error of the rank that caused the failure, not of one that was affected by it. */
-    DT_TRY(dt_comm_agree(comm, is_consequence(code) ? DT_OK : status));
+    const bool is_consequence =
+        code == ncclInProgress || code == ncclRemoteError || code == ncclSystemError;
+    DT_TRY(dt_comm_agree(comm, is_consequence ? DT_OK : status));
     return status;
 }
 

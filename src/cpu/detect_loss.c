@@ -264,25 +264,24 @@ static double box_row(const struct losses *l, const float *boxes, int image, int
     const size_t n = (size_t)l->rows.width * DT_CELL_ANCHORS, first = (size_t)y * n;
     double sum = 0;
     for (size_t i = first; i < first + n; i++) {
-        if (matches_of(l, image)[i] >= 0) {
-            const int slot = matches_of(l, image)[i];
-            const float scale = l->diff_scale / divisor_of(l, image);
-            float delta[4], at[4];
-            double diff[4];
-            size_t element[4];
-            for (int k = 0; k < 4; k++) {
-                element[k] =
-                    element_at(l, image, (int)(i % DT_CELL_ANCHORS) * 4 + k, i / DT_CELL_ANCHORS);
-                delta[k] = l->values[element[k]];
-            }
-            dt_level_anchor(at, &l->level, (int)i);
-            double loss = dt_box_loss_of(diff, delta, at,
-                                         boxes + 4 * ((size_t)image * l->n_slots + (size_t)slot),
-                                         l->detect->kind, l->detect->beta);
-            for (int k = 0; k < 4 && l->diff; k++)
-                l->diff[element[k]] = (float)(diff[k] * (double)scale);
-            sum += loss;
+        const int slot = matches_of(l, image)[i];
+        if (slot < 0)
+            continue;
+        const float scale = l->diff_scale / divisor_of(l, image);
+        float delta[4], at[4];
+        double diff[4];
+        size_t element[4];
+        for (int k = 0; k < 4; k++) {
+            element[k] =
+                element_at(l, image, (int)(i % DT_CELL_ANCHORS) * 4 + k, i / DT_CELL_ANCHORS);
+            delta[k] = l->values[element[k]];
         }
+        dt_level_anchor(at, &l->level, (int)i);
+        sum +=
+            dt_box_loss_of(diff, delta, at, boxes + 4 * ((size_t)image * l->n_slots + (size_t)slot),
+                           l->detect->kind, l->detect->beta);
+        for (int k = 0; k < 4 && l->diff; k++)
+            l->diff[element[k]] = (float)(diff[k] * (double)scale);
     }
     return sum;
 }

@@ -9,29 +9,19 @@
 
 static const dnnl_dims_t NO_DILATION; /* 0 = none, in both versions */
 
-static const char *status_text(dnnl_status_t status)
-{
-    switch (status) {
-    case dnnl_success:
-        return "success";
-    case dnnl_out_of_memory:
-        return "out of memory";
-    case dnnl_invalid_arguments:
-        return "invalid arguments";
-    case dnnl_unimplemented:
-        return "not implemented for these shapes and formats";
-    default:
-        return "runtime error";
-    }
-}
-
 dt_status dt_dnnl_check(dnnl_status_t status, const char *call, const char *name)
 {
+    static const char *const texts[] = {
+        [dnnl_out_of_memory] = "out of memory",
+        [dnnl_invalid_arguments] = "invalid arguments",
+        [dnnl_unimplemented] = "not implemented for these shapes and formats",
+    };
     if (status == dnnl_success)
         return DT_OK;
+    const char *text = (size_t)status < DT_COUNT(texts) ? texts[status] : NULL;
     dt_status code = status == dnnl_out_of_memory ? DT_ERR_MEMORY : DT_ERR_DEVICE;
-    DT_FAIL(code, "oneDNN failed for '%s': %s (status %d) from %s", name, status_text(status),
-            (int)status, call);
+    DT_FAIL(code, "oneDNN failed for '%s': %s (status %d) from %s", name,
+            text ? text : "runtime error", (int)status, call);
 }
 
 dnnl_status_t dt_attr_create(dnnl_primitive_attr_t *attr, bool relu)

@@ -312,14 +312,6 @@ out:
     return status;
 }
 
-/* Unless it is measured, and if there is not enough memory to do so: our own kernels only move less
- * if nodes run together, but cuDNN's may be slower. */
-static enum dt_fusion_way default_way(const struct chooser *c, const struct dt_cuda_fusion *fusion)
-{
-    const bool is_gain = !fusion->problem[0] || c->dev->options.fusion == DT_FUSION_ON;
-    return is_gain ? DT_FUSION_TOGETHER : DT_FUSION_APART;
-}
-
 static void take_untimed(struct dt_conv_choice *choice, enum dt_fusion_way way)
 {
     const struct dt_tune_rank places[] = {{way, NAN}, {-1, NAN}};
@@ -329,7 +321,10 @@ static void take_untimed(struct dt_conv_choice *choice, enum dt_fusion_way way)
 
 static dt_status find_way(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
-    take_untimed(&fusion->choice, default_way(c, fusion));
+    /* A way that is not measured, or cannot be for lack of memory: our own kernels only move less
+     * if nodes run together, but cuDNN's may be slower. */
+    const bool is_gain = !fusion->problem[0] || c->dev->options.fusion == DT_FUSION_ON;
+    take_untimed(&fusion->choice, is_gain ? DT_FUSION_TOGETHER : DT_FUSION_APART);
     if (!is_way_timed(c))
         return DT_OK;
     dt_status status = time_ways(c, fusion, n_left);

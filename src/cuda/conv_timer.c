@@ -83,26 +83,20 @@ void dt_conv_timer_close(struct dt_conv_timer *timer)
     *timer = (struct dt_conv_timer){.dev = timer->dev, .plain_only = timer->plain_only};
 }
 
-static dt_status grow_workspace(struct dt_conv_timer *timer, size_t bytes)
-{
-    void *workspace = NULL;
-    if (bytes <= timer->workspace_bytes)
-        return DT_OK;
-    (void)cudaFree(timer->workspace);
-    timer->workspace = NULL;
-    timer->workspace_bytes = 0;
-    DT_TRY(DT_CUDA("allocating a workspace", cudaMalloc(&workspace, bytes)));
-    timer->workspace = workspace;
-    timer->workspace_bytes = bytes;
-    return DT_OK;
-}
-
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
                             const struct dt_dnn_exec *plan, int n, double *seconds)
 {
     cudnnBackendDescriptor_t pack = NULL;
     dt_status status = DT_OK;
-    DT_TRY(grow_workspace(timer, plan->workspace_bytes));
+    if (plan->workspace_bytes > timer->workspace_bytes) {
+        void *workspace = NULL;
+        (void)cudaFree(timer->workspace);
+        timer->workspace = NULL;
+        timer->workspace_bytes = 0;
+        DT_TRY(DT_CUDA("allocating a workspace", cudaMalloc(&workspace, plan->workspace_bytes)));
+        timer->workspace = workspace;
+        timer->workspace_bytes = plan->workspace_bytes;
+    }
     /* Placement of a task's tensors: results never overwrite inputs of others, so values stay
      * small. */
     char *next[] = {timer->data, timer->data + timer->input_bytes};

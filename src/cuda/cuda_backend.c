@@ -236,8 +236,8 @@ static void cuda_release(struct dt_device *dev, struct dt_exec *exec)
     free(exec);
 }
 
-static dt_status create_exec(struct dt_device *dev, struct dt_exec **out, const struct dt_graph *g,
-                             int node)
+static dt_status cuda_prepare(struct dt_device *dev, struct dt_exec **out, const struct dt_graph *g,
+                              int node)
 {
     struct dt_exec *exec = NULL;
     DT_TRY(DT_NEW(exec, 1));
@@ -246,26 +246,15 @@ static dt_status create_exec(struct dt_device *dev, struct dt_exec **out, const 
         free(exec);
         return status;
     }
+    const struct dt_node *own = &g->node[node];
     exec->graph = g;
-    exec->node = &g->node[node];
-    exec->op = OPS[exec->node->op];
-    *out = exec;
-    return DT_OK;
-}
-
-static dt_status cuda_prepare(struct dt_device *dev, struct dt_exec **out, const struct dt_graph *g,
-                              int node)
-{
-    dt_status status = DT_OK;
-    struct dt_exec *exec = NULL;
-
-    DT_TRY(create_exec(dev, &exec, g, node));
-    const struct dt_node *own = exec->node;
+    exec->node = own;
+    exec->op = OPS[own->op];
     for (int i = 0; i < own->n_src; i++)
         if (own->src[i] >= 0)
-            DT_TRY_OUT(dt_cuda_format(dev, &exec->src[i], exec->graph, own->src[i]));
+            DT_TRY_OUT(dt_cuda_format(dev, &exec->src[i], g, own->src[i]));
     for (int i = 0; i < own->n_dst; i++)
-        DT_TRY_OUT(dt_cuda_format(dev, &exec->dst[i], exec->graph, own->dst[i]));
+        DT_TRY_OUT(dt_cuda_format(dev, &exec->dst[i], g, own->dst[i]));
     DT_TRY_OUT(exec->op->prepare(dev, exec));
     *out = exec;
     exec = NULL;

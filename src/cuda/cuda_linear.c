@@ -10,10 +10,8 @@
 
 enum { MAX_WORKSPACE = 32 << 20 };
 
-/* In cuBLASLt's terms: out = a b, after transposing them. */
+/* In cuBLASLt's terms: out = a b, after transposing a (forward) or b (gradient of the weights). */
 struct product {
-    const struct dt_cuda_format *format[3]; /* a, b, out: row-major */
-    bool transpose_a, transpose_b;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t layout[3];
     cublasLtMatmulAlgo_t algo;
@@ -71,27 +69,32 @@ out:
     return status;
 }
 
-/* Takes the first three fields from *setup. */
-static dt_status prepare_product(struct dt_device *dev, struct dt_exec *exec,
-                                 const struct product *setup)
+/* The position of factor a among the sources; the other one is b. */
+static int factor_a(const struct dt_exec *exec)
+{
+    return exec->node->op == DT_OP_LINEAR_BWD_WEIGHTS ? 0 : 1;
+}
+
+static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
 {
     const char *name = exec->node->name;
+    const int first = factor_a(exec);
+    const struct dt_cuda_format *format[] = {exec->src[first], exec->src[1 - first], exec->dst[0]};
     struct product *p = NULL;
     DT_TRY(DT_NEW(p, 1));
     exec->own = p; /* released with the node */
-    *p = *setup;
     const cublasComputeType_t compute = dev->options.precision == DT_PRECISION_TF32
                                             ? CUBLAS_COMPUTE_32F_FAST_TF32
                                             : CUBLAS_COMPUTE_32F;
-    const cublasOperation_t a = p->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t b = p->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t a = exec->node->op == DT_OP_LINEAR ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t b = first == 0 ? CUBLAS_OP_T : CUBLAS_OP_N;
     DT_TRY(DT_CUBLAS(name, cublasLtMatmulDescCreate(&p->desc, compute, CUDA_R_32F)));
     DT_TRY(DT_CUBLAS(
         name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a)));
     DT_TRY(DT_CUBLAS(
         name, cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b)));
     for (int i = 0; i < 3; i++) {
-        const struct dt_cuda_format *f = p->format[i];
+        const struct dt_cuda_format *f = format[i];
         uint64_t width = (uint64_t)f->h * (uint64_t)f->w * (uint64_t)f->cp;
         DT_TRY(DT_CUBLAS(name, cublasLtMatrixLayoutCreate(&p->layout[i],
                                                           f->type == DT_F16    ? CUDA_R_16F
@@ -104,11 +107,12 @@ static dt_status prepare_product(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-static dt_status multiply(struct dt_device *dev, struct dt_exec *exec, const void *a, const void *b,
-                          void *out)
+static dt_status multiply(struct dt_device *dev, struct dt_exec *exec)
 {
     static const float one = 1, zero = 0;
     const struct product *p = exec->own;
+    const void *a = exec->src_data[factor_a(exec)], *b = exec->src_data[1 - factor_a(exec)];
+    void *out = exec->dst_data[0];
     void *workspace = p->workspace_bytes > 0 ? exec->scratch : NULL;
     return DT_CUBLAS(exec->node->name,
                      cublasLtMatmul(dev->blas, p->desc, &one, a, p->layout[A], b, p->layout[B],
@@ -116,40 +120,20 @@ static dt_status multiply(struct dt_device *dev, struct dt_exec *exec, const voi
                                     workspace, p->workspace_bytes, dev->compute));
 }
 
-static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct product setup = {.format = {exec->src[1], exec->src[0], exec->dst[0]},
-                                  .transpose_a = true};
-    return prepare_product(dev, exec, &setup);
-}
-
 static dt_status run_linear(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *dst = exec->dst[0];
-    DT_TRY(multiply(dev, exec, exec->src_data[1], exec->src_data[0], exec->dst_data[0]));
+    DT_TRY(multiply(dev, exec));
     return DT_CUDA(exec->node->name,
                    dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0],
                                   exec->src_data[DT_LINEAR_BIAS], (size_t)dst->n, dst->cp, false));
-}
-
-static dt_status prepare_linear_bwd_data(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct product setup = {.format = {exec->src[1], exec->src[0], exec->dst[0]}};
-    return prepare_product(dev, exec, &setup);
-}
-
-static dt_status run_linear_bwd_data(struct dt_device *dev, struct dt_exec *exec)
-{
-    return multiply(dev, exec, exec->src_data[1], exec->src_data[0], exec->dst_data[0]);
 }
 
 /* The workspace and the partial sums of the bias are never used at the same time. */
 static dt_status prepare_linear_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *diff_dst = exec->src[1];
-    const struct product setup = {.format = {exec->src[0], diff_dst, exec->dst[0]},
-                                  .transpose_b = true};
-    DT_TRY(prepare_product(dev, exec, &setup));
+    DT_TRY(prepare_linear(dev, exec));
     size_t partial = dt_channel_partial_bytes((size_t)diff_dst->n, diff_dst->cp, 1);
     if (exec->scratch_bytes < partial)
         exec->scratch_bytes = partial;
@@ -159,7 +143,7 @@ static dt_status prepare_linear_bwd_weights(struct dt_device *dev, struct dt_exe
 static dt_status run_linear_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *diff_dst = exec->src[1];
-    DT_TRY(multiply(dev, exec, exec->src_data[0], exec->src_data[1], exec->dst_data[0]));
+    DT_TRY(multiply(dev, exec));
     return DT_CUDA(exec->node->name,
                    dt_kernel_bias_bwd(dev->compute, diff_dst->type,
                                       exec->dst_data[DT_BWD_DIFF_BIAS], (float *)exec->scratch,
@@ -169,7 +153,7 @@ static dt_status run_linear_bwd_weights(struct dt_device *dev, struct dt_exec *e
 const struct dt_cuda_op dt_cuda_linear = {
     .prepare = prepare_linear, .run = run_linear, .release = release_linear};
 const struct dt_cuda_op dt_cuda_linear_bwd_data = {
-    .prepare = prepare_linear_bwd_data, .run = run_linear_bwd_data, .release = release_linear};
+    .prepare = prepare_linear, .run = multiply, .release = release_linear};
 const struct dt_cuda_op dt_cuda_linear_bwd_weights = {.prepare = prepare_linear_bwd_weights,
                                                       .run = run_linear_bwd_weights,
                                                       .release = release_linear};

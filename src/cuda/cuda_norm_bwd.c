@@ -65,25 +65,6 @@ static dt_status run_pair_bwd(struct dt_device *dev, const struct dt_exec *exec,
                                          diff_dst2, mask, sums[0].coefs, sums[1].coefs, &args));
 }
 
-/* With the gradient of the pooling after it. */
-static dt_status run_pool_bwd(struct dt_device *dev, const struct dt_exec *exec,
-                              const struct dt_exec *pool)
-{
-    const struct dt_norm_args args = dt_bn_args(dev, exec);
-    const struct dt_bn_vectors bn = bwd_vectors(exec);
-    const struct dt_bn_sums sums = bwd_sums_of(dev, exec, exec->scratch);
-    const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(pool);
-    const void *src = exec->src_data[0], *diff_dst = pool->src_data[DT_MAX_POOL_BWD_DIFF_DST],
-               *where = pool->src_data[DT_MAX_POOL_BWD_WORKSPACE];
-    const enum dt_dtype type = exec->src[0]->type;
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_pool_bwd_sums(dev->compute, type, &sums, src,
-                                                             diff_dst, where, &bn, &args, &shape)));
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_bn_pool_bwd_apply(dev->compute, type, exec->dst_data[0], src, diff_dst,
-                                               where, sums.coefs, &shape));
-}
-
 /* The gradient of the convolution after it, if that is computed here, too; else NULL. */
 static const struct dt_exec *conv_of(const struct dt_exec *exec)
 {
@@ -199,8 +180,18 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
         return run_conv_bn_bwd(dev, exec);
     if (second)
         return run_pair_bwd(dev, exec, second);
-    if (pool)
-        return run_pool_bwd(dev, exec, pool);
+    if (pool) {
+        /* The kernels compute the gradient of the pooling, too, which runs before this node. */
+        const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(pool);
+        const void *diff_dst = pool->src_data[DT_MAX_POOL_BWD_DIFF_DST];
+        const void *where = pool->src_data[DT_MAX_POOL_BWD_WORKSPACE];
+        const enum dt_dtype type = exec->src[0]->type;
+        DT_TRY(
+            DT_CUDA(node->name, dt_kernel_bn_pool_bwd_sums(dev->compute, type, &out, src[0],
+                                                           diff_dst, where, &bn, &args, &shape)));
+        return DT_CUDA(node->name, dt_kernel_bn_pool_bwd_apply(dev->compute, type, dst[0], src[0],
+                                                               diff_dst, where, out.coefs, &shape));
+    }
     DT_TRY(
         DT_CUDA(node->name, dt_kernel_bn_bwd_sums(dev->compute, exec->src[0]->type, &out,
                                                   dst[DT_BN_BWD_DIFF_RESIDUAL], src[DT_BN_BWD_SRC],

@@ -203,25 +203,25 @@ void dt_cuda_fusion_tasks_destroy(struct dt_device *dev)
 dt_status dt_cuda_propose_fusion(struct dt_device *dev, const struct dt_fusion *fusion,
                                  struct dt_exec *const *exec)
 {
+    const struct kind *kind = &kinds[fusion->kind];
     struct dt_cuda_fusion **end = &dev->fusions;
     if (dev->options.fusion == DT_FUSION_OFF)
         return DT_OK;
     while (*end)
         end = &(*end)->next;
     DT_TRY(DT_NEW(*end, 1));
-    (*end)->dev = dev;
-    (*end)->kind = fusion->kind;
-    (*end)->n_nodes = fusion->n_nodes;
-    for (int i = 0; i < fusion->n_nodes; i++)
-        (*end)->exec[i] = exec[fusion->node[i]];
     struct dt_cuda_fusion *added = *end;
-    const struct kind *kind = &kinds[added->kind];
+    added->dev = dev;
+    added->kind = fusion->kind;
+    added->n_nodes = fusion->n_nodes;
+    for (int i = 0; i < fusion->n_nodes; i++)
+        added->exec[i] = exec[fusion->node[i]];
     for (size_t i = 0; i < DT_COUNT(kind->conv) && kind->conv[i].extra != DT_CONV_PLAIN; i++) {
         struct dt_conv_task task = added->exec[kind->conv[i].node]->problem->task;
         task.extra = kind->conv[i].extra;
         DT_TRY(dt_conv_find_problem(&added->problem[i], dev, &task));
     }
-    return find_task(dev, *end);
+    return find_task(dev, added);
 }
 
 static bool has_member(const struct dt_cuda_fusion *fusion, const struct dt_exec *exec)

@@ -203,18 +203,6 @@ dt_status dt_cuda_record(struct dt_device *dev)
                    cudaStreamBeginCapture(dev->compute, cudaStreamCaptureModeThreadLocal));
 }
 
-/* Ends the capture of all streams, even on failure; no graph is made then. */
-static dt_status end_capture(struct dt_device *dev, cudaGraph_t *graph)
-{
-    cudaError_t code = cudaStreamEndCapture(dev->compute, graph);
-    if (code == cudaSuccess && *graph)
-        return DT_OK;
-    (void)cudaGetLastError();
-    const char *reason = dt_error_text();
-    DT_FAIL(DT_ERR_DEVICE, "recording the step: %s: %s%s%s", cudaGetErrorName(code),
-            cudaGetErrorString(code), reason[0] ? "; it began with: " : "", reason);
-}
-
 dt_status dt_cuda_end_record(struct dt_device *dev, struct dt_recording **out)
 {
     dt_status status = DT_OK;
@@ -222,7 +210,15 @@ dt_status dt_cuda_end_record(struct dt_device *dev, struct dt_recording **out)
     struct dt_recording *recording = NULL;
 
     *out = NULL;
-    DT_TRY_OUT(end_capture(dev, &graph));
+    /* The capture of all streams ends, even on failure; no graph is made then. */
+    cudaError_t code = cudaStreamEndCapture(dev->compute, &graph);
+    if (code != cudaSuccess || !graph) {
+        (void)cudaGetLastError();
+        const char *reason = dt_error_text();
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "recording the step: %s: %s%s%s", cudaGetErrorName(code),
+                            cudaGetErrorString(code), reason[0] ? "; it began with: " : "",
+                            reason));
+    }
     DT_TRY_OUT(DT_NEW(recording, 1));
     /* Reductions keep the priority of the comm stream. */
     DT_TRY_OUT(DT_CUDA("preparing the recorded step",

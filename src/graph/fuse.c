@@ -18,11 +18,6 @@ struct fuser {
     bool *removed;  /* per node */
 };
 
-static bool supported(const struct fuser *f, const struct dt_node *node)
-{
-    return !f->supports || f->supports(f->context, f->g, node);
-}
-
 /* Replaces node `keep` by `fused`, whose dst comes from node `last`, which is removed.
  * In training, bn records where its ReLU was active; the tensor is created only if the fusion is
  * kept. */
@@ -39,11 +34,11 @@ static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_nod
             dt_graph_tensor(g, name, DT_SAVED, DT_U8, 4, g->tensor[fused->src[0]].dim);
         fused->n_dst++;
     }
-    if (g->status != DT_OK || !supported(f, fused)) {
+    if (g->status != DT_OK || (f->supports && !f->supports(f->context, g, fused))) {
         g->n_tensors = n_tensors;
         return false;
     }
-    f->g->node[keep] = *fused;
+    g->node[keep] = *fused;
     f->removed[last] = true;
     f->producer[fused->dst[0]] = keep;
     return true;

@@ -105,17 +105,6 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
                                 : "");
 }
 
-static void print_sync(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
-{
-    const struct dt_node *node = &plan->graph->node[action->node];
-    char ranks[32];
-    size_t bytes;
-    (void)plan->backend->exchange_slots(plan->device, plan->exec[action->node], &bytes);
-    snprintf(ranks, sizeof ranks, "%d ranks", node->attr.bn.n_ranks);
-    fprintf(out, "%-18s %-28s %-20s %10s %10.2f\n", kind_name[action->kind], node->name, ranks, "",
-            mega(bytes));
-}
-
 static void print_bucket(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
 {
     if (action->bucket < 0) {
@@ -141,7 +130,14 @@ static void print_program(const struct dt_plan *plan, int program, FILE *out)
         const struct dt_action *action = &plan->actions[program][i];
         fprintf(out, "%5d ", i);
         if (action->kind == DT_ACTION_SYNC) {
-            print_sync(plan, action, out);
+            const struct dt_node *synced = &plan->graph->node[action->node];
+            char ranks[32];
+            size_t slot_bytes;
+            (void)plan->backend->exchange_slots(plan->device, plan->exec[action->node],
+                                                &slot_bytes);
+            snprintf(ranks, sizeof ranks, "%d ranks", synced->attr.bn.n_ranks);
+            fprintf(out, "%-18s %-28s %-20s %10s %10.2f\n", kind_name[action->kind], synced->name,
+                    ranks, "", mega(slot_bytes));
         } else if (action->kind == DT_ACTION_OP) {
             const struct dt_node *node = &plan->graph->node[action->node];
             print_op(plan, action, out);
