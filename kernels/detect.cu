@@ -1,6 +1,6 @@
 // Matching of anchors with boxes, and the losses of a detector. The rules are those of
 // src/cpu/match.c and detect_loss.c. Overlaps are fp32 operations in torchvision's order that the
-// compiler may not contract; the loss of a box is fp64, that of a logit fp32, sums are fp64.
+// compiler may not contract; the loss of a box is fp64, of a logit fp32, sums are fp64.
 #include "dtrain/box.h"
 #include "kernels/device.cuh"
 

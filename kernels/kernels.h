@@ -180,7 +180,7 @@ cudaError_t dt_kernel_match(cudaStream_t stream, int32_t *match, float *count,
                             const struct dt_match_args *args);
 size_t dt_match_scratch_bytes(int n, int n_slots);
 
-/* Of one level; logits and deltas are activations of its grid, n images, `channels`. */
+/* Arguments for one level; logits and deltas are activations of its grid, n images, `channels`. */
 struct dt_detect_args {
     const int32_t *match, *labels; /* labels: of focal_loss */
     const float *count, *boxes;    /* boxes: of box_loss */
@@ -216,7 +216,7 @@ struct dt_norm_args {
     unsigned *tickets; /* of bn_stats and the kernels of sums: DT_MAX_TICKETS, all zero before the
                           first launch; every launch leaves them so. For launches in one stream. */
 };
-/* Its scale, shift (where needed), mean and biased variance. */
+/* A batch norm's scale, shift (where needed), mean and biased variance. */
 struct dt_bn_vectors {
     const float *scale, *shift, *mean, *variance;
 };
@@ -238,8 +238,8 @@ cudaError_t dt_kernel_bn_scale_shift(cudaStream_t stream, enum dt_dtype type, vo
                                      void *shift, const struct dt_bn_vectors *bn,
                                      const struct dt_norm_args *args);
 /* As bn_stats, from sums of src and of its squares, floats [2][cp], that a convolution has left. In
- * fp32 their difference is imprecise if a mean is large beside the deviation. scale and shift, both
- * may be NULL, are as of bn_scale_shift; bn needs no statistics. */
+ * fp32 their difference is imprecise if a mean is large compared with the deviation. scale and
+ * shift, both may be NULL, are as of bn_scale_shift; bn needs no statistics. */
 cudaError_t dt_kernel_bn_finalize_sums(cudaStream_t stream, enum dt_dtype type, void *scale,
                                        void *shift, const struct dt_bn_statistics *out,
                                        const float *sums, const struct dt_bn_vectors *bn,
@@ -315,7 +315,8 @@ cudaError_t dt_kernel_group_norm_bwd(cudaStream_t stream, enum dt_dtype type,
                                      const void *diff_dst, const float *scale, const float *mean,
                                      const float *inverse_std, const struct dt_group_norm *args);
 
-/* --- norm_pair.cu: the batch norm at the end of a projection block and that of its shortcut --- */
+/* --- norm_pair.cu: the batch norm at the end of a projection block and the one of its shortcut ---
+ */
 
 /* dst = [relu](bn(src1) + bn(src2)), mask as in bn_apply; dst may be src1 or src2. */
 cudaError_t dt_kernel_bn_pair_apply(cudaStream_t stream, enum dt_dtype type, void *dst,

@@ -1,4 +1,4 @@
-// Two batch norms whose results are added: one that ends a residual block and that of its
+// Two batch norms whose results are added: one that ends a residual block and the one of its
 // projection shortcut. Neither the normalised shortcut nor its gradient is ever in memory.
 #include "kernels/norm.cuh"
 

@@ -63,7 +63,7 @@ const char *dt_comm_host(const struct dt_comm *comm, int rank); /* name of its n
  * them: from the sched_getaffinity masks when find_binding was last called. Local. */
 int dt_comm_allowed_cpus(const struct dt_comm *comm);
 int dt_comm_sharing_ranks(const struct dt_comm *comm);
-/* Its own CPUs, or its share of those that ranks of the node share; at least 1. Local. */
+/* The rank's own CPUs, or its part of those that ranks of the node share; at least 1. Local. */
 int dt_comm_cpus(const struct dt_comm *comm);
 /* Collective. dt_comm_open calls it; call it again after ranks have bound themselves. */
 dt_status dt_comm_find_binding(struct dt_comm *comm);
@@ -124,7 +124,7 @@ void dt_comm_abort(struct dt_comm *comm, dt_status status) __attribute__((noretu
 
 /* Whether this build has the plane. */
 bool dt_comm_has_plane(enum dt_plane plane);
-/* Its library and version, "" if this build has none. Local; works before dt_comm_open. */
+/* The plane's library and version, "" if this build has none. Local; works before dt_comm_open. */
 void dt_comm_describe_plane(enum dt_plane plane, char *out, size_t bytes);
 /* Collective: all ranks return the same status. Allocates everything that reductions need; nothing
  * is allocated later. A plane that is already open is closed first. NCCL: sets defaults for

@@ -45,6 +45,20 @@ struct dt_comm {
     bool has_failed; /* one of its calls failed, here or (open) on another rank */
 };
 
+/* The numbers of a message on a 16-bit wire: rounded to nearest even when sent, added in fp32 when
+ * received. Infinities and NaNs arrive as such, so that the step is skipped on all
+ * ranks; an fp16 message makes values of 65520 or more infinite. */
+struct dt_wire {
+    void (*pack)(uint16_t *out, const float *in, int count);
+    /* Packs in + kept, and keeps what rounding takes away: error feedback. */
+    void (*pack_keeping)(uint16_t *out, const float *in, float *kept, int count);
+    void (*unpack)(float *out, const uint16_t *in, int count);
+    void (*add)(float *sum, const uint16_t *in, int count);
+    bool keeps; /* sums use pack_keeping */
+};
+
+const struct dt_wire *dt_wire_find(enum dt_dtype type); /* NULL: not a 16-bit type */
+
 /* control.c: DT_OK, or DT_ERR_DEVICE with the call and MPI's text recorded. */
 dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int line);
 #define DT_MPI(call)                                                                     \

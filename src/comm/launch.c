@@ -1,4 +1,4 @@
-/* What launchers leave in the environment, one table per question.
+/* Reads the variables that launchers set in the environment, one table per question.
  *
  * Failed launches: a launcher (srun, another MPI's mpiexec, torchrun) started several processes,
  * but each of them is an MPI world of its own because launcher and MPI do not share a protocol. A

@@ -30,7 +30,6 @@
 #include "base/trace.h"
 #include "comm/comm_internal.h"
 #include "comm/ring.h"
-#include "comm/wire.h"
 
 enum {
     N_LANES = 16,

@@ -211,6 +211,9 @@ static void abort_nccl(struct nccl_plane *plane)
     plane->nccl = NULL;
 }
 
+/* The ranks agree twice: first that each could prepare, because rank 0's address is then broadcast
+ * to all of them, and then that all are connected. A rank whose connection fails aborts it before
+ * it reports, since the others may still be waiting for that rank inside NCCL. */
 static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     ncclUniqueId id = {{0}};
@@ -226,7 +229,7 @@ static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *o
     code = settle(plane, code, plane->timeout_s);
     dt_status status = nccl_status(comm, code, "connect the ranks", __FILE__, __LINE__);
     if (status != DT_OK)
-        abort_nccl(plane); /* at once, so that ranks waiting for this one notice */
+        abort_nccl(plane);
     /* Report the error of the rank that caused the failure, not of one that was affected by it. */
     const bool is_consequence =
         code == ncclInProgress || code == ncclRemoteError || code == ncclSystemError;
@@ -247,7 +250,8 @@ static dt_status nccl_reduce(struct dt_comm *comm, int reduction, void *buffer, 
     return DT_OK;
 }
 
-/* Of all ranks, because vectors of a few kilobytes do not deserve communicators of the groups. */
+/* The slots of all ranks are exchanged, because vectors of a few kilobytes do not deserve
+ * communicators of the groups. */
 static dt_status nccl_exchange(struct dt_comm *comm, void *all, size_t bytes)
 {
     const struct nccl_plane *plane = comm->reduce;

@@ -1,9 +1,7 @@
-#include "comm/wire.h"
-
-#include <stddef.h>
-
+/* The functions of a 16-bit wire for each type (struct dt_wire). */
 #include "base/clones.h"
 #include "base/half.h"
+#include "comm/comm_internal.h"
 #include "comm/ring.h"
 
 /* In blocks of a known length, which compilers vectorise at -O2 too. */

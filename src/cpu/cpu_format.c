@@ -87,32 +87,6 @@ size_t dt_cpu_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int 
     return dt_tensor_elements(&g->tensor[tensor]) * dt_dtype_bytes(g->tensor[tensor].dtype);
 }
 
-static dt_status reorder(struct dt_device *dev, const char *name, dt_md_ref to, void *dst,
-                         dt_md_ref from, void *src)
-{
-    dt_status status = DT_OK;
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_primitive_t primitive = NULL;
-    dnnl_memory_t memory[2] = {NULL, NULL};
-
-    DT_TRY_OUT(DT_DNNL(
-        name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to, dev->engine, NULL)));
-    DT_TRY_OUT(DT_DNNL(name, dnnl_primitive_create(&primitive, pd)));
-    DT_TRY_OUT(DT_DNNL(name, dnnl_memory_create(&memory[0], from, dev->engine, src)));
-    DT_TRY_OUT(DT_DNNL(name, dnnl_memory_create(&memory[1], to, dev->engine, dst)));
-    const dnnl_exec_arg_t arg[2] = {{DNNL_ARG_FROM, memory[0]}, {DNNL_ARG_TO, memory[1]}};
-    DT_TRY_OUT(DT_DNNL(name, dnnl_primitive_execute(primitive, dev->stream, 2, arg)));
-    DT_TRY_OUT(DT_DNNL(name, dnnl_stream_wait(dev->stream)));
-out:
-    dnnl_memory_destroy(memory[0]);
-    dnnl_memory_destroy(memory[1]);
-    if (primitive)
-        dnnl_primitive_destroy(primitive);
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    return status;
-}
-
 /* Copies between stored and logical order; only the destination is written. */
 static dt_status convert(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
                          void *src, bool to_logical)
@@ -127,11 +101,29 @@ static dt_status convert(struct dt_device *dev, const struct dt_graph *g, int te
         memcpy(dst, src, dt_tensor_elements(t) * sizeof(float));
         return DT_OK;
     }
+    dt_status status = DT_OK;
     dt_md plain = NULL;
-    DT_TRY(DT_DNNL(t->name,
-                   dt_md_create(&plain, format->n_dims, format->dims, PLAIN_TAG[format->n_dims])));
-    dt_status status = reorder(dev, t->name, to_logical ? plain : format->md, dst,
-                               to_logical ? format->md : plain, src);
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t primitive = NULL;
+    dnnl_memory_t memory[2] = {NULL, NULL};
+    DT_TRY_OUT(DT_DNNL(
+        t->name, dt_md_create(&plain, format->n_dims, format->dims, PLAIN_TAG[format->n_dims])));
+    dt_md_ref from = to_logical ? format->md : plain, to = to_logical ? plain : format->md;
+    DT_TRY_OUT(DT_DNNL(t->name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to,
+                                                                   dev->engine, NULL)));
+    DT_TRY_OUT(DT_DNNL(t->name, dnnl_primitive_create(&primitive, pd)));
+    DT_TRY_OUT(DT_DNNL(t->name, dnnl_memory_create(&memory[0], from, dev->engine, src)));
+    DT_TRY_OUT(DT_DNNL(t->name, dnnl_memory_create(&memory[1], to, dev->engine, dst)));
+    const dnnl_exec_arg_t arg[2] = {{DNNL_ARG_FROM, memory[0]}, {DNNL_ARG_TO, memory[1]}};
+    DT_TRY_OUT(DT_DNNL(t->name, dnnl_primitive_execute(primitive, dev->stream, 2, arg)));
+    DT_TRY_OUT(DT_DNNL(t->name, dnnl_stream_wait(dev->stream)));
+out:
+    dnnl_memory_destroy(memory[0]);
+    dnnl_memory_destroy(memory[1]);
+    if (primitive)
+        dnnl_primitive_destroy(primitive);
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
     dt_md_destroy(plain);
     return status;
 }

@@ -199,7 +199,7 @@ DT_OP_LIST(DT_CPU_DECLARE)
 #define dt_cpu_run_second_half DT_ISA_NAME(dt_cpu_run_second_half)
 dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec);
 
-/* What the ranks of a synced batch norm exchange: two sums per channel, at the start of its
+/* The ranks of a synced batch norm exchange two sums per channel, at the start of its
  * scratch. */
 static inline void *dt_cpu_exchange_slots(struct dt_device *dev, const struct dt_exec *exec,
                                           size_t *bytes)

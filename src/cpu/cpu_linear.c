@@ -49,7 +49,7 @@ static dt_status product_init(struct product *p, const struct dt_exec *exec)
     return DT_DNNL(node->name, dt_attr_create(&p->attr, false));
 }
 
-/* The tensor whose format the source takes: a gradient takes that of its value. */
+/* The tensor whose format the source takes: for a gradient, its value. */
 static int find_src(const struct dt_exec *exec, const struct product *p)
 {
     for (int i = 0; p->kind == BWD_DATA && i < exec->graph->n_nodes; i++) {
@@ -69,7 +69,7 @@ static bool is_reference(dnnl_primitive_desc_t pd)
            strncmp(name, "ref", 3) == 0;
 }
 
-/* Tries one combination; sets p->pd on success. `block` is that of the source, 0 = as stored. */
+/* Tries one combination; sets p->pd on success. `block` is the source's, 0 = as stored. */
 static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct product *p,
                              int block, dt_md_ref weights)
 {
@@ -128,7 +128,7 @@ static dt_status add_dst(struct dt_device *dev, struct dt_exec *exec, const stru
     return dt_cpu_port_argument(dev, exec, arg, p->dst_md);
 }
 
-/* In the order of the node's tensors. */
+/* Ports are added in the order of the node's tensors. */
 static dt_status add_ports(struct dt_device *dev, struct dt_exec *exec, const struct product *p)
 {
     switch (p->kind) {

@@ -95,7 +95,7 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
 
 enum { SUM_CHUNK = 4096 };
 
-/* All in the format of the parameter: whichever its readers chose. */
+/* All tensors have the format of the parameter: whichever its readers chose. */
 static dt_status prepare_sum_grads(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;

@@ -66,27 +66,19 @@ out:
     return status;
 }
 
-/* The forward node that wrote `workspace`, or NULL. */
-static const struct dt_node *find_max_pool(const struct dt_graph *g, int workspace)
-{
-    for (int i = 0; i < g->n_nodes; i++) {
-        const struct dt_node *node = &g->node[i];
-        if (node->op == DT_OP_MAX_POOL && node->dst[DT_MAX_POOL_WORKSPACE] == workspace)
-            return node;
-    }
-    return NULL;
-}
-
 static dt_status prepare_max_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     dt_status status = DT_OK;
     const struct dt_node *node = exec->node;
-    const struct dt_node *forward =
-        find_max_pool(exec->graph, node->src[DT_MAX_POOL_BWD_WORKSPACE]);
+    const struct dt_node *forward = NULL; /* the node that wrote the workspace */
     struct shapes s = {0};
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t hint = NULL, pd = NULL;
 
+    for (const struct dt_node *n = exec->graph->node; n < node; n++)
+        if (n->op == DT_OP_MAX_POOL &&
+            n->dst[DT_MAX_POOL_WORKSPACE] == node->src[DT_MAX_POOL_BWD_WORKSPACE])
+            forward = n;
     if (!forward)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' has no max_pool that wrote its workspace", node->name);
     DT_TRY_OUT(shapes_init(&s, exec, forward->src[0], forward->dst[0]));
@@ -194,7 +186,7 @@ static int find_forward_src(const struct dt_exec *exec)
     return src;
 }
 
-/* Both sides in the row format of src, whose gradient the same nodes read. exec->rows describes
+/* Both sides take the row format of src, whose gradient the same nodes read. exec->rows describes
  * src[0] of the node. */
 static dt_status prepare_average(struct dt_device *dev, struct dt_exec *exec)
 {
@@ -245,7 +237,7 @@ const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_average, run_
 
 /* --- Upsampling --- */
 
-/* All tensors in the row format of `big`. exec->rows describes `small`. */
+/* All tensors take the row format of `big`. exec->rows describes `small`. */
 static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;

@@ -14,7 +14,7 @@
 
 enum { CHUNK = 256, SUM_LANES = 8, MAX_BLOCK = 16 };
 
-/* What both losses know of an image's level. */
+/* The arguments of both losses for a level. */
 struct losses {
     const struct dt_detect *detect;
     struct dt_level level;
@@ -78,7 +78,7 @@ static float divisor_of(const struct losses *l, int image)
     return l->detect->global || l->count[image] < 1 ? 1 : l->count[image];
 }
 
-/* Losses that are not finite are left out; n_finite may be NULL. */
+/* Losses that are not finite are skipped; n_finite may be NULL. */
 static void add_total(double *total, int64_t *n_finite, const struct losses *l)
 {
     for (int i = 0; i < l->rows.n; i++) {
@@ -125,8 +125,8 @@ static inline float log1p_of(float u)
            (1 + v * (0.333333194f + v * (0.200037807f + v * (0.141183093f + v * 0.134257495f))));
 }
 
-/* Of n elements, with negative weights at the classes of boxes. Logits that are not finite give
- * results that are not. */
+/* The losses of n elements, with negative weights at the classes of boxes. Logits that are not
+ * finite give results that are not. */
 static inline __attribute__((always_inline)) void focal_elements(float *restrict diff,
                                                                  float *restrict loss,
                                                                  const float *restrict logits,
@@ -170,21 +170,6 @@ struct run {
     int anchor, begin, end, first_class; /* anchor -1: padding */
 };
 
-static int runs_of(struct run *run, const struct losses *l, int n_classes, int block)
-{
-    int n = 0;
-    for (int k = 0; k < l->rows.block;) {
-        const int c = block * l->rows.block + k;
-        struct run r = {c / n_classes, k, k + n_classes - c % n_classes, c % n_classes};
-        if (c >= l->rows.channels)
-            r = (struct run){-1, k, l->rows.block, 0};
-        r.end = r.end < l->rows.block ? r.end : l->rows.block;
-        k = r.end;
-        run[n++] = r;
-    }
-    return n;
-}
-
 /* Weights of a block's channels at n places. */
 static void weigh(float *weight, const struct losses *l, const struct run *run, int n_runs,
                   const int32_t *match, const int32_t *labels, int n)
@@ -211,7 +196,16 @@ static double focal_block(const struct losses *l, const int32_t *labels, int ima
     const float scale = l->diff_scale / divisor_of(l, image), gamma = l->detect->gamma;
     float weight[CHUNK], loss[CHUNK], unused[CHUNK];
     struct run run[MAX_BLOCK];
-    const int n_runs = runs_of(run, l, n_classes, block);
+    int n_runs = 0;
+    for (int k = 0; k < l->rows.block;) {
+        const int c = block * l->rows.block + k;
+        struct run r = {c / n_classes, k, k + n_classes - c % n_classes, c % n_classes};
+        if (c >= l->rows.channels)
+            r = (struct run){-1, k, l->rows.block, 0};
+        r.end = r.end < l->rows.block ? r.end : l->rows.block;
+        k = r.end;
+        run[n_runs++] = r;
+    }
     double sum = 0;
     for (size_t place = 0; place < l->places; place += (size_t)n_places) {
         const size_t left = l->places - place, at = first + place * (size_t)l->rows.block;

@@ -135,7 +135,7 @@ static int32_t best_of_box(const struct matching *m, const float *box)
 
 /* --- Second pass --- */
 
-/* Of the anchors of a row: the largest IoU so far, the box that has it, and whether it is kept
+/* For each anchor of a row: the largest IoU so far, the box that has it, and whether it is kept
  * because it is a box's largest. */
 struct winners {
     int32_t iou[PLACES], slot[PLACES], kept[PLACES];
@@ -160,8 +160,8 @@ static void try_box(struct winners *won, const struct row *row, const float *box
     }
 }
 
-/* Before any box is tried, all anchors have an IoU of 0 with the first one; if that is the largest
- * of some box, it is that of all its anchors. */
+/* Before any box is tried, all anchors have an IoU of 0 with the first one; if 0 is the largest
+ * IoU of some box, every anchor has it. */
 static void begin_row(struct winners *won, const struct matching *m, int image)
 {
     const size_t first = (size_t)image * (size_t)m->n_slots;

@@ -140,7 +140,7 @@ static struct dt_cpu_span phases_at(const struct dt_wino_image *image, size_t po
     return (struct dt_cpu_span){last_y, last_x ? 2 : last_y ? 3 : DT_WINO_PHASES};
 }
 
-/* Of the result's blocks. */
+/* Groups of the result's blocks. */
 static int n_groups(const struct dt_wino_image *to)
 {
     return (to->blocks + DT_WINO_WIDE - 1) / DT_WINO_WIDE;

@@ -171,7 +171,7 @@ struct square {
 #define FULL       ((struct square){PATCH, PATCH, PATCH})
 #define FULL_PHASE ((struct square){PHASE_PATCH, PHASE_PATCH, PHASE_PATCH})
 
-/* From size x size values to all positions, which are `plane` floats apart. */
+/* Transforms size x size values into all positions, which are `plane` floats apart. */
 INLINE void widen(float *to, size_t plane, const vec *d, const int size, const struct square square,
                   line_fn *line_of)
 {
@@ -224,7 +224,7 @@ INLINE struct square phase_square(const struct odd odd)
 
 /* --- Tiles --- */
 
-/* Of a tile in its image or phase: the first pixel. */
+/* The first pixel of a tile in its image or phase. */
 struct corner {
     int image, y, x;
 };
@@ -236,14 +236,15 @@ static inline struct corner corner_of(const struct dt_wino_image *image, int til
                            in_image % image->across * TILE};
 }
 
-/* Of the first pixel of an image. */
+/* The offset of the first pixel of an image. */
 static inline size_t offset_of(const struct dt_wino_image *image, int in_batch, int block)
 {
     return (size_t)(in_batch * image->blocks + block) * (size_t)image->height *
            (size_t)image->width * BLOCK;
 }
 
-/* What the tile below will need first: rows are too short for the hardware's prefetching. */
+/* Prefetches the rows that the tile below needs first: rows are too short for the hardware's
+ * prefetching. */
 INLINE void prefetch_below(const float *pixels, const struct dt_wino_image *image, struct corner at,
                            const int step)
 {
@@ -411,7 +412,7 @@ static void add(double *total, const float *src, const struct dt_wino_image *ima
 
 /* --- Weights: values [tap][input], vectors of outputs --- */
 
-/* With inputs and outputs exchanged, and the taps in reverse order. */
+/* The same with inputs and outputs exchanged, and the taps in reverse order. */
 static const float *rotate(float *g, const float *w)
 {
     for (int tap = 0; tap < TAPS; tap++, w += SQUARE) {

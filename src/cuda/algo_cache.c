@@ -19,7 +19,7 @@
 /* A new version for new rules of choosing, or if tasks are put to cuDNN in another way. */
 enum { VERSION = 2, KEY_MAX = 512 };
 
-/* A file beyond these limits counts as damaged and is started anew. */
+/* A file beyond these limits counts as damaged, and a new one is begun. */
 static const struct dt_json_limits limits = {.bytes = 2 << 20, .n_values = 30000};
 
 struct entry {

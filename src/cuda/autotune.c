@@ -258,7 +258,7 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
             return DT_OK;
         /* A choice in the file that is another plan now; e.g. the file was edited. */
         if (!c->told_stale)
-            dt_log(DT_LOG_WARNING, "the algorithm kept for %s does not fit: %s; it is chosen anew",
+            dt_log(DT_LOG_WARNING, "the algorithm kept for %s does not fit: %s; it is chosen again",
                    key, dt_error_text());
         c->told_stale = true;
         dt_error_clear();
@@ -472,6 +472,9 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
     return DT_OK;
 }
 
+/* Rank 0 chooses and shares its table; the others time nothing and adopt it. `prepared` is the
+ * status of the steps before: a rank that failed in them must still take part in `share`, which is
+ * collective and gives all ranks the same status, or the others would wait for it. */
 dt_status dt_cuda_autotune(struct dt_device *dev, dt_status prepared)
 {
     const struct dt_device_options *options = &dev->options;
@@ -492,7 +495,6 @@ dt_status dt_cuda_autotune(struct dt_device *dev, dt_status prepared)
     bool chooses = !options->share || options->rank == 0;
     if (status == DT_OK && chooses && n > 0)
         status = choose_all(&c, table, n);
-    /* Every rank gets here exactly once, even after a failure. */
     if (options->share)
         status = options->share(options->context, status, table, bytes);
     if (status == DT_OK && !chooses)

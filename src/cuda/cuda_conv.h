@@ -7,28 +7,6 @@
 #include "cuda/dnn_graph.h"
 #include "dtrain/backend.h"
 
-/* The chosen candidate: its index in the offer, the tag of its plan as a check, what was measured.
- */
-struct dt_conv_choice {
-    int64_t candidate;
-    char tag[DT_DNN_TAG_MAX], runner_up[DT_DNN_TAG_MAX]; /* runner_up: "" = none */
-    double seconds, runner_up_s;                         /* of a run; NAN = not measured */
-};
-
-/* Nodes with equal tasks share a problem. It lives as long as the device, so a later plan of the
- * same network finds it already chosen. */
-struct dt_conv_problem {
-    struct dt_conv_problem *next;
-    struct dt_conv_task task;
-    struct dt_dnn_exec plan; /* empty before choose, and if refused */
-    struct dt_conv_choice choice;
-    bool refused; /* a task with extras that has no plan */
-};
-/* Finds the problem of a task or adds it at the end. All ranks do so for the same tasks in the same
- * order, so they have the same list. */
-dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *dev,
-                               const struct dt_conv_task *task);
-
 /* The addresses of x, w and y of a bound node, without a workspace. */
 struct dt_dnn_memory dt_conv_memory(const struct dt_exec *exec);
 /* Adds what normalises x in bn_conv, and bn's src as x; bn may be NULL. */
@@ -75,10 +53,10 @@ dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_p
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
                             const struct dt_dnn_exec *plan, int n, double *seconds);
 /* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
- * multiplied determine a GPU's power and thus its clock. (An fp32 vector beside 16-bit tensors gets
+ * multiplied determine a GPU's power and thus its clock. (An fp32 vector among 16-bit tensors gets
  * pairs of such numbers, which are small, too.) */
 dt_status dt_conv_timer_fill(struct dt_device *dev, char *memory, enum dt_dtype type, size_t bytes);
-/* Also if it was never opened, or failed to. */
+/* Accepts a timer that was never opened, or failed to open. */
 void dt_conv_timer_close(struct dt_conv_timer *timer);
 
 /* --- Choices of earlier runs (algo_cache.c): a JSON file that jobs may share. --- */

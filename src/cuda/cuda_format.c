@@ -41,7 +41,7 @@ static struct dt_cuda_format finish_format(struct dt_cuda_format f)
     return f;
 }
 
-/* The format that follows from the tensor alone; that of weights comes from the nodes using them.
+/* The format that follows from the tensor alone; for weights it comes from the nodes using them.
  */
 static struct dt_cuda_format plain_format(const struct dt_device *dev, const struct dt_tensor *t)
 {

@@ -62,8 +62,8 @@ struct dt_cuda_formats {
 /* Adds a node of `g` as a user of its formats; release removes one. DT_ERR_MEMORY. */
 dt_status dt_cuda_formats_acquire(struct dt_device *dev, const struct dt_graph *g);
 void dt_cuda_formats_release(struct dt_device *dev, const struct dt_graph *g);
-/* The format of a tensor. If no node is prepared, the formats are made anew and are valid until the
- * next call of a function of cuda_format.c. DT_ERR_MEMORY. */
+/* The format of a tensor. If no node is prepared, the formats are made again and are valid until
+ * the next call of a function of cuda_format.c. DT_ERR_MEMORY. */
 dt_status dt_cuda_format(struct dt_device *dev, const struct dt_cuda_format **out,
                          const struct dt_graph *g, int tensor);
 /* Marks a tensor as unused. */
@@ -160,7 +160,8 @@ struct dt_exec {
     size_t scratch_bytes;
     struct dt_conv_problem *problem; /* convolutions */
     void *own;                       /* private to the op */
-    /* Those that run together, of each kind: whose first node it is, and another; NULL = none. */
+    /* The fusions of each kind that run together with this node as the first, and as another;
+     * NULL = none. */
     struct dt_cuda_fusion *fusion[2 * DT_N_FUSION_KINDS];
 };
 
@@ -191,7 +192,17 @@ dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const 
 DT_OP_LIST(DT_CUDA_DECLARE)
 #undef DT_CUDA_DECLARE
 
-/* cuda_norm.c */
+/* cuda_norm.c, for cuda_norm_bwd.c and others */
+/* `prepare` of the three ops. */
+dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec);
+/* The coefficients of the gradient in a scratch. */
+float *dt_bn_coefs(const struct dt_exec *exec, char *scratch);
+/* If synced, the slot of this rank; else NULL. */
+float *dt_bn_own_slot(const struct dt_device *dev, const struct dt_exec *exec);
+/* The slots of the ranks of its group. */
+const float *dt_bn_rank_slots(const struct dt_device *dev, const struct dt_exec *exec);
+/* The arguments of all launches. */
+struct dt_norm_args dt_bn_args(const struct dt_device *dev, const struct dt_exec *exec);
 struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec); /* of bn */
 void *dt_cuda_exchange_slots(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
 
@@ -260,7 +271,7 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_autotune(struct dt_device *dev, dt_status prepared);
 bool dt_cuda_choice(const struct dt_device *dev, const struct dt_exec *exec, int i,
                     struct dt_choice *out);
-void dt_cuda_problems_destroy(struct dt_device *dev); /* cuda_conv.c */
+void dt_cuda_problems_destroy(struct dt_device *dev); /* dnn_graph.c */
 
 /* fusion.c */
 dt_status dt_cuda_propose_fusion(struct dt_device *dev, const struct dt_fusion *fusion,

@@ -6,7 +6,8 @@
  * scratch holds the partial results of the blocks, then (backward) the coefficients of the gradient
  * and, with statistics over several ranks, the slots in which they exchange their sums: there a
  * node ends its first half, and the second begins with a kernel that combines them. */
-#include "cuda/cuda_norm.h"
+#include "cuda/cuda_conv.h"
+#include "cuda/fusion.h"
 
 /* The geometry of the activation that is normalised. */
 static struct dt_norm_args args_of(const struct dt_exec *exec)
@@ -113,8 +114,8 @@ static uint8_t *mask_of(const struct dt_exec *exec)
     return mask && !mask->unused ? exec->dst_data[DT_BN_MASK] : NULL;
 }
 
-/* In the place of a mask that no node asks for: NULL if there is one. For a pair, that of its
- * second bn holds first the second's and then the first's. */
+/* Memory in the place of a mask that no node asks for; NULL if a node does. For a pair, the one of
+ * its second bn holds first the second's and then the first's. */
 static float *inverse_std_of(const struct dt_exec *exec)
 {
     const struct dt_exec *second = dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 0, 1);
@@ -199,7 +200,8 @@ static struct dt_bn_statistics statistics_of(const struct dt_device *dev,
                                      .inverse_std = inverse_std_of(exec)};
 }
 
-/* With the convolution before it, which leaves the sums of its results and of their squares. */
+/* Runs the convolution before the bn, too, which leaves the sums of its results and of their
+ * squares. */
 static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;

@@ -1,6 +1,7 @@
 /* The backward pass of batch norm: sums, then the gradient, or what nodes of its fusions leave of
  * that. */
-#include "cuda/cuda_norm.h"
+#include "cuda/cuda_conv.h"
+#include "cuda/fusion.h"
 
 static float *coefs_of(const struct dt_exec *exec)
 {
@@ -43,7 +44,7 @@ static struct dt_bn_sums bwd_sums_of(const struct dt_device *dev, const struct d
                                .slot = dt_bn_own_slot(dev, exec)};
 }
 
-/* Both gradients of a pair. The scratch of the second is behind that of the first. */
+/* Computes both gradients of a pair. The scratch of the second is behind that of the first. */
 static dt_status run_pair_bwd(struct dt_device *dev, const struct dt_exec *exec,
                               const struct dt_exec *second)
 {
@@ -73,7 +74,7 @@ static const struct dt_exec *conv_of(const struct dt_exec *exec)
     return plain ? plain : add ? add : dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 2);
 }
 
-/* That of the second of a pair is behind that of the first, and the workspace of a convolution
+/* The scratch of a pair's second bn is behind the first one's, and the workspace of a convolution
  * behind both. */
 static size_t own_scratch_bytes(const struct dt_exec *exec)
 {
@@ -87,7 +88,8 @@ static size_t bwd_scratch_bytes(const struct dt_exec *exec)
     return own_scratch_bytes(exec) + (conv ? dt_fusion_problem(conv)->plan.workspace_bytes : 0);
 }
 
-/* What the convolution leaves of diff_dst and diff_dst2: their sum where the ReLU was active. */
+/* Where the convolution leaves the sum of diff_dst and diff_dst2, kept where the ReLU was active.
+ */
 static void *masked_sum(const struct dt_exec *exec)
 {
     if (dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 4))
@@ -133,7 +135,7 @@ static dt_status bind_conv(struct dt_device *dev, struct dt_exec *exec)
     return dt_conv_bind(dev, exec, &memory);
 }
 
-/* With the last node of the fusion, as the addresses of all are known then. */
+/* The convolution is bound with the last node of the fusion, when all addresses are known. */
 static dt_status bind_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     if (dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 4, 3))

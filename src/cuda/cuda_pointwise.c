@@ -2,7 +2,7 @@
  * flat array, padding included, so all must have the same layout. */
 #include "cuda/cuda_internal.h"
 
-/* All tensors in the format of dst[0]. */
+/* All tensors must have the format of dst[0]. */
 static dt_status prepare_alike(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;

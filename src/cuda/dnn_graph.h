@@ -8,8 +8,9 @@
 #define DTRAIN_CUDA_DNN_GRAPH_H
 
 #include "cuda/dnn_task.h"
+#include "dtrain/backend.h"
 
-/* The device that plans are made for: that of a handle, or a described one. */
+/* The device that plans are made for: a handle's, or a described one. */
 struct dt_dnn_target {
     cudnnHandle_t handle; /* NULL: use `described`*/
     cudnnBackendDescriptor_t described;
@@ -62,5 +63,29 @@ void dt_dnn_pack_destroy(cudnnBackendDescriptor_t pack); /* accepts NULL */
 /* Enqueues the run in the handle's stream. */
 dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_exec *plan,
                      cudnnBackendDescriptor_t pack);
+
+/* --- The distinct tasks of a device --- */
+
+/* The chosen candidate: its index in the offer, the tag of its plan as a check, what was measured.
+ */
+struct dt_conv_choice {
+    int64_t candidate;
+    char tag[DT_DNN_TAG_MAX], runner_up[DT_DNN_TAG_MAX]; /* runner_up: "" = none */
+    double seconds, runner_up_s;                         /* of a run; NAN = not measured */
+};
+
+/* Nodes with equal tasks share a problem. It lives as long as the device, so a later plan of the
+ * same network finds it already chosen. */
+struct dt_conv_problem {
+    struct dt_conv_problem *next;
+    struct dt_conv_task task;
+    struct dt_dnn_exec plan; /* empty before choose, and if refused */
+    struct dt_conv_choice choice;
+    bool refused; /* a task with extras that has no plan */
+};
+/* Finds the problem of a task or adds it at the end. All ranks do so for the same tasks in the same
+ * order, so they have the same list. */
+dt_status dt_conv_find_problem(struct dt_conv_problem **out, struct dt_device *dev,
+                               const struct dt_conv_task *task);
 
 #endif

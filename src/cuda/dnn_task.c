@@ -99,7 +99,7 @@ static struct tensor tensor_of(int index)
     return is_src ? (struct tensor){SIZE_X, false} : (struct tensor){PER_C, true};
 }
 
-/* In the order N, C, H, W. */
+/* The dimensions in the order N, C, H, W. */
 static void get_dims(int64_t dims[4], const struct dt_conv_task *t, enum size size)
 {
     const int sizes[][4] = {
@@ -315,7 +315,7 @@ dt_status dt_dnn_make(descriptor *d, cudnnBackendDescriptorType_t type, const at
     return DT_CUDNN(what, cudnnBackendFinalize(*d));
 }
 
-/* What a graph is being made of; the descriptors belong to it. */
+/* The parts of a graph in the making; the descriptors belong to it. */
 struct parts {
     struct dt_dnn_graph *graph;
     const struct dt_conv_task *task;

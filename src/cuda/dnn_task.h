@@ -1,5 +1,5 @@
-/* What is asked of cuDNN: a convolution and what is computed along with it, its tensors, and its
- * operations as a graph of cuDNN's descriptors. */
+/* A task for cuDNN: a convolution and the extras that are computed along with it, its tensors, and
+ * its operations as a graph of cuDNN's descriptors. */
 #ifndef DTRAIN_CUDA_DNN_TASK_H
 #define DTRAIN_CUDA_DNN_TASK_H
 
@@ -13,9 +13,9 @@
 
 enum dt_conv_kind { DT_CONV_FORWARD, DT_CONV_BWD_DATA, DT_CONV_BWD_WEIGHTS };
 
-/* What is computed along with a convolution, in the same kernels. cuDNN 9.19 does it in fp16 only,
- * with c and k multiples of 8, windows of at most 32 pixels and, for those with ADD, stride 1; for
- * other tasks its offer is empty. */
+/* Extras that are computed along with a convolution, in the same kernels. cuDNN 9.19 does it in
+ * fp16 only, with c and k multiples of 8, windows of at most 32 pixels and, for those with ADD,
+ * stride 1; for other tasks its offer is empty. */
 enum dt_conv_extra {
     DT_CONV_PLAIN,
     /* Forward: the sums of y and of its squares, per channel. */
@@ -121,7 +121,7 @@ dt_status dt_dnn_make(cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_t 
                       const struct dt_dnn_attribute *attributes, size_t n, const char *what);
 void dt_dnn_destroy(cudnnBackendDescriptor_t *d); /* accepts a pointer to NULL, and leaves one */
 
-/* By which an execution identifies a tensor. */
+/* The id by which an execution identifies a tensor. */
 static inline int64_t dt_dnn_id(int tensor)
 {
     return tensor + 1;

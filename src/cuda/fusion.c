@@ -49,7 +49,7 @@ static size_t two_inverse_std_bytes(const struct dt_exec *bn)
 #define DST(place, operand) {place, true, DT_##operand}
 /* clang-format on */
 
-/* For fusions that run together. */
+/* The changes that a kind of fusion makes when it runs together. */
 static const struct kind {
     struct {
         int by; /* a node, and a tensor of another that it touches */

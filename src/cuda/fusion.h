@@ -6,8 +6,8 @@
 #ifndef DTRAIN_CUDA_FUSION_H
 #define DTRAIN_CUDA_FUSION_H
 
-#include "cuda/cuda_conv.h"
 #include "cuda/cuda_internal.h"
+#include "cuda/dnn_graph.h"
 
 enum { DT_FUSION_TEXT_MAX = 420 };
 
@@ -27,10 +27,10 @@ struct dt_cuda_fusion {
     enum dt_fusion_kind kind;
     int n_nodes;
     struct dt_exec *exec[DT_MAX_FUSED];
-    /* What their convolutions are then; NULL = there are no more. */
+    /* Their convolutions when they run together; NULL = there are no more. */
     struct dt_conv_problem *problem[2];
     bool settled;
-    struct dt_conv_choice choice; /* that of the task if it can run together */
+    struct dt_conv_choice choice; /* the task's if it can run together */
 };
 
 /* Where a node that is number `place` of a fusion keeps it. */
@@ -51,7 +51,7 @@ void *dt_bn_shift_factors(const struct dt_exec *bn);
 /* The ways to run a fusion. */
 enum dt_fusion_way { DT_FUSION_APART, DT_FUSION_TOGETHER, DT_N_FUSION_WAYS };
 
-/* What a convolution is in the fusions that run together, or else by itself. */
+/* The problem of a convolution in the fusions that run together, or else by itself. */
 const struct dt_conv_problem *dt_fusion_problem(const struct dt_exec *exec);
 
 /* Makes the nodes run that way. */

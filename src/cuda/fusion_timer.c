@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "cuda/cuda_conv.h"
 #include "cuda/fusion.h"
 
 struct dt_fusion_timer {

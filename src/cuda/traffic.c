@@ -1,5 +1,5 @@
-/* What the ops move through memory again, for profiles: a second pass over a tensor that does not
- * stay in the caches. kernels/README.md has the table of all kernels. */
+/* The bytes that ops move through memory again, for profiles: a second pass over a tensor that does
+ * not stay in the caches. kernels/README.md has the table of all kernels. */
 #include "cuda/cuda_conv.h"
 #include "cuda/cuda_internal.h"
 
@@ -8,7 +8,7 @@ static int64_t bytes_of(const struct dt_cuda_format *f)
     return !f ? 0 : (int64_t)(f->unused ? f->instead : f->elements * dt_dtype_bytes(f->type));
 }
 
-/* All its tensors: of a node whose work another one does. */
+/* The bytes of all tensors of a node whose work another one does. */
 static int64_t own_bytes(const struct dt_exec *exec)
 {
     int64_t bytes = 0;
@@ -42,7 +42,7 @@ static int64_t again_bn_bwd(const struct dt_exec *exec)
     return bytes;
 }
 
-/* Of the matches those of other levels are left out; box_loss also reads few deltas. */
+/* The matches of other levels are not read; box_loss also reads few deltas. */
 static int64_t again_detect_loss(const struct dt_exec *exec)
 {
     const struct dt_detect *detect = &exec->node->attr.detect;

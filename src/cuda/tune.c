@@ -95,7 +95,7 @@ static double median_round(double *s, int n)
     return isinf(s[n - 1]) ? INFINITY : dt_percentile_f64(s, (size_t)n, 0.5);
 }
 
-/* In the order A B C, C B A, A B C, ...; each gets the median of its rounds. */
+/* Measures in the order A B C, C B A, A B C, ...; each way gets the median of its rounds. */
 static dt_status measure_best(const struct dt_tune_work *work, double end_s,
                               struct dt_tune_rank *places, int n)
 {

@@ -50,7 +50,7 @@ int dt_autodiff_new(struct dt_autodiff *ad, int value)
     return new_tensor(ad, value, DT_DIFF);
 }
 
-/* All programs write the same one. */
+/* All programs write the same gradient. */
 static int gradient_of_param(struct dt_autodiff *ad, int param)
 {
     int diff = ad->g->tensor[param].diff;

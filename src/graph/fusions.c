@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "graph/graph_internal.h"
 
-/* Of the training nodes, per tensor. */
+/* The training nodes that make and read each tensor. */
 struct finder {
     const struct dt_graph *g;
     int *producer, *reader, *n_readers; /* producer, reader: node id, -1 = none */
@@ -111,7 +111,7 @@ static bool find_conv_bn_bwd(const struct finder *f, const struct dt_node *last,
     return find_bwd(f, last, found) && !is_sum(last) && !last->residual && !found[0]->residual;
 }
 
-/* Not where the residual is a bn: see bn_pair. */
+/* Where the residual is a bn, this is no fusion: see bn_pair. */
 static bool find_conv_add_bn_bwd(const struct finder *f, const struct dt_node *last,
                                  const struct dt_node *found[DT_MAX_FUSED])
 {

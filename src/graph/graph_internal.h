@@ -69,10 +69,10 @@ void dt_draft_infer(struct dt_graph *g, struct dt_node *draft, int dim[4]);
 int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft);
 int dt_draft_infer_and_commit(struct dt_graph *g, struct dt_node *draft);
 
-/* --- loss.c: of all losses --- */
+/* --- loss.c: shared by all losses --- */
 /* Adds, in training, the gradient of src[0] as dst[0], and then the node. */
 void dt_draft_commit_loss(struct dt_graph *g, struct dt_node *draft);
-/* Its gradient rule: the forward node has already computed that. */
+/* The gradient rule of a loss: the forward node has already computed that. */
 void dt_gradient_of_loss(struct dt_autodiff *ad, const struct dt_node *node);
 
 /* Output size of kernel x kernel windows over dim[2] x dim[3], for convolution and pooling. */

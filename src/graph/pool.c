@@ -49,7 +49,7 @@ static void gradient_avg_pool(struct dt_autodiff *ad, const struct dt_node *node
     dt_autodiff_one_to_one(ad, DT_OP_AVG_POOL_BWD, node, -1);
 }
 
-/* From the shape of coarse to that of fine. */
+/* Doubles the height and width of coarse, which must give the shape of fine. */
 static dt_status infer_upsample_add(const struct dt_graph *g, const struct dt_node *node,
                                     int dim[4])
 {

@@ -1,4 +1,5 @@
-/* What the models share: initial distributions, the check of the options, the body of a ResNet. */
+/* Helpers that the models share: initial distributions, the check of the options, the body of a
+ * ResNet. */
 #ifndef DTRAIN_MODELS_LAYERS_H
 #define DTRAIN_MODELS_LAYERS_H
 
@@ -28,9 +29,9 @@ struct dt_resnet_options {
     double norm_eps;
 };
 
-/* resnet18 .. resnet152 up to its last stage, whose result it returns; dst[i] gets that of
- * layer<i + 1>, which has 64 << i channels, or four times as many from depth 50 on, at 1 / (4 << i)
- * of the size. */
+/* resnet18 .. resnet152 up to its last stage, whose result it returns; dst[i] gets the
+ * result of layer<i + 1>, which has 64 << i channels, or four times as many from depth 50 on, at 1
+ * / (4 << i) of the size. */
 int dt_resnet_body(struct dt_graph *g, int src, int depth, const struct dt_resnet_options *options,
                    int dst[DT_RESNET_STAGES]);
 

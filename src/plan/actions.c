@@ -1,4 +1,4 @@
-/* What each kind of action does. */
+/* The work of each kind of action. */
 #include "base/fault.h"
 #include "base/pulse.h"
 #include "plan/plan_internal.h"

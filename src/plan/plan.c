@@ -162,6 +162,10 @@ out:
     return status;
 }
 
+/* All ranks call this at the same time. Laying out and binding are local and may fail on one rank
+ * only, but opening and closing the data plane are collective: a rank that returned early would
+ * leave the others waiting in it. So the ranks agree on a status before the plane is opened, and
+ * again before anyone may close it. */
 dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
                         const struct dt_backend *backend, struct dt_device *device,
                         struct dt_comm *comm, const struct dt_plan_options *options)

@@ -62,7 +62,7 @@ dt_status dt_plan_end_feed(struct dt_plan *plan)
 
 /* --- The walk --- */
 
-/* A range for profilers, and in it that of the node. */
+/* A range for profilers, and in it the node's. */
 static void push_ranges(const struct dt_plan *plan, const struct dt_action *action)
 {
     const struct dt_node *node = action->node < 0 ? NULL : &plan->graph->node[action->node];
@@ -186,10 +186,10 @@ static dt_status walk_list(const struct dt_walk *w)
     return DT_OK;
 }
 
-/* For a device with queues: takes a time stamp after each action and reads them all at the end. In
- * a timeline the host sees the first and the last stamp somewhat later than they were taken; the
- * smaller delay counts, usually below 0.1 ms, so that no walk seems to begin before the last has
- * ended. */
+/* The walk of a device with queues takes a time stamp after each action and reads them all at the
+ * end. In a timeline the host sees the first and the last stamp somewhat later than they were
+ * taken; the smaller delay counts, usually below 0.1 ms, so that no walk seems to begin before the
+ * last has ended. */
 static dt_status walk_stamped(struct dt_walk w)
 {
     struct dt_plan *plan = w.plan;
