@@ -10,7 +10,7 @@
  * added. Lanes take ranges in the order of the reductions' start, which is the same on all ranks,
  * so a running number serves as the tag.
  *
- * With a 16-bit wire (wire.h) the messages are half as long. A partial sum is rounded to 16 bits
+ * With a 16-bit wire (wire.c) the messages are half as long. A partial sum is rounded to 16 bits
  * whenever it is sent on, the additions are in fp32, and the finished sum is rounded once, by the
  * rank that sends it first, and there too: so all ranks have the same bits. In fp16 every rank adds
  * what its roundings of an element have lost in one reduction to what it sends of it in the next
@@ -294,7 +294,8 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
     }
     re->queue[(re->queue_first + re->queue_count) % re->n_reductions] = reduction;
     re->queue_count++;
-    return start_lanes(comm);
+    DT_TRY(start_lanes(comm));
+    return DT_OK;
 }
 
 /* Waiting also advances the reductions. */
