@@ -91,6 +91,19 @@ static __global__ void bn_combine_kernel(struct dt_bn_statistics out, const floa
     store_statistics(out, c, mean, m2, n_slots * rows, args);
 }
 
+// Sums of a channel and of its squares, as mean and sum of squared deviations.
+struct bn_moments {
+    double mean, m2;
+};
+
+static __device__ inline struct bn_moments moments_of(const float *sums, int c,
+                                                      const struct dt_norm_args &args)
+{
+    const double n = (double)args.rows, mean = (double)sums[c] / n;
+    const double m2 = (double)sums[args.cp + c] - n * mean * mean;
+    return {mean, m2 < 0 ? 0 : m2}; // lets NaN through
+}
+
 // forward_coefs where the statistics are still sums; the first block of a column stores them.
 static __device__ inline void finalize_sums(float a[DT_CHANNEL_PACK], float b[DT_CHANNEL_PACK],
                                             const struct dt_bn_statistics &out, const float *sums,
@@ -98,15 +111,12 @@ static __device__ inline void finalize_sums(float a[DT_CHANNEL_PACK], float b[DT
                                             const struct dt_norm_args &args, int c)
 {
     float mean[DT_CHANNEL_PACK], variance[DT_CHANNEL_PACK];
-    const double n = (double)args.rows;
     for (int k = 0; k < DT_CHANNEL_PACK; k++) {
-        const double exact = (double)sums[c + k] / n;
-        double m2 = (double)sums[args.cp + c + k] - n * exact * exact;
-        m2 = m2 < 0 ? 0 : m2; // lets NaN through
-        mean[k] = (float)exact;
-        variance[k] = (float)(m2 / n);
+        const struct bn_moments m = moments_of(sums, c + k, args);
+        mean[k] = (float)m.mean;
+        variance[k] = (float)(m.m2 / (double)args.rows);
         if (blockIdx.y == 0 && threadIdx.y == 0)
-            store_statistics(out, c + k, exact, m2, n, args);
+            store_statistics(out, c + k, m.mean, m.m2, (double)args.rows, args);
     }
     dt_load8(a, in.scale + c);
     dt_load8(b, in.shift + c);
