@@ -315,8 +315,7 @@ cudaError_t dt_kernel_group_norm_bwd(cudaStream_t stream, enum dt_dtype type,
                                      const void *diff_dst, const float *scale, const float *mean,
                                      const float *inverse_std, const struct dt_group_norm *args);
 
-/* --- norm_pair.cu: the batch norm at the end of a projection block and the one of its shortcut ---
- */
+/* --- norm_pair.cu: the batch norms at the end of a projection block and of its shortcut --- */
 
 /* dst = [relu](bn(src1) + bn(src2)), mask as in bn_apply; dst may be src1 or src2. */
 cudaError_t dt_kernel_bn_pair_apply(cudaStream_t stream, enum dt_dtype type, void *dst,
