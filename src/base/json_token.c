@@ -9,7 +9,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "base/utf8.h"
 
 enum { TOKEN_BYTES = DT_JSON_STRING_MAX + 64 };
 

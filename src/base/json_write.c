@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text.h"
 
 enum { INDENT = 2 };
 

@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "base/host.h"
-#include "base/utf8.h"
+#include "base/text.h"
 
 enum {
     LINE_BYTES = 20480,

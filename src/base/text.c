@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct dt_text dt_text_in(char *buffer, size_t bytes)
 {
@@ -52,4 +53,49 @@ int dt_text_integers(int *out, int capacity, int most, const char *text)
         text = end;
     }
     return 0;
+}
+
+/* --- UTF-8 --- */
+
+size_t dt_utf8_length(const char *text, size_t bytes)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if (bytes == 0)
+        return 0;
+    if (p[0] < 0x80)
+        return 1;
+    size_t n = p[0] >= 0xc2 && p[0] <= 0xdf ? 2 : (p[0] & 0xf0) == 0xe0 ? 3 : 4;
+    if (p[0] < 0xc2 || p[0] > 0xf4 || n > bytes)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((p[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xf0 && p[1] < 0x90);
+    bool surrogate = p[0] == 0xed && p[1] > 0x9f;
+    bool too_large = p[0] == 0xf4 && p[1] > 0x8f;
+    return overlong || surrogate || too_large ? 0 : n;
+}
+
+bool dt_utf8_is_valid(const char *text)
+{
+    for (size_t n; *text; text += n)
+        if ((n = dt_utf8_length(text, strlen(text))) == 0)
+            return false;
+    return true;
+}
+
+void dt_utf8_escape(char *text)
+{
+    size_t left = strlen(text), n;
+    for (; left > 0; text += n, left -= n) {
+        const unsigned char *c = (const unsigned char *)text;
+        n = dt_utf8_length(text, left);
+        bool control = (*c < 0x20 && *c != '\n') || *c == 0x7f;
+        bool control_c1 = n == 2 && c[0] == 0xc2 && c[1] < 0xa0;
+        if (n == 0)
+            n = 1;
+        else if (!control && !control_c1)
+            continue;
+        memset(text, '?', n);
+    }
 }

@@ -1,4 +1,5 @@
-/* A text that grows in the caller's buffer, always NUL-terminated. */
+/* A text that grows in the caller's buffer, always NUL-terminated; untrusted text: valid UTF-8
+ * without terminal control sequences. */
 #ifndef DTRAIN_BASE_TEXT_H
 #define DTRAIN_BASE_TEXT_H
 
@@ -22,5 +23,16 @@ bool dt_text_add_whole(struct dt_text *text, const char *format, ...)
 /* Reads "8,64,512" into out[capacity]. Returns how many, or 0 if it is anything but 1 to `capacity`
  * integers in 1..most. */
 int dt_text_integers(int *out, int capacity, int most, const char *text);
+
+/* --- UTF-8 (RFC 3629) --- */
+
+/* Length of the well-formed UTF-8 sequence at `text` (1..4), 0 if it is not one. */
+size_t dt_utf8_length(const char *text, size_t bytes);
+
+bool dt_utf8_is_valid(const char *text); /* all of it */
+
+/* Replaces control characters (other than newline) and invalid UTF-8 by '?', in place, so that
+ * untrusted names cannot control the terminal. dt_log and error texts pass through it. */
+void dt_utf8_escape(char *text);
 
 #endif

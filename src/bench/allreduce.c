@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "base/sort.h"
 #include "bench/bench.h"
 

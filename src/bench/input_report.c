@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/host.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "train/input_advice.h"
 
 struct diagnosis {

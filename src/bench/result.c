@@ -7,8 +7,8 @@
 
 #include "base/build.h"
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "base/sort.h"
 #include "bench/bench.h"
 #include "engine/task.h"

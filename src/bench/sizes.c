@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "base/sort.h"
 #include "base/text.h"
 #include "bench/bench.h"

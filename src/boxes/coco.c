@@ -5,10 +5,10 @@
 
 #include <xxhash.h>
 
-#include "base/classes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "boxes/coco_rows.h"
 
 #define FAIL_AT(rows, offset, ...) return dt_json_stream_fail((rows)->json, offset, __VA_ARGS__)

@@ -11,9 +11,9 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "base/pulse.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_internal.h"

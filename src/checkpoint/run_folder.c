@@ -23,8 +23,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/memory.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "watch/heartbeat.h"
 

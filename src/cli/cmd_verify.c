@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "data/shard_list.h"

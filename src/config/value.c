@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "config/keys.h"
 
 static bool in_bounds(const struct dt_key *key, const struct dt_json *value)

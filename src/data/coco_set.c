@@ -6,8 +6,8 @@
 
 #include <xxhash.h>
 
-#include "base/classes.h"
 #include "base/mem.h"
+#include "base/names.h"
 
 /* --- Labels: map[c] is the label of category c, -1 if it is skipped --- */
 

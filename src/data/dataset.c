@@ -8,7 +8,6 @@
 
 #include <xxhash.h>
 
-#include "base/classes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/parallel_for.h"
 #include "base/pulse.h"
+#include "base/thread.h"
 #include "data/dataset.h"
 
 enum { QUICK_PIECES = 64, QUICK_BYTES = 1 << 16, BUFFER_BYTES = 1 << 20, MOST_THREADS = 8 };

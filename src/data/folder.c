@@ -13,7 +13,6 @@
 
 #include <xxhash.h>
 
-#include "base/classes.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"

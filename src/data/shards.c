@@ -20,7 +20,6 @@
 
 #include <xxhash.h>
 
-#include "base/classes.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"

@@ -4,11 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "doctor/doctor.h"
 
 enum { MOST_PAIRS = 36, MOST_HOSTS_NAMED = 4, HOST_WIDTH = 20 };

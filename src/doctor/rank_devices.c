@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
-#include "base/memory.h"
+#include "base/host.h"
 #include "doctor/doctor.h"
 
 /* Shared memory that the ranks of a host exchange messages in, per rank: Open MPI's segment has

@@ -1,5 +1,5 @@
 /* Graph and plan of an engine. */
-#include "base/memory.h"
+#include "base/host.h"
 #include "engine/engine.h"
 #include "engine/freeze.h"
 #include "engine/parallel.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/classes.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/text.h"
 #include "engine/parallel.h"
 #include "engine/task.h"

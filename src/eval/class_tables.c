@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/utf8.h"
+#include "base/text.h"
 #include "eval/class_metrics.h"
 
 enum { NAME_BYTES = 256 };

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "boxes/canvas.h"
 #include "dtrain/eval.h"
 #include "engine/task.h"

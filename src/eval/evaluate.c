@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/classes.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/pulse.h"
 #include "base/trace.h"
 #include "checkpoint/weights.h"

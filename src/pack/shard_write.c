@@ -12,13 +12,13 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include "base/classes.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/parallel_for.h"
+#include "base/names.h"
+#include "base/thread.h"
 #include "boxes/wds_boxes.h"
 #include "data/shard_list.h"
 #include "pack/pack.h"

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "data/tar_index.h"
 
 enum { MAX_LINE = 4096, MAX_INDEX_BYTES = 1 << 30 };

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/utf8.h"
+#include "base/text.h"
 
 enum { IMAGE_MOST = 16 << 20 };
 

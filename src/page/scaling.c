@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sort.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "page/chart.h"
 #include "page/html.h"
 

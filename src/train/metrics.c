@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "engine/task.h"
 #include "train/input_advice.h"
 

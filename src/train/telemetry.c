@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "base/text.h"
 
 /* NVML's reasons that something is wrong. The others are idleness, the user's settings, and the

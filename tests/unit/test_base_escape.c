@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/status.h"
-#include "base/utf8.h"
+#include "base/text.h"
 #include "capture.h"
 
 static const struct {

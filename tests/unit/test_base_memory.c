@@ -1,7 +1,7 @@
 /* Available memory and out-of-memory kills, read from made-up proc and cgroup files. */
 #include "base/file.h"
+#include "base/host.h"
 #include "base/mem.h"
-#include "base/memory.h"
 #include "engine/engine.h"
 #include "test_dir.h"
 

@@ -1,5 +1,5 @@
 /* Synthetic images and class folders. */
-#include "base/classes.h"
+#include "base/names.h"
 #include "data/dataset.h"
 #include "data_files.h"
 

@@ -1,7 +1,7 @@
 /* The readers of the sources of `dtrain shard`: CRC-32C and TFRecord; and threads. Whole files of
  * encoders in Python are read in e2e/shard; here are known values and damage to every byte. */
 #include "base/crc32c.h"
-#include "base/parallel_for.h"
+#include "base/thread.h"
 #include "data_files.h"
 #include "pack/pack.h"
 #include "pack/source.h"
