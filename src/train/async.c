@@ -21,9 +21,7 @@
 #include "engine/parallel.h"
 #include "train/run.h"
 
-enum { NOTHING_MORE = -1, NOT_COMPUTING = -1 };
-
-enum { STALENESS_ROWS = 64 };
+enum { NOTHING_MORE = -1, NOT_COMPUTING = -1, STALENESS_ROWS = 64 };
 
 struct dt_async {
     int64_t version;                   /* of this rank's weights */
@@ -60,12 +58,6 @@ static void end(struct run *r)
     free(r->async);
 }
 
-static int64_t most_stale(const struct dt_engine *engine)
-{
-    const int n = engine->config->comm.max_staleness;
-    return n > 0 ? n : 2 * (int64_t)engine->ranks.n_workers;
-}
-
 /* --- Rank 0 --- */
 
 /* How stale the gradient of `r` becomes if `rank` pushes now and the others in the order of age. */
@@ -82,9 +74,11 @@ static int64_t staleness_after(const struct dt_async *async, const struct dt_ran
 
 static bool may_push(const struct dt_async *async, const struct dt_engine *engine, int rank)
 {
+    const int bound = engine->config->comm.max_staleness;
+    const int64_t most = bound > 0 ? bound : 2 * (int64_t)engine->ranks.n_workers;
     for (int r = 1; r < engine->ranks.n_ranks; r++)
         if (r != rank && async->based_on[r] != NOT_COMPUTING &&
-            staleness_after(async, &engine->ranks, rank, r) > most_stale(engine))
+            staleness_after(async, &engine->ranks, rank, r) > most)
             return false;
     return async->waits[rank];
 }

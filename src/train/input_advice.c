@@ -46,20 +46,6 @@ static void advise_cache(struct line *line, const struct dt_input_case *c)
         dt_text_add(&line->text, " (%.0f %% of the data set)", 100 * bytes / c->set_bytes);
 }
 
-static void advise_workers(struct line *line, const struct dt_input_case *c)
-{
-    int room = c->cpus - c->threads, n = workers_needed(c) < room ? workers_needed(c) : room;
-    if (n > c->workers && begin_advice(line))
-        dt_text_add(&line->text, "data.workers=%d", n);
-}
-
-static void advise_smaller(struct line *line, const struct dt_input_case *c)
-{
-    if (!c->is_raw && dt_input_is_large(c->mean_bytes, c->resize) && begin_advice(line))
-        dt_text_add(&line->text, "shards resized to %d (dtrain shard --resize-short %d)", c->resize,
-                    c->resize);
-}
-
 /* For when the CPUs do not suffice for both the workers needed and computing. With fewer computing
  * threads proportionally fewer workers are needed. */
 static void advise_cpus(struct line *line, const struct dt_input_case *c)
@@ -76,24 +62,18 @@ static void advise_cpus(struct line *line, const struct dt_input_case *c)
         dt_text_add(&line->text, "more CPUs per rank (%d would do)", needed + c->threads);
 }
 
-static void add_limit(struct line *line, const struct dt_input_case *c, bool reading)
-{
-    if (c->is_raw)
-        dt_text_add(&line->text, "; generating the synthetic images is the limit");
-    else
-        dt_text_add(&line->text, "; %s is the limit", reading ? "reading" : "decoding");
-}
-
 void dt_input_diagnosis(char out[DT_INPUT_TEXT], const struct dt_input_case *c)
 {
     struct line line = {.text = dt_text_in(out, DT_INPUT_TEXT)};
+    const int room = c->cpus - c->threads;
     bool reading = !c->is_raw && c->read_s > c->work_s;
     dt_text_add(&line.text, "%s: ranks wait %.*f %% of the step for data",
                 c->wait_share > DT_INPUT_BOUND ? "input-bound" : "input", c->wait_share < 0.0995,
                 100 * c->wait_share);
     if (c->wait_share <= DT_INPUT_BOUND || !(c->capacity > 0))
         return;
-    if (workers_needed(c) <= c->workers) {
+    const int needed = workers_needed(c), workers = needed < room ? needed : room;
+    if (needed <= c->workers) {
         dt_text_add(
             &line.text,
             "; the workers could produce %.1f times the images used, but not when they are needed; "
@@ -101,11 +81,17 @@ void dt_input_diagnosis(char out[DT_INPUT_TEXT], const struct dt_input_case *c)
             c->capacity / c->demand, 2 * c->prefetch);
         return;
     }
-    add_limit(&line, c, reading);
+    dt_text_add(&line.text, "; %s is the limit",
+                c->is_raw ? "generating the synthetic images"
+                : reading ? "reading"
+                          : "decoding");
     if (reading)
         advise_cache(&line, c);
-    advise_workers(&line, c);
-    advise_smaller(&line, c);
+    if (workers > c->workers && begin_advice(&line))
+        dt_text_add(&line.text, "data.workers=%d", workers);
+    if (!c->is_raw && dt_input_is_large(c->mean_bytes, c->resize) && begin_advice(&line))
+        dt_text_add(&line.text, "shards resized to %d (dtrain shard --resize-short %d)", c->resize,
+                    c->resize);
     if (!reading)
         advise_cpus(&line, c);
     else if (begin_advice(&line))

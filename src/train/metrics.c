@@ -64,36 +64,25 @@ static dt_status check_loss(struct dt_engine *engine, double n_finite,
         (long long)first + 1, (long long)last, where_from(checkpoint), checkpoint);
 }
 
-static void format_steps(char *out, size_t bytes, int64_t first, int64_t last)
-{
-    if (last - first == 1)
-        snprintf(out, bytes, "step %lld", (long long)last);
-    else
-        snprintf(out, bytes, "steps %lld to %lld", (long long)first + 1, (long long)last);
-}
-
-static void warn_skipped(struct dt_events *report, int64_t n, const char *steps)
-{
-    char text[160];
-    snprintf(text, sizeof text, "%lld step%s skipped in %s: the gradients are not finite",
-             (long long)n, n > 1 ? "s" : "", steps);
-    const struct dt_field fields[] = {DT_TEXT("text", text)};
-    dt_events_emit(report, "warning", fields, DT_COUNT(fields));
-}
-
 /* Does nothing with a dynamic loss scale, which is found by skipping. All ranks have the same
  * counts. */
 static dt_status check_skipped(struct dt_engine *engine, const struct dt_counters *counters,
                                int64_t first, int64_t last, double lr, const char *checkpoint)
 {
-    char steps[64];
+    char steps[64], text[160];
+    const struct dt_field fields[] = {DT_TEXT("text", text)};
     bool scales = dt_engine_scales_loss(engine);
     if ((scales && engine->config->train.loss_scale == 0) || counters->n_skipped == 0)
         return DT_OK;
-    format_steps(steps, sizeof steps, first, last);
+    if (last - first == 1)
+        snprintf(steps, sizeof steps, "step %lld", (long long)last);
+    else
+        snprintf(steps, sizeof steps, "steps %lld to %lld", (long long)first + 1, (long long)last);
     if (counters->n_in_a_row <= MOST_IN_A_ROW) {
+        snprintf(text, sizeof text, "%lld step%s skipped in %s: the gradients are not finite",
+                 (long long)counters->n_skipped, counters->n_skipped > 1 ? "s" : "", steps);
         if (!scales) /* otherwise check_scale reports it */
-            warn_skipped(engine->report, counters->n_skipped, steps);
+            dt_events_emit(engine->report, "warning", fields, DT_COUNT(fields));
         return DT_OK;
     }
     DT_FAIL_ALIKE(
@@ -152,28 +141,19 @@ enum {
     N_SUMS = SUM_LAPS + DT_N_LAPS
 };
 
-/* What losses are divided by. */
+/* The losses are divided by this. */
 static double weight_of(const struct dt_engine *engine, const double *sums)
 {
     return fmax(sums[SUM_WEIGHT], engine->task->least_weight);
 }
 
-/* Rank 0 prints the mean of all ranks. */
-static void log_own(const struct dt_engine *engine, const double *own, int64_t step, double n_steps)
-{
-    const double *laps = &own[SUM_LAPS];
-    if (engine->ranks.rank != 0)
-        dt_log(DT_LOG_INFO,
-               "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
-               step, (own[SUM_LOSS] + own[SUM_BOX_LOSS]) / weight_of(engine, own),
-               1e3 * dt_laps_total(laps) / n_steps, 1e3 * laps[DT_LAP_DATA] / n_steps);
-}
-
+/* Ranks other than 0 also log their own numbers, as rank 0 prints the mean of all ranks. */
 static dt_status sum_up(const struct dt_metrics *metrics, struct dt_engine *engine,
                         struct dt_sets *sets, const struct dt_counters *counters, double *sums,
                         int64_t step)
 {
     uint64_t n_bad_now, n_bad_before;
+    const double n_steps = (double)(step - metrics->first_step);
     dt_loader_bad_positions(sets->train, &n_bad_now, &n_bad_before);
     sums[SUM_LOSS] = counters->loss;
     sums[SUM_BOX_LOSS] = counters->box_loss;
@@ -187,7 +167,12 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_engine *engi
     sums[SUM_SENT] = dt_comm_sent_bytes(engine->ranks.comm) - metrics->sent_bytes;
     for (int i = 0; i < DT_N_LAPS; i++)
         sums[SUM_LAPS + i] = metrics->laps.s[i] - metrics->mark.s[i];
-    log_own(engine, sums, step, (double)(step - metrics->first_step));
+    if (engine->ranks.rank != 0)
+        dt_log(DT_LOG_INFO,
+               "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
+               step, (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight_of(engine, sums),
+               1e3 * dt_laps_total(&sums[SUM_LAPS]) / n_steps,
+               1e3 * sums[SUM_LAPS + DT_LAP_DATA] / n_steps);
     return dt_comm_sum_f64(engine->ranks.comm, sums, N_SUMS);
 }
 

@@ -62,29 +62,22 @@ out:
     return status;
 }
 
-/* The names of the checkpoints in `dir`, none of which is good; "" if there are none. */
-static dt_status list_bad(char *out, size_t bytes, const char *dir)
-{
-    int64_t *steps;
-    int n_steps;
-    struct dt_text text = dt_text_in(out, bytes);
-    DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
-    for (int i = 0; i < n_steps; i++)
-        dt_text_add(&text, "%sstep-%09" PRId64, i ? ", " : "", steps[i]);
-    free(steps);
-    return DT_OK;
-}
-
 /* A crash never leaves only damaged checkpoints, so a new run must not overwrite them. */
 static dt_status find_newest(struct dt_resume *resume, const char *rule, const char *dir)
 {
     char bad[LIST_BYTES];
+    struct dt_text text = dt_text_in(bad, sizeof bad);
+    int64_t *steps;
+    int n_steps;
     DT_TRY(dt_checkpoint_find(resume->path, &resume->state, dir));
     resume->found = resume->is_own = resume->path[0] != '\0';
     if (resume->found)
         return DT_OK;
-    DT_TRY(list_bad(bad, sizeof bad, dir));
-    if (bad[0])
+    DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
+    for (int i = 0; i < n_steps; i++)
+        dt_text_add(&text, "%sstep-%09" PRId64, i ? ", " : "", steps[i]);
+    free(steps);
+    if (n_steps > 0)
         DT_FAIL(DT_ERR_NO_CHECKPOINT,
                 "--resume %s: %s holds no good checkpoint; damaged: %s; repair or remove them, or "
                 "choose another --out",
@@ -103,21 +96,15 @@ static bool is_among(const char *path, const char *dir)
            a.st_ino == b.st_ino;
 }
 
-static dt_status name_origin(char *out, size_t bytes, const char *path)
-{
-    struct dt_manifest m;
-    DT_TRY(dt_manifest_load(&m, path));
-    snprintf(out, bytes, "%s step %" PRId64, m.run_id, m.step);
-    dt_manifest_reset(&m);
-    return DT_OK;
-}
-
 /* The same command was repeated after a stop: it continues from its own newest checkpoint. */
 static dt_status take_descendant(struct dt_resume *resume, const char *dir)
 {
     char path[DT_PATH_MAX], origin[DT_ORIGIN_MAX];
     struct dt_checkpoint newest;
-    DT_TRY(name_origin(origin, sizeof origin, resume->path));
+    struct dt_manifest m;
+    DT_TRY(dt_manifest_load(&m, resume->path));
+    snprintf(origin, sizeof origin, "%s step %" PRId64, m.run_id, m.step);
+    dt_manifest_reset(&m);
     DT_TRY(dt_checkpoint_find(path, &newest, dir));
     if (path[0] == '\0' || strcmp(newest.origin, origin) != 0) {
         memcpy(resume->state.origin, origin, sizeof origin);
@@ -131,21 +118,17 @@ static dt_status take_descendant(struct dt_resume *resume, const char *dir)
     return DT_OK;
 }
 
-static dt_status choose_path(struct dt_resume *resume, const char *rule, const char *dir)
-{
-    DT_TRY(find_path(resume, rule));
-    resume->found = true;
-    resume->is_own = is_among(resume->path, dir);
-    if (!resume->is_own)
-        DT_TRY(take_descendant(resume, dir));
-    return check_no_later(resume, dir);
-}
-
 static dt_status choose_checkpoint(struct dt_resume *resume, const char *rule, const char *dir)
 {
     bool never = strcmp(rule, "never") == 0;
-    if (!never && strcmp(rule, "must") != 0 && strcmp(rule, "auto") != 0)
-        return choose_path(resume, rule, dir);
+    if (!never && strcmp(rule, "must") != 0 && strcmp(rule, "auto") != 0) {
+        DT_TRY(find_path(resume, rule));
+        resume->found = true;
+        resume->is_own = is_among(resume->path, dir);
+        if (!resume->is_own)
+            DT_TRY(take_descendant(resume, dir));
+        return check_no_later(resume, dir);
+    }
     DT_TRY(find_newest(resume, rule, dir));
     if (never && resume->found)
         DT_FAIL(
@@ -250,20 +233,16 @@ static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine
     return DT_OK;
 }
 
-static dt_status find_start(struct dt_resume *resume, struct dt_engine *engine, const char *rule,
-                            const char *dir)
-{
-    DT_TRY(choose_checkpoint(resume, rule, dir));
-    return resume->found ? check_config(resume, engine) : DT_OK;
-}
-
 dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
                          const struct dt_train_options *options, const char *dir)
 {
+    dt_status status = DT_OK;
     *resume = (struct dt_resume){.may_differ = options->allow_config_change};
-    DT_TRY(dt_comm_agree(engine->ranks.comm, engine->ranks.rank == 0
-                                                 ? find_start(resume, engine, options->resume, dir)
-                                                 : DT_OK));
+    if (engine->ranks.rank == 0)
+        status = choose_checkpoint(resume, options->resume, dir);
+    if (status == DT_OK && resume->found)
+        status = check_config(resume, engine);
+    DT_TRY(dt_comm_agree(engine->ranks.comm, status));
     DT_TRY(dt_comm_bcast(engine->ranks.comm, &engine->saved_parts, sizeof engine->saved_parts, 0));
     DT_TRY(dt_comm_bcast(engine->ranks.comm, resume, sizeof *resume, 0));
     dt_engine_enter(engine, resume->state.epoch);

@@ -87,22 +87,9 @@ static const char *find_loss(const struct dt_engine *engine)
     return NULL;
 }
 
-/* With other data or another global batch, skips the images of the epoch that are done as nearly as
+/* Weights and momentum are fp32 in a checkpoint, so any precision can continue from it. With other
+ * data or another global batch, the images of the epoch that are done are skipped as nearly as
  * possible. */
-static void move_in_epoch(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
-                          const struct dt_engine *engine)
-{
-    if (saved->global_batch_size == engine->stage.global_batch_size &&
-        saved->n_train_images == state->n_train_images)
-        return;
-    state->batch = saved->batch * saved->global_batch_size / engine->stage.global_batch_size;
-    if (state->batch < engine->stage.steps_per_epoch)
-        return;
-    state->batch = 0;
-    state->epoch++;
-}
-
-/* Weights and momentum are fp32 in a checkpoint, so any precision can continue from it. */
 static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
                   const struct dt_engine *engine)
 {
@@ -116,7 +103,14 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     state->eval_due = saved->eval_due;
     state->loss_scale = saved->loss_scale;
     memcpy(state->origin, saved->origin, sizeof state->origin);
-    move_in_epoch(state, saved, engine);
+    if (saved->global_batch_size != engine->stage.global_batch_size ||
+        saved->n_train_images != state->n_train_images) {
+        state->batch = saved->batch * saved->global_batch_size / engine->stage.global_batch_size;
+        if (state->batch >= engine->stage.steps_per_epoch) {
+            state->batch = 0;
+            state->epoch++;
+        }
+    }
     if (find_loss(engine))
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", find_loss(engine));
     log_changes(saved, engine);

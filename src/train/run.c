@@ -66,21 +66,17 @@ static dt_status share_start_id(const struct dt_ranks *ranks, int64_t *id)
     return dt_comm_bcast(ranks->comm, id, sizeof *id, 0);
 }
 
-/* A beat of rank 0, which shows the others that they see the same folder. */
-static dt_status write_first_beat(const struct dt_ranks *ranks, const struct dt_config *config,
-                                  int64_t start_id)
-{
-    char path[DT_PATH_MAX];
-    struct dt_heartbeat beat = {.start_id = start_id};
-    DT_TRY(dt_heartbeat_path(path, config->output.dir));
-    return ranks->rank == 0 ? dt_heartbeat_write(path, &beat) : DT_OK;
-}
-
+/* A first beat of rank 0 shows the others that they see the same folder. */
 static dt_status check_shared(const struct dt_ranks *ranks, const struct dt_config *config,
                               int64_t start_id)
 {
-    DT_TRY(dt_comm_agree(ranks->comm, write_first_beat(ranks, config, start_id)));
-    dt_status status = dt_heartbeat_find_first(config->output.dir, start_id, ranks->comm);
+    char path[DT_PATH_MAX];
+    struct dt_heartbeat beat = {.start_id = start_id};
+    dt_status status = dt_heartbeat_path(path, config->output.dir);
+    if (status == DT_OK && ranks->rank == 0)
+        status = dt_heartbeat_write(path, &beat);
+    DT_TRY(dt_comm_agree(ranks->comm, status));
+    status = dt_heartbeat_find_first(config->output.dir, start_id, ranks->comm);
     status = dt_comm_agree(ranks->comm, status);
     if (status != DT_OK)
         dt_error_set_origin(0); /* the text names the rank */
@@ -159,25 +155,20 @@ static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
     return path;
 }
 
-/* The last weights, or the best with train.restore_best; path[DT_PATH_MAX] is their checkpoint. */
-static dt_status link_model(const char *to, const char *name, char *path, const struct run *r)
-{
-    char from[DT_PATH_MAX];
-    bool best = r->engine.config->train.restore_best && best_path(path, r)[0];
-    if (!best)
-        DT_TRY(dt_checkpoint_path(path, r->save_policy.dir, r->at.step));
-    DT_TRY(dt_file_path(from, "%s/%s", path, name));
-    return dt_file_publish(from, to);
-}
-
-/* RUN/model.safetensors and RUN/ema.safetensors (`name`) are the result; its path goes to `to`, ""
- * if there is none. The checkpoint is durable, so a failure is only a warning. Rank 0. */
+/* RUN/model.safetensors and RUN/ema.safetensors (`name`) are the result: the last weights, or the
+ * best with train.restore_best. Its path goes to `to`, "" if there is none. The checkpoint is
+ * durable, so a failure is only a warning. Rank 0. */
 static void publish_one(const struct run *r, const char *name, char to[DT_PATH_MAX])
 {
-    char folder[DT_PATH_MAX] = "";
+    char folder[DT_PATH_MAX] = "", from[DT_PATH_MAX];
+    const bool best = r->engine.config->train.restore_best && best_path(folder, r)[0];
     dt_status status = dt_file_path(to, "%s/%s", r->engine.config->output.dir, name);
+    if (status == DT_OK && !best)
+        status = dt_checkpoint_path(folder, r->save_policy.dir, r->at.step);
     if (status == DT_OK)
-        status = link_model(to, name, folder, r);
+        status = dt_file_path(from, "%s/%s", folder, name);
+    if (status == DT_OK)
+        status = dt_file_publish(from, to);
     if (status == DT_OK)
         return;
     dt_log(DT_LOG_WARNING, "the model remains in %s only: %s", folder, dt_error_text());
@@ -205,24 +196,11 @@ static void log_finished(const struct run *r)
            r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", find_end(r));
 }
 
-/* How the previous run ended, and where this one resumes. */
-static void log_resumed(const struct run *r, const struct dt_resume *resume)
-{
-    char lost[96] = "";
-    if (r->folder.was_running && r->folder.last_step > r->at.step)
-        snprintf(lost, sizeof lost, "; %" PRId64 " step(s) will be repeated",
-                 r->folder.last_step - r->at.step);
-    if (r->folder.was_running)
-        dt_log(DT_LOG_INFO,
-               "the previous run ended without a final status at step >= %" PRId64 " (killed?)",
-               r->folder.last_step > r->at.step ? r->folder.last_step : r->at.step);
-    if (resume->found)
-        dt_log(DT_LOG_INFO, "resuming from %s%s", resume->path, lost);
-}
-
+/* How the previous run ended, where this one resumes, and what it is going to do. */
 static void print_start(const struct run *r, const struct dt_resume *resume)
 {
-    char from[DT_PATH_MAX + 8] = "from scratch";
+    char from[DT_PATH_MAX + 8] = "from scratch", lost[96] = "";
+    const int64_t last_step = r->folder.was_running ? r->folder.last_step : 0;
     if (resume->found)
         snprintf(from, sizeof from, "from %s", resume->path);
     else if (r->engine.weights[0])
@@ -237,33 +215,36 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
         .seconds = dt_clock_s() - r->begin_s,
         .end = isfinite(r->stop.end_s) ? r->stop.end_reason : "",
     };
-    log_resumed(r, resume);
+    if (last_step > r->at.step)
+        snprintf(lost, sizeof lost, "; %" PRId64 " step(s) will be repeated",
+                 last_step - r->at.step);
+    if (r->folder.was_running)
+        dt_log(DT_LOG_INFO,
+               "the previous run ended without a final status at step >= %" PRId64 " (killed?)",
+               last_step > r->at.step ? last_step : r->at.step);
+    if (resume->found)
+        dt_log(DT_LOG_INFO, "resuming from %s%s", resume->path, lost);
     dt_summary_print(&summary);
 }
 
 /* --- Together --- */
-
-static dt_status open_engine(struct run *r, const char *cache_dir)
-{
-    const bool validates = dt_config_has_validation(r->engine.config);
-    const struct dt_engine_options engine = {.train = true, .eval = validates};
-    DT_TRY(dt_engine_open(&r->engine, &r->sets, &engine, cache_dir));
-    if (validates)
-        DT_TRY(dt_evaluator_open(&r->evaluator, &r->engine, &r->sets, false));
-    return dt_preflight_agree(&r->engine, &r->sets);
-}
 
 /* Opens everything in which the run takes place. */
 static dt_status open_run(struct run *r, struct dt_resume *resume,
                           const struct dt_train_options *options)
 {
     const struct dt_config *config = r->engine.config;
+    const bool validates = dt_config_has_validation(config);
+    const struct dt_engine_options engine = {.train = true, .eval = validates};
     struct dt_comm *comm = r->engine.ranks.comm;
     DT_TRY(dt_comm_agree(comm, dt_save_policy_init(&r->save_policy, &r->engine)));
     DT_TRY(dt_comm_agree(comm, prepare_output(r)));
     DT_TRY(start_watchdog(&r->engine.ranks, config));
     DT_TRY(dt_resume_find(resume, &r->engine, options, r->save_policy.dir));
-    return open_engine(r, shared_dir(config));
+    DT_TRY(dt_engine_open(&r->engine, &r->sets, &engine, shared_dir(config)));
+    if (validates)
+        DT_TRY(dt_evaluator_open(&r->evaluator, &r->engine, &r->sets, false));
+    return dt_preflight_agree(&r->engine, &r->sets);
 }
 
 dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)

@@ -45,20 +45,14 @@ dt_status dt_save_policy_init(struct dt_save_policy *policy, struct dt_engine *e
     return dt_file_path(policy->dir, "%s/checkpoints", engine->config->output.dir);
 }
 
-/* The device and libraries on which the bits of a run depend, besides configuration and data. */
-static void describe_machine(char *out, size_t bytes, const struct dt_engine *engine)
-{
-    char device[128], comm[96];
-    engine->backend->describe(engine->device, device, sizeof device);
-    dt_comm_describe_plane(engine->plane, comm, sizeof comm);
-    snprintf(out, bytes, "%s; %s", device, comm);
-}
-
 dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folder *folder,
                               const char *config_json, const char *classes)
 {
     struct dt_engine *engine = policy->engine;
-    describe_machine(policy->repro, sizeof policy->repro, engine);
+    char device[128], comm[96];
+    engine->backend->describe(engine->device, device, sizeof device);
+    dt_comm_describe_plane(engine->plane, comm, sizeof comm);
+    snprintf(policy->repro, sizeof policy->repro, "%s; %s", device, comm);
     policy->target = (struct dt_checkpoint_target){
         .dir = policy->dir,
         .config_json = config_json,
@@ -84,27 +78,6 @@ void dt_save_policy_close(struct dt_save_policy *policy)
 
 /* --- Results of saves --- */
 
-static void report_save(const struct dt_save_policy *policy, const struct dt_saved *saved)
-{
-    const struct dt_field fields[] = {
-        DT_INT("step", saved->step),
-        DT_TEXT("path", saved->path),
-        DT_NUM("seconds", saved->seconds),
-        DT_NUM("stall_s", policy->stall_s),
-        DT_INT("bytes", (int64_t)saved->bytes),
-    };
-    dt_events_emit(policy->engine->report, "checkpoint", fields, DT_COUNT(fields));
-}
-
-static void warn_of_failure(const struct dt_save_policy *policy, const struct dt_saved *saved)
-{
-    char text[sizeof saved->problem + DT_PATH_MAX + 128];
-    snprintf(text, sizeof text, "%s; the newest checkpoint is %s; saving will be retried",
-             saved->problem, policy->last[0] ? policy->last : "none");
-    const struct dt_field fields[] = {DT_TEXT("text", text)};
-    dt_events_emit(policy->engine->report, "warning", fields, DT_COUNT(fields));
-}
-
 static bool is_lost(const struct dt_save_policy *policy)
 {
     return policy->target.may_commit && dt_run_folder_is_lost(policy->target.context);
@@ -112,7 +85,9 @@ static bool is_lost(const struct dt_save_policy *policy)
 
 static dt_status take_result(struct dt_save_policy *policy, bool wait)
 {
+    struct dt_events *report = policy->engine->report;
     struct dt_saved saved;
+    char text[sizeof saved.problem + DT_PATH_MAX + 128];
     if (!policy->writer || !dt_writer_take_result(policy->writer, &saved, wait))
         return DT_OK;
     policy->ended_s = dt_clock_s();
@@ -120,14 +95,21 @@ static dt_status take_result(struct dt_save_policy *policy, bool wait)
     if (saved.status == DT_OK) {
         policy->n_failed = 0;
         memcpy(policy->last, saved.path, sizeof policy->last);
-        report_save(policy, &saved);
+        const struct dt_field fields[] = {DT_INT("step", saved.step), DT_TEXT("path", saved.path),
+                                          DT_NUM("seconds", saved.seconds),
+                                          DT_NUM("stall_s", policy->stall_s),
+                                          DT_INT("bytes", (int64_t)saved.bytes)};
+        dt_events_emit(report, "checkpoint", fields, DT_COUNT(fields));
         return DT_OK;
     }
     if (saved.status == DT_ERR_IN_USE)
         DT_FAIL(saved.status, "%s", saved.problem);
     policy->n_failed++;
-    if (!is_lost(policy)) /* the next dt_stop_ask stops the run */
-        warn_of_failure(policy, &saved);
+    snprintf(text, sizeof text, "%s; the newest checkpoint is %s; saving will be retried",
+             saved.problem, policy->last[0] ? policy->last : "none");
+    const struct dt_field fields[] = {DT_TEXT("text", text)};
+    if (!is_lost(policy)) /* otherwise the next dt_stop_ask stops the run */
+        dt_events_emit(report, "warning", fields, DT_COUNT(fields));
     return DT_OK;
 }
 
@@ -197,7 +179,7 @@ static void sleep_for(double seconds)
     }
 }
 
-/* From here on the checkpoints go beside the folder that is lost. The writer must be idle. */
+/* From here on the checkpoints go next to the folder that is lost. The writer must be idle. */
 static dt_status move_out(struct dt_save_policy *policy, int64_t step)
 {
     const char *dir = policy->engine->config->output.dir;

@@ -13,13 +13,13 @@ struct dt_save_policy {
     struct dt_checkpoint_target target;
     char dir[DT_PATH_MAX];  /* of the checkpoints */
     char last[DT_PATH_MAX]; /* the newest durable one, "" = none; rank 0 */
-    char repro[256];
-    int64_t begun_step; /* of the newest begun or loaded, -1 = none; all ranks */
-    int n_failed;       /* saves in a row */
-    bool is_late;       /* a save was due while another was under way; rank 0 */
-    double ended_s;     /* when the last save ended */
-    double stall_s;     /* how long the last save held up training */
-    double longest_s;   /* longest save so far, until durable */
+    char repro[256];        /* device and libraries, on which the bits of a run also depend */
+    int64_t begun_step;     /* of the newest begun or loaded, -1 = none; all ranks */
+    int n_failed;           /* saves in a row */
+    bool is_late;           /* a save was due while another was under way; rank 0 */
+    double ended_s;         /* when the last save ended */
+    double stall_s;         /* how long the last save held up training */
+    double longest_s;       /* longest save so far, until durable */
 };
 
 /* Sets the folder of the checkpoints; dt_save_policy_open does the rest. Local. */

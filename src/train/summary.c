@@ -63,24 +63,21 @@ static void print_device(struct dt_text *line, const struct dt_summary *summary)
         dt_text_add(line, "; %s", plane);
 }
 
-static void add_class_weights(struct dt_text *line, const struct dt_sets *sets)
-{
-    float least = sets->class_weights[0], most = sets->class_weights[0];
-    for (int c = 1; c < sets->num_classes; c++) {
-        least = sets->class_weights[c] < least ? sets->class_weights[c] : least;
-        most = sets->class_weights[c] > most ? sets->class_weights[c] : most;
-    }
-    dt_text_add(line, ", class weights from %.3g to %.3g", (double)least, (double)most);
-}
-
 static void print_data(struct dt_text *line, const struct dt_summary *summary)
 {
+    const float *weights = summary->sets->class_weights;
     dt_text_add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
                 dt_dataset_size(summary->sets->train_set),
                 summary->sets->val_set ? dt_dataset_size(summary->sets->val_set) : 0,
                 dt_config_is_synthetic(summary->engine->config) ? ", synthetic" : "");
-    if (summary->sets->class_weights)
-        add_class_weights(line, summary->sets);
+    if (!weights)
+        return;
+    float least = weights[0], most = weights[0];
+    for (int c = 1; c < summary->sets->num_classes; c++) {
+        least = weights[c] < least ? weights[c] : least;
+        most = weights[c] > most ? weights[c] : most;
+    }
+    dt_text_add(line, ", class weights from %.3g to %.3g", (double)least, (double)most);
 }
 
 static void print_schedule(struct dt_text *line, const struct dt_summary *summary)
@@ -182,30 +179,24 @@ static void print_memory(struct dt_text *line, const struct dt_summary *summary)
     add_bytes(line, "activations ", bytes[DT_ARENA_WORK], "");
 }
 
-static void add_times_of_saves(struct dt_text *line, const struct dt_config *config)
-{
-    if (config->checkpoint.every_seconds > 0)
-        add_time(line, "every ", config->checkpoint.every_seconds, ", ");
-    if (config->checkpoint.every_steps > 0)
-        dt_text_add(line, "every %" PRId64 " steps, ", config->checkpoint.every_steps);
-    if (config->checkpoint.every_epochs == 1)
-        dt_text_add(line, "every epoch, ");
-    else if (config->checkpoint.every_epochs > 1)
-        dt_text_add(line, "every %d epochs, ", config->checkpoint.every_epochs);
-    dt_text_add(line, "at the end");
-}
-
 static void print_checkpoints(struct dt_text *line, const struct dt_summary *summary)
 {
-    const struct dt_config *config = summary->engine->config;
+    const struct dt_config_checkpoint *c = &summary->engine->config->checkpoint;
     uint64_t there = dt_file_free_bytes(summary->run_dir);
     add_bytes(line, "", summary->checkpoint_bytes, ": ");
-    add_times_of_saves(line, config);
-    dt_text_add(line, "; %s keeps the newest %d", summary->run_dir, config->checkpoint.keep);
-    if (config->checkpoint.keep_best)
+    if (c->every_seconds > 0)
+        add_time(line, "every ", c->every_seconds, ", ");
+    if (c->every_steps > 0)
+        dt_text_add(line, "every %" PRId64 " steps, ", c->every_steps);
+    if (c->every_epochs == 1)
+        dt_text_add(line, "every epoch, ");
+    else if (c->every_epochs > 1)
+        dt_text_add(line, "every %d epochs, ", c->every_epochs);
+    dt_text_add(line, "at the end; %s keeps the newest %d", summary->run_dir, c->keep);
+    if (c->keep_best)
         dt_text_add(line, ", the best");
-    if (config->checkpoint.keep_every > 0)
-        dt_text_add(line, ", one every %" PRId64 " steps", config->checkpoint.keep_every);
+    if (c->keep_every > 0)
+        dt_text_add(line, ", one every %" PRId64 " steps", c->keep_every);
     if (there < INT64_MAX)
         add_bytes(line, "; ", there, " free");
 }
@@ -305,17 +296,7 @@ static void print_rates(const struct dt_engine *engine, FILE *out)
     print_rate(engine, "last", engine->last_step - 1, out);
 }
 
-static void print_stage_lines(const struct dt_engine *engine, const struct dt_sets *sets, FILE *out)
-{
-    for (int i = 0; engine->config->train.n_stages > 0 && i < engine->schedule.n_parts; i++) {
-        char text[256];
-        struct dt_text line = dt_text_in(text, sizeof text);
-        add_stage(&line, engine, sets, i);
-        fprintf(out, "stage %s\n", text);
-    }
-}
-
-/* What a paper's table of the recipe lists beside optimizer and schedule. */
+/* A paper's table of the recipe lists these next to optimizer and schedule. */
 static void print_regularisation(const struct dt_config *c, FILE *out)
 {
     const struct {
@@ -367,7 +348,12 @@ void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *
     if (sets->train_set) {
         fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
                 dt_dataset_size(sets->train_set), engine->stage.steps_per_epoch, engine->last_step);
-        print_stage_lines(engine, sets, out);
+        for (int i = 0; engine->config->train.n_stages > 0 && i < engine->schedule.n_parts; i++) {
+            char stage[256];
+            text = dt_text_in(stage, sizeof stage);
+            add_stage(&text, engine, sets, i);
+            fprintf(out, "stage %s\n", stage);
+        }
         print_rates(engine, out);
     } else {
         fprintf(out, "steps per epoch, learning rates and classes: unknown without data.train\n");

@@ -63,18 +63,14 @@ static int64_t steps_to_meeting(const struct dt_engine *engine, const struct dt_
     return engine->last_step - at->step < n ? engine->last_step - at->step : n;
 }
 
-static int64_t steps_between_meetings(const struct dt_engine *engine)
-{
-    return engine->ranks.sync_every < engine->stage.steps_per_epoch ? engine->ranks.sync_every
-                                                                    : engine->stage.steps_per_epoch;
-}
-
 static dt_status ask(struct run *r, dt_status status)
 {
     r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
     r->stop.save_s = r->save_policy.longest_s;
     r->stop.log_at_s = dt_metrics_due_s(&r->metrics, r->engine.config);
-    r->stop.n_steps = steps_between_meetings(&r->engine);
+    r->stop.n_steps = r->engine.ranks.sync_every < r->engine.stage.steps_per_epoch
+                          ? r->engine.ranks.sync_every
+                          : r->engine.stage.steps_per_epoch;
     return dt_stop_ask(&r->stop, r->engine.ranks.comm, r->at.step, status);
 }
 
@@ -92,19 +88,6 @@ dt_status dt_run_agree(struct run *r, dt_status status)
 {
     DT_TRY(ask(r, status));
     return hear(r, status);
-}
-
-static void advance(struct dt_checkpoint *at, const struct dt_engine *engine, int64_t n_steps)
-{
-    at->step += n_steps;
-    at->n_passes += n_steps * engine->stage.n_passes;
-    at->batch += n_steps;
-    if (at->batch == engine->stage.steps_per_epoch) {
-        at->batch = 0;
-        at->epoch++;
-    }
-    dt_pulse_step(&dt_pulse_main, at->step);
-    dt_fault_at_step(at->step);
 }
 
 /* The watchdog's limit follows the median of the last steps. */
@@ -128,7 +111,15 @@ static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
     const struct dt_parallel *parallel = r->engine.parallel;
     const struct dt_laps *laps = &r->metrics.laps;
     dt_timeline_add(r->at.step + 1, begin_s);
-    advance(&r->at, &r->engine, n_steps);
+    r->at.step += n_steps;
+    r->at.n_passes += n_steps * r->engine.stage.n_passes;
+    r->at.batch += n_steps;
+    if (r->at.batch == r->engine.stage.steps_per_epoch) {
+        r->at.batch = 0;
+        r->at.epoch++;
+    }
+    dt_pulse_step(&dt_pulse_main, r->at.step);
+    dt_fault_at_step(r->at.step);
     if (parallel->meet && is_meeting(&r->engine, &r->at))
         DT_TRY(parallel->meet(r));
     count_step(r, dt_clock_s() - begin_s);
@@ -344,44 +335,38 @@ static dt_status report_input(struct run *r)
                                    r->at.epoch + !epoch_end, epoch_end ? 1 : LEAST_STEPS);
 }
 
-static void log_change(const struct run *r, bool was_frozen, int old_batch, int old_size)
-{
-    char after[48], sizes[DT_SIZES_TEXT];
-    snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch,
-             r->at.epoch == 1 ? "" : "s");
-    if (was_frozen && !r->engine.stage.is_frozen)
-        dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
-    if (old_batch != r->engine.stage.global_batch_size || old_size != r->engine.stage.image_size)
-        dt_log(DT_LOG_INFO,
-               "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
-               " steps per epoch",
-               after, dt_sets_sizes(&r->sets, r->engine.stage.image_size, sizes),
-               r->engine.stage.global_batch_size, r->engine.ranks.n_ranks,
-               r->engine.ranks.n_ranks == 1 ? "" : "s", r->engine.stage.n_passes,
-               r->engine.stage.n_passes == 1 ? "" : "es", r->engine.stage.micro_batch_size,
-               r->engine.stage.steps_per_epoch);
-}
-
-/* At the beginning of an epoch of another stage, or in which nothing is frozen any more. Steps then
- * take another time than before. */
+/* Called at the beginning of an epoch of another stage, or in which nothing is frozen any more.
+ * Steps then take another time than before. */
 static dt_status change_stage(struct run *r)
 {
     const bool was_frozen = r->engine.stage.is_frozen;
     const int old_batch = r->engine.stage.global_batch_size, old_size = r->engine.stage.image_size;
+    const struct dt_stage *stage = &r->engine.stage;
+    char after[48], sizes[DT_SIZES_TEXT];
     begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     DT_TRY(dt_engine_rebuild(&r->engine, &r->sets, r->at.epoch));
     if (r->engine.ranks.rank == 0)
         dt_writer_set_plan(r->save_policy.writer, r->engine.plan);
-    r->at.global_batch_size = r->engine.stage.global_batch_size;
-    r->at.micro_batch_size = r->engine.stage.micro_batch_size;
+    r->at.global_batch_size = stage->global_batch_size;
+    r->at.micro_batch_size = stage->micro_batch_size;
     r->n_step_s = 0;
     r->metrics.step_s = 0;
     dt_watchdog_set_step(r->engine.config->watchdog.init_timeout_s / 10);
     dt_plan_anchor(r->engine.plan);
     end_pause(r);
-    if (r->engine.ranks.rank == 0)
-        log_change(r, was_frozen, old_batch, old_size);
+    snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch,
+             r->at.epoch == 1 ? "" : "s");
+    if (r->engine.ranks.rank == 0 && was_frozen && !stage->is_frozen)
+        dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
+    if (r->engine.ranks.rank == 0 &&
+        (old_batch != stage->global_batch_size || old_size != stage->image_size))
+        dt_log(DT_LOG_INFO,
+               "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
+               " steps per epoch",
+               after, dt_sets_sizes(&r->sets, stage->image_size, sizes), stage->global_batch_size,
+               r->engine.ranks.n_ranks, r->engine.ranks.n_ranks == 1 ? "" : "s", stage->n_passes,
+               stage->n_passes == 1 ? "" : "es", stage->micro_batch_size, stage->steps_per_epoch);
     return DT_OK;
 }
 
@@ -503,28 +488,25 @@ out:
 /* --- --dry-run --- */
 
 /* Problems with weights and data are reported last, so that the rest is seen. */
-static dt_status dry_run(struct run *r, bool with_plan)
+dt_status dt_dry_run(struct dt_comm *comm, const struct dt_config *config, bool print_plan)
 {
-    const bool validates = dt_config_has_validation(r->engine.config);
-    const struct dt_engine_options layout = {.train = true, .eval = validates, .layout_only = true};
-    DT_TRY(dt_engine_open(&r->engine, &r->sets, &layout, NULL));
-    dt_status status = dt_resume_initial_weights(&r->engine);
+    const struct dt_engine_options layout = {
+        .train = true, .eval = dt_config_has_validation(config), .layout_only = true};
+    struct run *r = NULL;
+    DT_TRY(create_run(&r, comm, config));
+    dt_status status = DT_OK;
+    DT_TRY_OUT(dt_engine_open(&r->engine, &r->sets, &layout, NULL));
+    status = dt_resume_initial_weights(&r->engine);
     if (r->engine.ranks.rank == 0) {
         dt_summary_print_dry(&r->engine, &r->sets, stdout);
-        if (with_plan)
+        if (print_plan)
             dt_plan_print_actions(r->engine.plan, stdout);
         fflush(stdout);
     }
     if (r->sets.status != DT_OK)
         status = DT_ERROR(r->sets.status, "%s", r->sets.problem);
-    return dt_comm_agree(r->engine.ranks.comm, status);
-}
-
-dt_status dt_dry_run(struct dt_comm *comm, const struct dt_config *config, bool print_plan)
-{
-    struct run *r = NULL;
-    DT_TRY(create_run(&r, comm, config));
-    dt_status status = dry_run(r, print_plan);
+    status = dt_comm_agree(comm, status);
+out:
     close_run(r, status);
     return status;
 }
