@@ -89,19 +89,6 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
     return DT_OK;
 }
 
-static dt_status check_precision(const struct dt_device_choice *choice,
-                                 const struct dt_config *config)
-{
-    if (choice->backend == cuda || config->train.precision == DT_PRECISION_FP32)
-        return DT_OK;
-    DT_FAIL(DT_ERR_CONFIG,
-            "train.precision: %s is not supported on the cpu device; set train.precision to "
-            "fp32%s%s%s",
-            dt_precision_name(config->train.precision),
-            choice->fallback ? " (the GPU is not used: " : "",
-            choice->fallback ? choice->fallback : "", choice->fallback ? ")" : "");
-}
-
 static dt_status complete(struct dt_device_choice *choice, const struct dt_config *config,
                           int n_ranks, bool has_gpu)
 {
@@ -113,7 +100,14 @@ static dt_status complete(struct dt_device_choice *choice, const struct dt_confi
         .fallback = cuda && automatic && !has_gpu ? dt_devices_gpus()->problem : NULL,
     };
     DT_TRY(check_plane(choice, config, n_ranks));
-    return check_precision(choice, config);
+    if (!on_gpu && config->train.precision != DT_PRECISION_FP32)
+        DT_FAIL(DT_ERR_CONFIG,
+                "train.precision: %s is not supported on the cpu device; set train.precision to "
+                "fp32%s%s%s",
+                dt_precision_name(config->train.precision),
+                choice->fallback ? " (the GPU is not used: " : "",
+                choice->fallback ? choice->fallback : "", choice->fallback ? ")" : "");
+    return DT_OK;
 }
 
 /* --- Choosing --- */
@@ -178,12 +172,6 @@ static int find_gpu(const char *identity)
     return -1;
 }
 
-static const char *gpu_name(const char *identity)
-{
-    int i = find_gpu(identity);
-    return i < 0 ? identity : dt_devices_gpus()->device[i].name;
-}
-
 const char *dt_devices_bus_id(const struct dt_backend *backend, struct dt_device *device)
 {
     char identity[DT_IDENTITY_MAX] = "";
@@ -201,11 +189,12 @@ dt_status dt_devices_check_shared(struct dt_comm *comm, const struct dt_backend 
     DT_TRY(dt_comm_find_same(comm, identity, sizeof identity, &peer));
     if (peer < 0 || config->device.allow_shared_gpu)
         return DT_OK;
+    const int i = find_gpu(identity);
     DT_FAIL(DT_ERR_CONFIG,
             "ranks %d and %d on host %s both use GPU %s: start at most one rank per GPU (mpirun "
             "-npernode N, or give each its own CUDA_VISIBLE_DEVICES)",
             rank < peer ? rank : peer, rank < peer ? peer : rank, dt_comm_host(comm, peer),
-            gpu_name(identity));
+            i < 0 ? identity : dt_devices_gpus()->device[i].name);
 }
 
 struct dt_device_options dt_devices_options(const struct dt_config *config, int threads)

@@ -1,6 +1,6 @@
 /* Device and model, and the checks that need the number of ranks. Each part ends in dt_comm_agree,
  * so a failure on one rank prints one message and all ranks return. Stages are in stages.c, graph
- * and plan in engine_plan.c, loaders in loaders.c. */
+ * and plan in engine_plan.c. */
 #include "engine/engine.h"
 
 #include <string.h>
@@ -63,31 +63,10 @@ static dt_status choose_device(struct dt_engine *engine)
     return DT_OK;
 }
 
-static void warn_small(const struct dt_engine *engine)
-{
-    const int least = engine->task->least_per_gpu;
-    if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu &&
-        engine->stage.micro_batch_size < least)
-        dt_log(DT_LOG_WARNING,
-               "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
-               "%d per rank or more, or use fewer GPUs",
-               engine->stage.micro_batch_size, dt_config_batch_key(engine->config), least);
-}
-
-static dt_status check_bn_ranks(const struct dt_engine *engine)
-{
-    const int n = engine->config->model.sync_bn;
-    if (n > 1 && engine->ranks.n_ranks % n != 0)
-        DT_FAIL(DT_ERR_CONFIG,
-                "model.sync_bn: %d rank(s) cannot form groups of %d; start a multiple of %d ranks, "
-                "or set it to true for one group of all ranks",
-                engine->ranks.n_ranks, n, n);
-    return DT_OK;
-}
-
 static dt_status check_model(struct dt_engine *engine)
 {
     const struct dt_config *config = engine->config;
+    const int group = config->model.sync_bn, least = engine->task->least_per_gpu;
     engine->model = dt_model_find(config->model.name);
     if (!engine->model)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
@@ -100,9 +79,18 @@ static dt_status check_model(struct dt_engine *engine)
         DT_TRY(dt_devices_check_training(engine->backend, config, engine->ranks.n_ranks));
     if (!engine->options.forward_only && engine->parallel->check)
         DT_TRY(engine->parallel->check(config, engine->ranks.n_ranks));
-    DT_TRY(check_bn_ranks(engine));
+    if (group > 1 && engine->ranks.n_ranks % group != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "model.sync_bn: %d rank(s) cannot form groups of %d; start a multiple of %d ranks, "
+                "or set it to true for one group of all ranks",
+                engine->ranks.n_ranks, group, group);
     DT_TRY(dt_engine_split_batch(engine));
-    warn_small(engine);
+    if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu &&
+        engine->stage.micro_batch_size < least)
+        dt_log(DT_LOG_WARNING,
+               "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
+               "%d per rank or more, or use fewer GPUs",
+               engine->stage.micro_batch_size, dt_config_batch_key(config), least);
     if (engine->task->warn && engine->ranks.rank == 0)
         engine->task->warn(engine);
     return DT_OK;
@@ -164,6 +152,57 @@ static dt_status bind_near_gpu(struct dt_engine *engine)
     return dt_comm_find_binding(engine->ranks.comm);
 }
 
+/* --- Loaders, whose memory the device pins --- */
+
+struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine,
+                                                  const struct dt_sets *sets, bool train)
+{
+    const struct dt_config *config = engine->config;
+    /* The CPUs that computing leaves; next to a GPU that is all but the one that feeds it. */
+    const int taken = engine->backend == &dt_backend_cpu ? engine->n_threads : 1;
+    const int left = dt_comm_cpus(engine->ranks.comm) - taken;
+    return (struct dt_loader_options){
+        .train = train,
+        .data = &config->data,
+        .image_size = train ? engine->stage.image_size : config->model.image_size,
+        .global_batch_size = train ? engine->stage.global_batch_size
+                                   : engine->ranks.n_ranks * config->eval.batch_size_per_rank,
+        .micro_batch_size =
+            train ? engine->stage.micro_batch_size : config->eval.batch_size_per_rank,
+        .rank = train ? engine->ranks.worker : engine->ranks.rank,
+        .n_ranks = train ? engine->ranks.n_workers : engine->ranks.n_ranks,
+        .workers = config->data.workers > 0 ? config->data.workers
+                   : left > 1               ? left
+                                            : 1,
+        .epochs = train ? (uint32_t)config->train.epochs : 0,
+        .seed = config->train.seed,
+        .canvases = sets->canvases,
+    };
+}
+
+dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train)
+{
+    struct dt_loader_options options = dt_engine_loader_options(engine, sets, train);
+    struct dt_loader **loader = train ? &sets->train : &sets->val;
+    void *memory;
+    size_t bytes;
+    DT_TRY(dt_loader_create(loader, train ? sets->train_set : sets->val_set, &options));
+    for (int i = 0; (memory = dt_loader_memory(*loader, i, &bytes)); i++)
+        DT_TRY(engine->backend->pin(engine->device, memory, bytes));
+    return DT_OK;
+}
+
+void dt_engine_close_loader(struct dt_engine *engine, struct dt_loader **loader)
+{
+    void *memory;
+    size_t bytes;
+    for (int i = 0; engine->device && *loader && (memory = dt_loader_memory(*loader, i, &bytes));
+         i++)
+        engine->backend->unpin(engine->device, memory);
+    dt_loader_destroy(*loader);
+    *loader = NULL;
+}
+
 /* --- Together --- */
 
 static dt_status open_loaders(struct dt_engine *engine, struct dt_sets *sets)
@@ -176,24 +215,6 @@ static dt_status open_loaders(struct dt_engine *engine, struct dt_sets *sets)
     return engine->options.eval ? dt_engine_open_loader(engine, sets, false) : DT_OK;
 }
 
-/* Once the data are open. */
-static dt_status open_plan(struct dt_engine *engine, struct dt_sets *sets)
-{
-    struct dt_comm *comm = engine->ranks.comm;
-    if (engine->options.train)
-        DT_TRY(dt_comm_agree(comm, dt_engine_count_steps(engine, sets)));
-    DT_TRY(dt_comm_agree(comm, open_device(engine)));
-    DT_TRY(dt_comm_agree(
-        comm, dt_devices_check_shared(comm, engine->backend, engine->device, engine->config)));
-    DT_TRY(dt_comm_agree(comm, bind_near_gpu(engine)));
-    if (engine->options.train)
-        DT_TRY(dt_engine_check_stages(engine, sets));
-    DT_TRY(dt_engine_build(engine, sets, engine->options.layout_only));
-    if (engine->options.layout_only)
-        return DT_OK;
-    return dt_comm_agree(comm, open_loaders(engine, sets));
-}
-
 dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets,
                          const struct dt_engine_options *options, const char *cache_dir)
 {
@@ -204,11 +225,21 @@ dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets,
         .cache_dir = cache_dir,
         .report = engine->report,
     };
+    struct dt_comm *comm = engine->ranks.comm;
     engine->options = *options;
-    DT_TRY(dt_comm_agree(engine->ranks.comm, choose_device(engine)));
-    DT_TRY(dt_comm_agree(engine->ranks.comm, check_model(engine)));
+    DT_TRY(dt_comm_agree(comm, choose_device(engine)));
+    DT_TRY(dt_comm_agree(comm, check_model(engine)));
     DT_TRY(dt_sets_open(sets, &data));
-    return open_plan(engine, sets);
+    if (options->train)
+        DT_TRY(dt_comm_agree(comm, dt_engine_count_steps(engine, sets)));
+    DT_TRY(dt_comm_agree(comm, open_device(engine)));
+    DT_TRY(dt_comm_agree(
+        comm, dt_devices_check_shared(comm, engine->backend, engine->device, engine->config)));
+    DT_TRY(dt_comm_agree(comm, bind_near_gpu(engine)));
+    if (options->train)
+        DT_TRY(dt_engine_check_stages(engine, sets));
+    DT_TRY(dt_engine_build(engine, sets, options->layout_only));
+    return options->layout_only ? DT_OK : dt_comm_agree(comm, open_loaders(engine, sets));
 }
 
 /* A rank that failed alone may have reductions under way and must not wait for anything; the job

@@ -75,7 +75,7 @@ void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets, dt_status s
 void dt_engine_enter(struct dt_engine *engine, int64_t epoch);
 /* Whether that epoch needs another graph than the present one. */
 bool dt_engine_differs(const struct dt_engine *engine, int64_t epoch);
-/* Builds graph, plan and, for another size or batch, training loader anew for that epoch: same
+/* Builds graph, plan and, for another size or batch, training loader again for that epoch: same
  * weights, statistics and states of the optimizer. The states of what was frozen are 0. Old
  * pointers to them are invalid. Collective. */
 dt_status dt_engine_rebuild(struct dt_engine *engine, struct dt_sets *sets, int64_t epoch);
@@ -91,7 +91,6 @@ dt_status dt_engine_split_batch(struct dt_engine *engine); /* stages.c */
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets);
 dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout);
 void dt_engine_release(struct dt_engine *engine);
-/* loaders.c */
 dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train);
 void dt_engine_close_loader(struct dt_engine *engine, struct dt_loader **loader);
 

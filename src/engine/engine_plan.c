@@ -70,39 +70,28 @@ static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *set
 
 /* --- Plan --- */
 
-/* The share of a device's free memory for the plan; the rest is for libraries and CUDA graphs. */
-static double device_budget(const struct dt_engine *engine)
+/* Bytes each rank may use: the same on all ranks, so that they fail together. Of host memory
+ * without data.cache_mb; of a GPU's without a reserve for libraries and CUDA graphs. */
+static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
 {
     const double most_reserved = 1u << 30;
-    double bytes = (double)engine->backend->free_bytes(engine->device);
-    double reserved = bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
-    int n_sharing =
-        engine->config->device.allow_shared_gpu ? dt_comm_local_size(engine->ranks.comm) : 1;
-    return (bytes - reserved) / n_sharing;
-}
-
-/* Subtracts data.cache_mb from host memory. */
-static dt_status keep_cache_free(const struct dt_engine *engine, size_t *left, double bytes)
-{
-    double cache = engine->backend == &dt_backend_cpu ? engine->config->data.cache_mb * 1e6 : 0;
-    if (cache > 0 && cache >= bytes)
+    const bool on_cpu = engine->backend == &dt_backend_cpu;
+    const double cache = on_cpu ? engine->config->data.cache_mb * 1e6 : 0;
+    double bytes = on_cpu ? (double)dt_memory_available("")
+                          : (double)engine->backend->free_bytes(engine->device);
+    if (!on_cpu)
+        bytes -= bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
+    if (on_cpu || engine->config->device.allow_shared_gpu)
+        bytes /= dt_comm_local_size(engine->ranks.comm);
+    double least = -bytes;
+    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &least, 1));
+    if (cache > 0 && cache >= -least)
         DT_FAIL(DT_ERR_CONFIG,
                 "data.cache_mb: a rank can have at most %.0f MB of memory here, so %d MB for a "
                 "cache leave nothing for training",
-                bytes / 1e6, engine->config->data.cache_mb);
-    *left = (size_t)(bytes - cache);
+                -least / 1e6, engine->config->data.cache_mb);
+    *max_bytes = (size_t)(-least - cache);
     return DT_OK;
-}
-
-/* Bytes each rank may use: the same on all ranks, so that they fail together. */
-static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
-{
-    double bytes = engine->backend == &dt_backend_cpu
-                       ? (double)dt_memory_available("") / dt_comm_local_size(engine->ranks.comm)
-                       : device_budget(engine);
-    double least = -bytes;
-    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &least, 1));
-    return keep_cache_free(engine, max_bytes, -least);
 }
 
 struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)

@@ -15,40 +15,30 @@ static bool is_trained(const struct dt_tensor *t)
     return t->role == DT_PARAM && !t->frozen;
 }
 
-/* The first parts of the parameters' names: "layer1" of "layer1.0.conv1.weight". */
-struct modules {
-    char name[MODULES_MAX][DT_NAME_MAX];
-    const char *names[MODULES_MAX];
-    size_t n;
-};
-
-static void list_modules(struct modules *m, const struct dt_graph *g)
-{
-    for (int t = 0; t < g->n_tensors && m->n < MODULES_MAX; t++) {
-        if (g->tensor[t].role != DT_PARAM)
-            continue;
-        char *name = m->name[m->n];
-        memcpy(name, g->tensor[t].name, DT_NAME_MAX);
-        name[strcspn(name, ".")] = '\0';
-        if (m->n == 0 || strcmp(name, m->names[m->n - 1]) != 0)
-            m->names[m->n++] = name;
-    }
-}
-
+/* Modules are the first parts of the parameters' names: "layer1" of "layer1.0.conv1.weight". */
 static dt_status refuse_unknown(const struct dt_graph *g, const char *module)
 {
-    struct modules *m = NULL;
-    char list[LIST_BYTES];
+    char(*name)[DT_NAME_MAX] = NULL, list[LIST_BYTES];
+    const char *names[MODULES_MAX];
+    size_t n = 0;
     struct dt_text text = dt_text_in(list, sizeof list);
-    DT_TRY(DT_NEW(m, 1));
-    list_modules(m, g);
-    const char *near = dt_nearest(module, m->names, m->n);
-    for (size_t i = 0; i < m->n; i++)
-        dt_text_add(&text, "%s%s", i > 0 ? ", " : "", m->names[i]);
+    DT_TRY(DT_NEW(name, MODULES_MAX));
+    for (int t = 0; t < g->n_tensors && n < MODULES_MAX; t++) {
+        if (g->tensor[t].role != DT_PARAM)
+            continue;
+        memcpy(name[n], g->tensor[t].name, DT_NAME_MAX);
+        name[n][strcspn(name[n], ".")] = '\0';
+        if (n > 0 && strcmp(name[n], names[n - 1]) == 0)
+            continue;
+        dt_text_add(&text, "%s%s", n > 0 ? ", " : "", name[n]);
+        names[n] = name[n];
+        n++;
+    }
+    const char *near = dt_nearest(module, names, n);
     dt_status status = DT_ERROR(
         DT_ERR_CONFIG, "optim.freeze: the model has no module \"%s\"%s%s%s; it has %s", module,
         near ? " (did you mean \"" : "", near ? near : "", near ? "\"?)" : "", list);
-    free(m);
+    free(name);
     return status;
 }
 

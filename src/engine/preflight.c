@@ -112,51 +112,28 @@ static dt_status check_data(struct dt_sets *sets)
                         dt_comm_local_rank(sets->ranks.comm) == 0);
 }
 
-static dt_status check_names(struct dt_sets *sets)
-{
-    return compare_sets(sets, DT_DIGEST_NAMES, true);
-}
-
 /* --- Agreement of the ranks --- */
 
-/* Without the first word of the device, which says which one of the node it is. */
-static void describe_libraries(char *out, size_t bytes, const struct dt_engine *engine)
-{
-    char device[192] = "", plane[64];
-    if (engine->device)
-        engine->backend->describe(engine->device, device, sizeof device);
-    const char *space = strchr(device, ' ');
-    dt_comm_describe_plane(engine->plane, plane, sizeof plane);
-    snprintf(out, bytes, "%s; %s", space ? space + 1 : device, plane);
-}
-
+/* The libraries are described without the first word of the device, which says which one of the
+ * node it is. */
 static void identify(struct dt_preflight_identity *out, const struct dt_engine *engine,
                      const struct dt_sets *sets)
 {
     const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
     *out = (struct dt_preflight_identity){.config_hash =
                                               XXH3_64bits(engine->config, sizeof *engine->config)};
+    char device[192] = "", plane[64];
     dt_host_name(out->host);
-    describe_libraries(out->libraries, sizeof out->libraries, engine);
+    if (engine->device)
+        engine->backend->describe(engine->device, device, sizeof device);
+    const char *space = strchr(device, ' ');
+    dt_comm_describe_plane(engine->plane, plane, sizeof plane);
+    snprintf(out->libraries, sizeof out->libraries, "%s; %s", space ? space + 1 : device, plane);
     for (size_t i = 0; i < DT_COUNT(both); i++)
         if (both[i]) {
             out->fingerprint[i] = dt_dataset_fingerprint(both[i]);
             out->n_images[i] = dt_dataset_size(both[i]);
         }
-}
-
-static dt_status compare_data(const struct dt_preflight_identity *ranks, int r)
-{
-    const struct dt_preflight_identity *a = &ranks[r], *b = &ranks[0];
-    for (size_t i = 0; i < DT_COUNT(set_keys); i++)
-        if (a->n_images[i] != b->n_images[i] || a->fingerprint[i] != b->fingerprint[i])
-            DT_FAIL(DT_ERR_DISAGREE,
-                    "rank %d (%s) has different files in %s (%" PRIu32
-                    " images, fingerprint %016" PRIx64 ") than rank 0 (%s: %" PRIu32 ", %016" PRIx64
-                    "); all ranks must see the same folder or shards",
-                    r, a->host, set_keys[i], a->n_images[i], a->fingerprint[i], b->host,
-                    b->n_images[i], b->fingerprint[i]);
-    return DT_OK;
 }
 
 static dt_status compare_rank(const struct dt_preflight_identity *ranks, int r)
@@ -168,7 +145,15 @@ static dt_status compare_rank(const struct dt_preflight_identity *ranks, int r)
                 ") than rank 0 (%s: %016" PRIx64
                 "), which sent it; suspect faulty memory or network",
                 r, a->host, a->config_hash, b->host, b->config_hash);
-    return compare_data(ranks, r);
+    for (size_t i = 0; i < DT_COUNT(set_keys); i++)
+        if (a->n_images[i] != b->n_images[i] || a->fingerprint[i] != b->fingerprint[i])
+            DT_FAIL(DT_ERR_DISAGREE,
+                    "rank %d (%s) has different files in %s (%" PRIu32
+                    " images, fingerprint %016" PRIx64 ") than rank 0 (%s: %" PRIu32 ", %016" PRIx64
+                    "); all ranks must see the same folder or shards",
+                    r, a->host, set_keys[i], a->n_images[i], a->fingerprint[i], b->host,
+                    b->n_images[i], b->fingerprint[i]);
+    return DT_OK;
 }
 
 dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_ranks,
@@ -217,7 +202,7 @@ static dt_status explain(struct dt_sets *sets, const struct dt_preflight_identit
     for (int r = 1; r < sets->ranks.n_ranks; r++)
         if (ranks[r].config_hash != ranks[0].config_hash)
             return status;
-    DT_TRY(check_names(sets));
+    DT_TRY(compare_sets(sets, DT_DIGEST_NAMES, true));
     return status;
 }
 

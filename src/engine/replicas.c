@@ -19,14 +19,6 @@ struct digest {
     char where[2 * DT_HOST_MAX]; /* host, and the device if it has a name */
 };
 
-static void describe_place(const struct dt_engine *engine, char *out, size_t bytes)
-{
-    char host[DT_HOST_MAX], device[DT_IDENTITY_MAX] = "";
-    dt_host_name(host);
-    engine->backend->identity(engine->device, device);
-    snprintf(out, bytes, "%s%s%s", host, device[0] ? ", GPU " : "", device);
-}
-
 /* Adding one to an exponent of all ones carries into the top bit. */
 static bool is_finite(const float *values, size_t count)
 {
@@ -62,6 +54,7 @@ static dt_status make_digest(struct digest *digest, const struct dt_engine *engi
 {
     struct dt_plan *plan = engine->plan;
     XXH3_state_t *state = XXH3_createState();
+    char host[DT_HOST_MAX], device[DT_IDENTITY_MAX] = "";
     float *values = NULL;
     dt_status status = DT_OK;
     if (!state)
@@ -72,7 +65,10 @@ static dt_status make_digest(struct digest *digest, const struct dt_engine *engi
         if (plan->place[t].arena == DT_ARENA_PARAMS)
             DT_TRY_OUT(add_tensor(digest, state, plan, t, values));
     digest->hash = XXH3_64bits_digest(state);
-    describe_place(engine, digest->where, sizeof digest->where);
+    dt_host_name(host);
+    engine->backend->identity(engine->device, device);
+    snprintf(digest->where, sizeof digest->where, "%s%s%s", host, device[0] ? ", GPU " : "",
+             device);
 out:
     free(values);
     XXH3_freeState(state);

@@ -8,14 +8,6 @@
 
 static const double pi = 3.14159265358979323846;
 
-static double scale_of(const struct dt_config_schedule *config, int global_batch_size)
-{
-    if (config->lr_scaling == DT_LR_SCALING_NONE)
-        return 1;
-    double ratio = (double)global_batch_size / config->lr_base_size;
-    return config->lr_scaling == DT_LR_SCALING_SQRT ? sqrt(ratio) : ratio;
-}
-
 /* --- Epochs and steps --- */
 
 int64_t dt_schedule_steps(const uint32_t n_images[DT_MAX_CANVASES], int batch)
@@ -32,10 +24,14 @@ static void add_part(struct dt_schedule *s, const struct dt_config *config, int 
 {
     struct dt_schedule_part *part = &s->parts[s->n_parts];
     const struct dt_train_stage stage = dt_config_stage(config, plain_batch, epoch, NULL);
+    const enum dt_lr_scaling scaling = config->schedule.lr_scaling;
+    const double ratio = (double)stage.batch / config->schedule.lr_base_size;
     *part = (struct dt_schedule_part){
         .epoch = epoch,
         .steps_per_epoch = dt_schedule_steps(n_images, stage.batch),
-        .scale = scale_of(&config->schedule, stage.batch),
+        .scale = scaling == DT_LR_SCALING_NONE   ? 1
+                 : scaling == DT_LR_SCALING_SQRT ? sqrt(ratio)
+                                                 : ratio,
         .stage = stage,
     };
     if (s->n_parts++ > 0)
@@ -243,36 +239,31 @@ bool dt_plateau_count(struct dt_plateau *plateau, const struct dt_schedule *sche
 
 /* --- As text --- */
 
-static void describe_end(struct dt_text *text, const struct dt_schedule *s)
-{
-    const struct dt_config_schedule *c = s->config;
-    const double scale = dt_schedule_part(s, s->total_steps)->scale;
-    bool in_steps = c->kind == DT_SCHEDULE_STEP || c->kind == DT_SCHEDULE_PIECEWISE;
-    for (int i = 0; in_steps && i < c->n_milestones; i++)
-        dt_text_add(text, "%s%.6g from step %" PRId64, i == 0 ? ", then " : ", ",
-                    dt_schedule_lr(s, s->milestones[i]), s->milestones[i]);
-    if (c->kind == DT_SCHEDULE_EXPONENTIAL)
-        dt_text_add(text, ", times %.6g per epoch", c->gamma);
-    if (c->kind == DT_SCHEDULE_PLATEAU)
-        dt_text_add(text, ", times %.6g after %d evaluation%s without a better %s, at least %.6g",
-                    c->gamma, c->patience + 1, c->patience == 0 ? "" : "s",
-                    dt_metric_name(s->metric), c->min_lr * scale);
-    if (c->kind == DT_SCHEDULE_WSD)
-        dt_text_add(text, ", decay from step %" PRId64, wsd_first(s));
-    if (dt_schedule_has_end(c->kind))
-        dt_text_add(text, ", down to %.6g at step %" PRId64, c->min_lr * scale, s->total_steps);
-}
-
 void dt_schedule_describe(char *out, size_t bytes, const struct dt_schedule *s)
 {
 #define NAME(upper, name, ...) #name,
     static const char *const names[] = {DT_SCHEDULE_LIST(NAME)};
+    const struct dt_config_schedule *c = s->config;
+    const double end_lr = c->min_lr * dt_schedule_part(s, s->total_steps)->scale;
+    const bool in_steps = c->kind == DT_SCHEDULE_STEP || c->kind == DT_SCHEDULE_PIECEWISE;
     struct dt_text text = dt_text_in(out, bytes);
     dt_text_add(&text, "%.6g", dt_schedule_peak(s, 0));
-    if (s->config->kind != DT_SCHEDULE_CONSTANT)
-        dt_text_add(&text, ", %s", names[s->config->kind]);
+    if (c->kind != DT_SCHEDULE_CONSTANT)
+        dt_text_add(&text, ", %s", names[c->kind]);
     if (s->warmup_steps > 0)
         dt_text_add(&text, ", warm-up over %" PRId64 " steps from %.6g", s->warmup_steps,
-                    s->config->warmup_start * dt_schedule_peak(s, 0));
-    describe_end(&text, s);
+                    c->warmup_start * dt_schedule_peak(s, 0));
+    for (int i = 0; in_steps && i < c->n_milestones; i++)
+        dt_text_add(&text, "%s%.6g from step %" PRId64, i == 0 ? ", then " : ", ",
+                    dt_schedule_lr(s, s->milestones[i]), s->milestones[i]);
+    if (c->kind == DT_SCHEDULE_EXPONENTIAL)
+        dt_text_add(&text, ", times %.6g per epoch", c->gamma);
+    if (c->kind == DT_SCHEDULE_PLATEAU)
+        dt_text_add(&text, ", times %.6g after %d evaluation%s without a better %s, at least %.6g",
+                    c->gamma, c->patience + 1, c->patience == 0 ? "" : "s",
+                    dt_metric_name(s->metric), end_lr);
+    if (c->kind == DT_SCHEDULE_WSD)
+        dt_text_add(&text, ", decay from step %" PRId64, wsd_first(s));
+    if (dt_schedule_has_end(c->kind))
+        dt_text_add(&text, ", down to %.6g at step %" PRId64, end_lr, s->total_steps);
 }

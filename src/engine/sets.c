@@ -127,15 +127,6 @@ static dt_status open_sets(struct dt_sets *sets, const struct dt_sets_options *o
     return status;
 }
 
-static dt_status check_classes(const struct dt_sets *sets)
-{
-    if (sets->num_classes < sets->task->least_classes)
-        DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
-                sets->train_set || !sets->config->data.val[0] ? sets->config->data.train
-                                                              : sets->config->data.val);
-    return DT_OK;
-}
-
 /* The key that asks for the metric. */
 static const char *metric_key(const struct dt_config *config, enum dt_metric metric)
 {
@@ -165,17 +156,6 @@ static dt_status check_metrics(const struct dt_sets *sets)
 }
 
 /* --- Class weights --- */
-
-static dt_status use_list(struct dt_sets *sets)
-{
-    const struct dt_config_train *train = &sets->config->train;
-    if (train->n_class_weights != sets->num_classes)
-        DT_FAIL(DT_ERR_CONFIG, "train.class_weights: %d weights for %d classes; list one per class",
-                train->n_class_weights, sets->num_classes);
-    for (int c = 0; c < train->n_class_weights; c++)
-        sets->class_weights[c] = (float)train->class_weights[c];
-    return DT_OK;
-}
 
 /* As scikit-learn's compute_class_weight("balanced"): with equal shares all weights are 1. */
 static dt_status balance(struct dt_sets *sets)
@@ -208,15 +188,24 @@ static dt_status weigh_classes(struct dt_sets *sets)
     if (n == 0 || !sets->train_set)
         return DT_OK;
     DT_TRY(DT_NEW(sets->class_weights, (size_t)sets->num_classes));
-    return n == DT_CLASS_WEIGHTS_BALANCED ? balance(sets) : use_list(sets);
+    if (n == DT_CLASS_WEIGHTS_BALANCED)
+        return balance(sets);
+    if (n != sets->num_classes)
+        DT_FAIL(DT_ERR_CONFIG, "train.class_weights: %d weights for %d classes; list one per class",
+                n, sets->num_classes);
+    for (int c = 0; c < n; c++)
+        sets->class_weights[c] = (float)sets->config->train.class_weights[c];
+    return DT_OK;
 }
 
 /* --- Together --- */
 
 static dt_status check(struct dt_sets *sets, const struct dt_sets_options *options)
 {
-    if (!options->is_raw)
-        DT_TRY(check_classes(sets));
+    if (!options->is_raw && sets->num_classes < sets->task->least_classes)
+        DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
+                sets->train_set || !sets->config->data.val[0] ? sets->config->data.train
+                                                              : sets->config->data.val);
     if (options->val && !sets->problem[0])
         DT_TRY(check_metrics(sets));
     return options->is_raw ? DT_OK : weigh_classes(sets);

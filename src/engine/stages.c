@@ -1,5 +1,5 @@
 /* What changes from one epoch to the next: the stage (train.stages) and what is frozen. Graph, plan
- * and training loader are then built anew, and the state moves by name, as if the run had stopped
+ * and training loader are then built again, and the state moves by name, as if the run had stopped
  * and resumed. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -104,16 +104,6 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 /* --- Before training --- */
 
-static dt_status check_pairs(const struct dt_engine *engine)
-{
-    if (dt_mix_is_on(&engine->config->data) && engine->stage.micro_batch_size % 2 != 0)
-        DT_FAIL(DT_ERR_CONFIG,
-                "data.mixup and data.cutmix mix pairs, so the images per micro-batch "
-                "(train.micro_batch_size) must be even, not %d",
-                engine->stage.micro_batch_size);
-    return DT_OK;
-}
-
 dt_status dt_engine_split_batch(struct dt_engine *engine)
 {
     char key[DT_STAGE_KEY];
@@ -132,15 +122,20 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
                     dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers, micro,
                     (long long)nearest);
         DT_FAIL(DT_ERR_CONFIG,
-                "%s: %d cannot be split evenly over %d ranks; the nearest global "
-                "batch that can is %lld",
+                "%s: %d cannot be split evenly over %d ranks; the nearest global batch that can is "
+                "%lld",
                 dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers,
                 (long long)nearest);
     }
     engine->stage.micro_batch_size = micro > 0 ? micro : batch / engine->ranks.n_workers;
     engine->stage.n_passes =
         (int)(batch / ((int64_t)engine->stage.micro_batch_size * engine->ranks.n_workers));
-    return check_pairs(engine);
+    if (dt_mix_is_on(&engine->config->data) && engine->stage.micro_batch_size % 2 != 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.mixup and data.cutmix mix pairs, so the images per micro-batch "
+                "(train.micro_batch_size) must be even, not %d",
+                engine->stage.micro_batch_size);
+    return DT_OK;
 }
 
 static dt_status check_stage(struct dt_engine *engine)

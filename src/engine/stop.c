@@ -114,20 +114,14 @@ void dt_stop_pause(struct dt_stop *stop, double seconds)
     stop->checked_s += seconds;
 }
 
-static int find_reason(int number)
-{
-    int row = (int)DT_COUNT(reasons) - 1;
-    while (reasons[row].signal != number)
-        row--;
-    return row;
-}
-
 /* Row of the reason why this rank has to stop now. */
 static int find_own_reason(const struct dt_stop *stop, double now_s)
 {
-    int number = seen;
+    int number = seen, row = (int)DT_COUNT(reasons) - 1;
+    while (number && reasons[row].signal != number)
+        row--;
     if (number)
-        return find_reason(number);
+        return row;
     if (stop->folder && (stop->must_look || dt_watchdog_has_lost_lock()) &&
         dt_run_folder_is_lost(stop->folder))
         return LOST_FOLDER;
@@ -136,7 +130,7 @@ static int find_own_reason(const struct dt_stop *stop, double now_s)
     return stop->end_reason == reasons[ALLOCATION].text ? ALLOCATION : MAX_TIME;
 }
 
-/* What ranks exchange; the status alone in most steps. */
+/* The numbers that ranks exchange; the status alone in most steps. */
 enum { FAILED, REASON, SAVE, LOG, STEP_S, N_ASKED };
 
 dt_status dt_stop_ask(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status)
