@@ -63,26 +63,26 @@ static dt_status add(struct stats *stats, int tensor, double momentum, double *s
     return DT_OK;
 }
 
-static dt_status run_batch(struct stats *stats, struct dt_scalars *scalars, int pass)
-{
-    const struct dt_batch *batch;
-    DT_TRY(for_all(stats, clear));
-    DT_TRY(dt_loader_next(stats->sets->train, &batch));
-    if (!batch)
-        DT_FAIL(DT_ERR_INTERNAL, "the training set ended too early");
-    DT_TRY(dt_engine_train(stats->engine, stats->sets, batch, scalars, pass));
-    return for_all(stats, add);
-}
-
-static dt_status run_batches(struct stats *stats, int64_t n_steps)
+/* Over n_images, or with 0 over an epoch. */
+static dt_status run_batches(struct stats *stats, int64_t n_images)
 {
     struct dt_engine *engine = stats->engine;
     const struct dt_stage *stage = &engine->stage;
+    int64_t n_steps = (n_images + stage->global_batch_size - 1) / stage->global_batch_size;
+    if (n_images == 0 || n_steps > stage->steps_per_epoch)
+        n_steps = stage->steps_per_epoch;
     DT_TRY(dt_loader_start(stats->sets->train, 0, 0));
     for (int64_t step = 0; step < n_steps; step++) {
         struct dt_scalars scalars = dt_engine_scalars(engine, step);
-        for (int pass = 0; pass < stage->n_passes; pass++)
-            DT_TRY(run_batch(stats, &scalars, pass));
+        for (int pass = 0; pass < stage->n_passes; pass++) {
+            const struct dt_batch *batch;
+            DT_TRY(for_all(stats, clear));
+            DT_TRY(dt_loader_next(stats->sets->train, &batch));
+            if (!batch)
+                DT_FAIL(DT_ERR_INTERNAL, "the training set ended too early");
+            DT_TRY(dt_engine_train(engine, stats->sets, batch, &scalars, pass));
+            DT_TRY(for_all(stats, add));
+        }
         dt_pulse_beat(&dt_pulse_main);
         dt_events_progress(engine->report, "batch norm statistics",
                            (step + 1) * stage->global_batch_size,
@@ -140,13 +140,6 @@ static dt_status put_all(struct stats *stats)
     return for_all(stats, put);
 }
 
-static int64_t steps_of(const struct dt_engine *engine, int64_t n_images)
-{
-    const int64_t n =
-        (n_images + engine->stage.global_batch_size - 1) / engine->stage.global_batch_size;
-    return n_images > 0 && n < engine->stage.steps_per_epoch ? n : engine->stage.steps_per_epoch;
-}
-
 static dt_status recompute(struct dt_engine *engine, struct dt_sets *sets,
                            struct dt_average *average, const struct dt_average_options *options,
                            const char *weights)
@@ -167,7 +160,7 @@ static dt_status recompute(struct dt_engine *engine, struct dt_sets *sets,
     if (status == DT_OK)
         status = DT_NEW(stats.values, stats.count);
     DT_TRY_OUT(dt_comm_agree(comm, status));
-    DT_TRY_OUT(dt_comm_agree(comm, run_batches(&stats, steps_of(engine, options->n_images))));
+    DT_TRY_OUT(dt_comm_agree(comm, run_batches(&stats, options->n_images)));
     DT_TRY_OUT(add_ranks(&stats));
     if (first)
         status = put_all(&stats);

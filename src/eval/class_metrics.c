@@ -1,7 +1,6 @@
 /* The collector, and the metrics that follow from the confusion matrix or from the scores. */
 #include "eval/class_metrics.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,40 +103,30 @@ void dt_class_counts_clear(struct dt_class_counts *counts)
     counts->n = counts->n_finite = counts->top1 = counts->top5 = 0;
 }
 
-/* Number of classes that beat the label's: with a larger logit, or an equal one and a smaller
- * index. */
-static int place_of(const float *logits, int n, int label)
+/* The place of a label is the number of classes that beat it: with a larger logit, or an equal one
+ * and a smaller index. */
+void dt_class_counts_add(struct dt_class_counts *counts, const float *logits, int label)
 {
+    const int n = counts->n_classes;
+    double p[2] = {0};
+    if (counts->scores && label >= 0)
+        dt_softmax(p, logits, 2);
+    if (counts->scores)
+        counts->scores[counts->n_rows] = (struct dt_score){p[1], label};
+    counts->n_rows++;
+    if (label < 0)
+        return;
+    const int predicted = dt_predict_class(logits, n);
+    const double loss = log_sum(logits, n) - (double)logits[label];
     int place = 0;
     for (int c = 0; c < n; c++)
         place += logits[c] > logits[label] || (logits[c] == logits[label] && c < label);
-    return place;
-}
-
-static void count_image(struct dt_class_counts *counts, const float *logits, int label)
-{
-    const int n = counts->n_classes, predicted = dt_predict_class(logits, n);
-    const double loss = log_sum(logits, n) - (double)logits[label];
-    const int place = predicted < 0 ? INT_MAX : place_of(logits, n, label);
     counts->confusion[(size_t)label * (size_t)(n + 1) + (size_t)(predicted < 0 ? n : predicted)]++;
     counts->n++;
     counts->n_finite += isfinite(loss);
     counts->loss += isfinite(loss) ? loss : 0;
-    counts->top1 += place < 1;
-    counts->top5 += place < 5;
-}
-
-void dt_class_counts_add(struct dt_class_counts *counts, const float *logits, int label)
-{
-    if (counts->scores) {
-        double p[2] = {0};
-        if (label >= 0)
-            dt_softmax(p, logits, 2);
-        counts->scores[counts->n_rows] = (struct dt_score){p[1], label};
-    }
-    counts->n_rows++;
-    if (label >= 0)
-        count_image(counts, logits, label);
+    counts->top1 += predicted >= 0 && place < 1;
+    counts->top5 += predicted >= 0 && place < 5;
 }
 
 /* --- Metrics --- */
@@ -227,26 +216,20 @@ static void add_group(struct dt_ranking *ranking, struct walk *w, double score,
     ranking->specificity = (double)(w->total[0] - w->above[0]) / (double)w->total[0];
 }
 
-/* False if a score is NaN. */
-static bool count_classes(struct walk *w, const struct dt_score *scores, size_t n)
-{
-    bool ok = true;
-    for (size_t i = 0; i < n; i++) {
-        if (scores[i].label < 0)
-            continue;
-        w->total[scores[i].label]++;
-        ok = ok && !isnan(scores[i].score);
-    }
-    return ok;
-}
-
 /* One walk over the groups of equal scores, from the highest to the lowest; counts are integers, so
  * the result does not depend on the order of the images. */
 struct dt_ranking dt_rank_scores(struct dt_score *scores, size_t n)
 {
     struct dt_ranking ranking = {NAN, NAN, NAN, NAN, NAN};
     struct walk w = {.best = INT64_MIN};
-    if (!count_classes(&w, scores, n) || w.total[1] == 0)
+    bool has_nan = false;
+    for (size_t i = 0; i < n; i++) {
+        if (scores[i].label < 0)
+            continue;
+        w.total[scores[i].label]++;
+        has_nan = has_nan || isnan(scores[i].score);
+    }
+    if (has_nan || w.total[1] == 0)
         return ranking;
     qsort(scores, n, sizeof *scores, by_score);
     const size_t n_images = (size_t)(w.total[0] + w.total[1]);

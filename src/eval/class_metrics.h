@@ -1,5 +1,5 @@
-/* Judging a classifier: counts and scores of single images, and the metrics made from them. Pure
- * computation in host memory; no threads of its own.
+/* How good a classifier is: counts and scores of single images, and the metrics made from them.
+ * Pure computation in host memory; no threads of its own.
  *
  * Metrics are defined as in scikit-learn with zero_division=0 (tests/interop/test_sklearn.py
  * compares), except that one which the images leave undefined is NaN: scikit-learn then warns and

@@ -15,8 +15,8 @@
 #include "eval/evaluator.h"
 #include "eval/predictions.h"
 
-/* What an evaluation keeps on the host: for metrics that the device's counters do not give, for
- * eval.tta and for tables of predictions. */
+/* The results that an evaluation keeps on the host: for metrics that the device's counters do not
+ * give, for eval.tta and for tables of predictions. */
 struct dt_class_results {
     struct dt_class_counts
         *counts;               /* of this rank; the confusion matrix of all after the evaluation */
@@ -64,16 +64,6 @@ static int add_details(struct dt_field *fields, const struct dt_sets *sets,
 
 /* --- An evaluation --- */
 
-/* Whether eval.metrics, the metrics that decide, or eval.tta need results on the host. */
-static bool needs_results(const struct dt_config *config)
-{
-    bool needed = config->eval.tta != DT_TTA_NONE;
-    for (enum dt_metric m = DT_METRIC_TOP5 + 1; m < DT_N_METRICS; m++)
-        needed = needed ||
-                 (dt_metric_networks(m) == DT_OF_CLASSIFIERS && dt_config_has_metric(config, m));
-    return needed;
-}
-
 static dt_status name_classes(struct dt_class_results *j, const struct dt_sets *sets)
 {
     char number[16];
@@ -103,9 +93,15 @@ static dt_status allocate(struct dt_class_results *j, const struct dt_sets *sets
     return DT_NEW(j->mirrored, batch * size * size * 3);
 }
 
+/* Keeps results on the host if a table (`all`), eval.metrics, the metrics that decide, or eval.tta
+ * need them. */
 static dt_status open_evaluation(struct dt_evaluator *evaluator, bool all)
 {
-    if (!all && !needs_results(evaluator->engine->config))
+    const struct dt_config *config = evaluator->engine->config;
+    bool needed = all || config->eval.tta != DT_TTA_NONE;
+    for (enum dt_metric m = DT_METRIC_TOP5 + 1; m < DT_N_METRICS; m++)
+        needed |= dt_metric_networks(m) == DT_OF_CLASSIFIERS && dt_config_has_metric(config, m);
+    if (!needed)
         return DT_OK;
     DT_TRY(DT_NEW(evaluator->classes, 1));
     DT_TRY(allocate(evaluator->classes, evaluator->sets));
@@ -179,16 +175,6 @@ static dt_status add_batch(struct dt_evaluator *evaluator, const struct dt_batch
     return DT_OK;
 }
 
-/* With eval.tta the device has counted each image and its mirror. */
-static void replace_counters(struct dt_counters *counters, const struct dt_class_counts *counts)
-{
-    counters->loss = counts->loss;
-    counters->n = counts->n;
-    counters->n_finite = counts->n_finite;
-    counters->top1 = counts->top1;
-    counters->top5 = counts->top5;
-}
-
 static dt_status sum_results(struct dt_evaluator *evaluator, double value[DT_N_METRICS])
 {
     struct dt_class_results *j = evaluator->classes;
@@ -210,8 +196,14 @@ static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_r
 {
     enum { LOSS, IMAGES, TOP1, TOP5, FINITE, N };
     const struct dt_sets *sets = evaluator->sets;
-    if (sets->config->eval.tta != DT_TTA_NONE)
-        replace_counters(own, evaluator->classes->counts);
+    if (sets->config->eval.tta != DT_TTA_NONE) { /* the device has counted each image and mirror */
+        const struct dt_class_counts *counts = evaluator->classes->counts;
+        *own = (struct dt_counters){.loss = counts->loss,
+                                    .n = counts->n,
+                                    .n_finite = counts->n_finite,
+                                    .top1 = counts->top1,
+                                    .top5 = counts->top5};
+    }
     double sums[N] = {[LOSS] = own->loss,
                       [IMAGES] = (double)own->n,
                       [TOP1] = (double)own->top1,

@@ -6,26 +6,19 @@
 
 /* --- Levels --- */
 
-static dt_status read_level(struct dt_levels *levels, int l, struct dt_plan *plan,
-                            const struct dt_program *p)
-{
-    const int rows = p->detections[l], n = p->n_detections[l];
-    const size_t n_floats = dt_tensor_elements(&plan->graph->tensor[rows]);
-    const size_t batch = (size_t)p->batch;
-    DT_TRY(
-        DT_GROW(levels->rows[l], levels->row_capacity[l], n_floats, "the candidates of a level"));
-    DT_TRY(DT_GROW(levels->n[l], levels->n_capacity[l], batch, "their numbers"));
-    levels->stride[l] = n_floats / batch;
-    DT_TRY(dt_plan_read(plan, rows, levels->rows[l]));
-    return dt_plan_read(plan, n, levels->n[l]);
-}
-
 dt_status dt_levels_read(struct dt_levels *levels, struct dt_plan *plan, int program)
 {
     const struct dt_program *p = &plan->graph->program[program];
     levels->n_levels = 0;
-    while (levels->n_levels < DT_MAX_LEVELS && p->detections[levels->n_levels] >= 0) {
-        DT_TRY(read_level(levels, levels->n_levels, plan, p));
+    for (int l = 0; l < DT_MAX_LEVELS && p->detections[l] >= 0; l++) {
+        const int rows = p->detections[l];
+        const size_t n_floats = dt_tensor_elements(&plan->graph->tensor[rows]);
+        DT_TRY(DT_GROW(levels->rows[l], levels->row_capacity[l], n_floats,
+                       "the candidates of a level"));
+        DT_TRY(DT_GROW(levels->n[l], levels->n_capacity[l], (size_t)p->batch, "their numbers"));
+        levels->stride[l] = n_floats / (size_t)p->batch;
+        DT_TRY(dt_plan_read(plan, rows, levels->rows[l]));
+        DT_TRY(dt_plan_read(plan, p->n_detections[l], levels->n[l]));
         levels->n_levels++;
     }
     return DT_OK;
@@ -69,31 +62,26 @@ struct dt_found dt_detection_found(const struct dt_detection *detection, uint32_
                              .label = detection->label};
 }
 
-static dt_status add_image(struct dt_detections *d, const struct dt_sets *sets,
-                           const struct dt_batch *batch, int row)
-{
-    const struct dt_config *config = sets->config;
-    const int32_t *size = batch->sizes + 2 * (size_t)row;
-    struct dt_image_info info;
-    int n;
-    DT_TRY(dt_levels_detect(d->of_image, &n, &d->levels, row, config->eval.nms_iou,
-                            config->eval.max_detections));
-    DT_TRY(DT_GROW(d->found, d->capacity, d->n + (size_t)n, "detections"));
-    dt_dataset_image(sets->val_set, batch->ids[row], &info);
-    for (int i = 0; i < n; i++)
-        d->found[d->n++] = dt_detection_found(&d->of_image[i], batch->ids[row], &info, size);
-    return DT_OK;
-}
-
 dt_status dt_detections_add(struct dt_detections *d, const struct dt_engine *engine,
                             const struct dt_sets *sets, const struct dt_batch *batch)
 {
     DT_TRY(dt_levels_read(&d->levels, engine->plan, engine->program[DT_EVAL][batch->canvas]));
-    DT_TRY(DT_GROW(d->of_image, d->of_image_capacity, (size_t)engine->config->eval.max_detections,
+    const struct dt_config_eval *eval = &engine->config->eval;
+    DT_TRY(DT_GROW(d->of_image, d->of_image_capacity, (size_t)eval->max_detections,
                    "the detections of an image"));
-    for (int row = 0; row < batch->n; row++)
-        if (batch->crops[row].w > 0)
-            DT_TRY(add_image(d, sets, batch, row));
+    for (int row = 0; row < batch->n; row++) {
+        struct dt_image_info info;
+        int n;
+        if (batch->crops[row].w <= 0)
+            continue;
+        DT_TRY(dt_levels_detect(d->of_image, &n, &d->levels, row, eval->nms_iou,
+                                eval->max_detections));
+        DT_TRY(DT_GROW(d->found, d->capacity, d->n + (size_t)n, "detections"));
+        dt_dataset_image(sets->val_set, batch->ids[row], &info);
+        for (int i = 0; i < n; i++)
+            d->found[d->n++] = dt_detection_found(&d->of_image[i], batch->ids[row], &info,
+                                                  batch->sizes + 2 * (size_t)row);
+    }
     return DT_OK;
 }
 

@@ -54,10 +54,12 @@ static void warn(const struct dt_engine *engine)
                engine->stage.micro_batch_size);
 }
 
-static void tell_reduced(const struct dt_sets *sets)
+/* A global batch has one canvas. */
+static void warn_of_data(const struct dt_engine *engine, const struct dt_sets *sets)
 {
     const struct dt_layout layout = {&sets->config->data, sets->canvases};
     const uint32_t n = dt_dataset_size(sets->train_set);
+    const int batch = engine->stage.global_batch_size;
     uint32_t n_reduced = 0;
     for (uint32_t id = 0; id < n; id++) {
         struct dt_image_info image;
@@ -69,13 +71,6 @@ static void tell_reduced(const struct dt_sets *sets)
                "%" PRIu32 " of %" PRIu32 " training images are larger than every canvas at "
                "data.min_side %d and data.max_side %d; they are reduced until they fit",
                n_reduced, n, sets->config->data.min_side, sets->config->data.max_side);
-}
-
-/* A global batch has one canvas. */
-static void warn_of_data(const struct dt_engine *engine, const struct dt_sets *sets)
-{
-    const int batch = engine->stage.global_batch_size;
-    tell_reduced(sets);
     for (int i = 0; i < sets->canvases.n; i++)
         if (engine->n_images[i] > 0 && engine->n_images[i] < (uint32_t)batch)
             dt_log(DT_LOG_WARNING,
@@ -180,7 +175,7 @@ static dt_status sort_by_image(struct dt_found *sorted, const struct dt_found *f
     return DT_OK;
 }
 
-/* Rank 0 gets them rank after rank into all[]. */
+/* Rank 0 gets the detections rank after rank into all[]. */
 static dt_status copy_all(struct dt_evaluator *evaluator, struct dt_found *all, const int64_t *n)
 {
     struct dt_detections *own = &evaluator->boxes->detections;
@@ -244,22 +239,14 @@ static dt_status evaluate(struct dt_evaluator *evaluator, double value[DT_N_COCO
     return dt_average_precision(value, j->category, &input);
 }
 
-static void set_metrics(struct dt_eval_result *result)
+static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_result *result,
+                                struct dt_counters *counters)
 {
     static const struct {
         enum dt_metric metric;
         int place;
     } rows[] = {
         {DT_METRIC_AP, DT_COCO_AP}, {DT_METRIC_AP50, DT_COCO_AP50}, {DT_METRIC_AP75, DT_COCO_AP75}};
-    for (size_t i = 0; i < DT_COUNT(rows); i++) {
-        const double value = result->coco[rows[i].place];
-        result->value[rows[i].metric] = value < 0 ? NAN : value;
-    }
-}
-
-static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_result *result,
-                                struct dt_counters *counters)
-{
     struct dt_box_results *j = evaluator->boxes;
     (void)counters;
     const int64_t own = (int64_t)j->detections.n;
@@ -276,7 +263,10 @@ static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_r
     DT_TRY_OUT(dt_comm_bcast(evaluator->sets->ranks.comm, j->category, category_bytes, 0));
     result->n_images = dt_dataset_size(evaluator->sets->val_set);
     result->n_found = (int64_t)j->n_found;
-    set_metrics(result);
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        const double value = result->coco[rows[i].place];
+        result->value[rows[i].metric] = value < 0 ? NAN : value;
+    }
 out:
     free(n);
     return status;
@@ -387,11 +377,6 @@ static void put_result(struct dt_jsonw *w, const struct dt_eval_result *result)
         dt_jsonw_number(w, dt_coco_names[i], result->coco[i]);
 }
 
-static dt_status predict(struct dt_evaluator *evaluator, const struct dt_predict_options *options)
-{
-    return dt_predict_boxes(evaluator->engine, evaluator->sets, options);
-}
-
 const struct dt_task dt_detector = {
     .has_boxes = true,
     .least_classes = 1,
@@ -413,5 +398,5 @@ const struct dt_task dt_detector = {
     .write = write_files,
     .print_classes = print_classes,
     .put_result = put_result,
-    .predict = predict,
+    .predict = dt_predict_boxes,
 };

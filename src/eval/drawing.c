@@ -160,36 +160,20 @@ dt_status dt_drawing_add_truths(struct dt_drawing *drawing, uint32_t id)
 
 enum { N_CELLS = 4, COLUMNS = 2, LONGEST = 480, MARGIN = 8, PAPER = 244 };
 
-/* Those of one image, which follow each other, as far as their scores are high enough. */
-static const struct dt_found *find_image(size_t *n_found, const struct dt_found *found, size_t n,
-                                         uint32_t image)
-{
-    const double least_score = 0.3;
-    size_t first = 0, end;
-    while (first < n && found[first].image != image)
-        first++;
-    for (end = first; end < n && found[end].image == image && found[end].score > least_score;)
-        end++;
-    *n_found = end - first;
-    return found + first;
-}
-
+/* The detections of an image follow each other, the best first. */
 static dt_status draw_cell(struct dt_drawing *cell, const struct dt_dataset *dataset, uint32_t id,
                            const struct dt_found *found, size_t n)
 {
-    size_t n_found;
-    const struct dt_found *own = find_image(&n_found, found, n, id);
+    const double least_score = 0.3;
+    size_t first = 0, end;
+    while (first < n && found[first].image != id)
+        first++;
+    for (end = first; end < n && found[end].image == id && found[end].score > least_score;)
+        end++;
     DT_TRY(dt_drawing_open(cell, dataset, id, LONGEST));
     DT_TRY(dt_drawing_add_truths(cell, id));
-    dt_drawing_add_found(cell, own, n_found);
+    dt_drawing_add_found(cell, found + first, end - first);
     return DT_OK;
-}
-
-static void copy_cell(struct dt_picture *sheet, int x, int y, const struct dt_picture *cell)
-{
-    for (int row = 0; row < cell->height; row++)
-        memcpy(sheet->pixels + 3 * ((size_t)(y + row) * (size_t)sheet->width + (size_t)x),
-               cell->pixels + 3 * (size_t)row * (size_t)cell->width, 3 * (size_t)cell->width);
 }
 
 static dt_status save_cells(int size[2], const char *path, const struct dt_drawing *cells, int n)
@@ -203,9 +187,15 @@ static dt_status save_cells(int size[2], const char *path, const struct dt_drawi
     const int columns = n < COLUMNS ? n : COLUMNS, rows = (n + COLUMNS - 1) / COLUMNS;
     DT_TRY(dt_picture_create(&sheet, MARGIN + columns * (width + MARGIN),
                              MARGIN + rows * (height + MARGIN), PAPER));
-    for (int i = 0; i < n; i++)
-        copy_cell(&sheet, MARGIN + i % COLUMNS * (width + MARGIN),
-                  MARGIN + i / COLUMNS * (height + MARGIN), &cells[i].picture);
+    for (int i = 0; i < n; i++) {
+        const struct dt_picture *cell = &cells[i].picture;
+        const size_t x = (size_t)(MARGIN + i % COLUMNS * (width + MARGIN)),
+                     y = (size_t)(MARGIN + i / COLUMNS * (height + MARGIN)),
+                     bytes = 3 * (size_t)cell->width;
+        for (size_t row = 0; row < (size_t)cell->height; row++)
+            memcpy(sheet.pixels + 3 * ((y + row) * (size_t)sheet.width + x),
+                   cell->pixels + row * bytes, bytes);
+    }
     const dt_status status = dt_picture_save(&sheet, path);
     size[0] = sheet.width;
     size[1] = sheet.height;

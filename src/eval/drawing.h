@@ -25,7 +25,7 @@ dt_status dt_drawing_add_truths(struct dt_drawing *drawing, uint32_t id);
 
 /* Up to four images of the data set, at even distances, with what should be found in them and what
  * was, above a score of 0.3; saved under that name. `found`: of all images, image after image in
- * any order, of each the best first. Images that cannot be decoded are left out; if there is no
+ * any order, of each the best first. Images that cannot be decoded are skipped; if there is no
  * other, there is no file, and size (width and height) is 0. */
 dt_status dt_drawing_save_sheet(int size[2], const char *path, const struct dt_dataset *dataset,
                                 const struct dt_found *found, size_t n);

@@ -64,26 +64,6 @@ static dt_status run_batches(struct dt_evaluator *evaluator, struct dt_stop *sto
     return dt_comm_agree(evaluator->sets->ranks.comm, status);
 }
 
-static bool is_expected(const struct dt_evaluator *evaluator, enum dt_metric m)
-{
-    return dt_config_has_metric(evaluator->sets->config, m) && m != DT_METRIC_TRAIN_LOSS &&
-           (m != DT_METRIC_TOP5 || dt_sets_has_top5(evaluator->sets));
-}
-
-static void warn_undefined(const struct dt_evaluator *evaluator,
-                           const struct dt_eval_result *result)
-{
-    char text[160];
-    const struct dt_field fields[] = {DT_TEXT("text", text)};
-    const char *const why = evaluator->engine->task->why_undefined;
-    for (enum dt_metric m = 0; m < DT_N_METRICS; m++) {
-        if (!isnan(result->value[m]) || !is_expected(evaluator, m))
-            continue;
-        snprintf(text, sizeof text, "%s is undefined and omitted: %s", dt_metric_name(m), why);
-        dt_events_emit(evaluator->engine->report, "warning", fields, DT_COUNT(fields));
-    }
-}
-
 static dt_status evaluate(struct dt_evaluator *evaluator, struct dt_eval_result *result,
                           const struct dt_stop *stop)
 {
@@ -91,6 +71,8 @@ static dt_status evaluate(struct dt_evaluator *evaluator, struct dt_eval_result 
     struct dt_loader *loader = evaluator->sets->val;
     struct dt_counters counters;
     struct dt_stop batches;
+    char text[160];
+    const struct dt_field fields[] = {DT_TEXT("text", text)};
     uint64_t n_bad, unused;
     if (stop)
         dt_stop_begin_batches(&batches, stop);
@@ -107,7 +89,16 @@ static dt_status evaluate(struct dt_evaluator *evaluator, struct dt_eval_result 
     for (int m = 0; m < DT_N_METRICS; m++)
         result->value[m] = result->raw[m] = NAN;
     DT_TRY(engine->task->sum(evaluator, result, &counters));
-    warn_undefined(evaluator, result);
+    for (enum dt_metric m = 0; m < DT_N_METRICS; m++) {
+        const bool is_expected = dt_config_has_metric(engine->config, m) &&
+                                 m != DT_METRIC_TRAIN_LOSS &&
+                                 (m != DT_METRIC_TOP5 || dt_sets_has_top5(evaluator->sets));
+        if (!isnan(result->value[m]) || !is_expected)
+            continue;
+        snprintf(text, sizeof text, "%s is undefined and omitted: %s", dt_metric_name(m),
+                 engine->task->why_undefined);
+        dt_events_emit(engine->report, "warning", fields, DT_COUNT(fields));
+    }
     return DT_OK;
 }
 
@@ -220,20 +211,6 @@ static dt_status print_result(const struct dt_task *task, const struct dt_eval_r
 
 /* --- Files, on rank 0 --- */
 
-static dt_status begin_files(struct dt_eval_files *files, const struct dt_eval_options *options)
-{
-    const char *suffix = options->confusion ? strrchr(options->confusion, '.') : ".csv";
-    files->as_picture = suffix && strcmp(suffix, ".svg") == 0;
-    if (!files->as_picture && (!suffix || strcmp(suffix, ".csv") != 0))
-        DT_FAIL(DT_ERR_USAGE, "--confusion: the name of %s must end in .csv or .svg",
-                options->confusion);
-    if (options->confusion)
-        DT_TRY(dt_file_begin(&files->confusion, options->confusion));
-    if (options->predictions)
-        DT_TRY(dt_file_begin(&files->predictions, options->predictions));
-    return DT_OK;
-}
-
 static dt_status end_files(struct dt_eval_files *files, dt_status status)
 {
     status = dt_file_end(&files->predictions, status);
@@ -268,7 +245,15 @@ static dt_status prepare(struct evaluation *e, const struct dt_eval_options *opt
     DT_TRY(dt_events_open(&e->engine.report, &report));
     if (e->engine.task->check_options)
         DT_TRY(e->engine.task->check_options(options));
-    return begin_files(&e->files, options);
+    const char *suffix = options->confusion ? strrchr(options->confusion, '.') : ".csv";
+    e->files.as_picture = suffix && strcmp(suffix, ".svg") == 0;
+    if (!e->files.as_picture && (!suffix || strcmp(suffix, ".csv") != 0))
+        DT_FAIL(DT_ERR_USAGE, "--confusion: the name of %s must end in .csv or .svg",
+                options->confusion);
+    if (options->confusion)
+        DT_TRY(dt_file_begin(&e->files.confusion, options->confusion));
+    return options->predictions ? dt_file_begin(&e->files.predictions, options->predictions)
+                                : DT_OK;
 }
 
 static dt_status load_and_evaluate(struct evaluation *e, const struct dt_eval_options *options)

@@ -17,7 +17,8 @@ enum { NAME_BYTES = 2 * DT_PATH_MAX };
 
 /* --- Names of pictures --- */
 
-/* That of the image; one that does not end like a picture's gets another ending. */
+/* A picture has the name of its image; one that does not end like a picture's gets another ending.
+ */
 static dt_status name_picture(char path[DT_PATH_MAX], const char *folder, const char *image)
 {
     const char *name = dt_file_base(image);
@@ -87,20 +88,6 @@ dt_status dt_predict_boxes_check(const struct dt_names *images,
 
 /* --- Detections --- */
 
-static dt_status detect_batch(struct dt_engine *engine, struct dt_sets *sets,
-                              struct dt_detections *detections)
-{
-    const struct dt_batch *batch;
-    DT_TRY(dt_loader_next(sets->val, &batch));
-    if (!batch)
-        DT_FAIL(DT_ERR_INTERNAL, "the images ended too early");
-    dt_status status = dt_engine_eval(engine, sets, batch);
-    if (status == DT_OK)
-        status = dt_detections_add(detections, engine, sets, batch);
-    dt_loader_release(sets->val, batch);
-    return status;
-}
-
 static dt_status detect_all(struct dt_engine *engine, struct dt_sets *sets,
                             struct dt_detections *detections)
 {
@@ -108,14 +95,22 @@ static dt_status detect_all(struct dt_engine *engine, struct dt_sets *sets,
     const double start_s = dt_clock_s();
     DT_TRY(dt_loader_start(sets->val, 0, 0));
     for (size_t i = 1; i <= n; i++) {
-        DT_TRY(detect_batch(engine, sets, detections));
+        const struct dt_batch *batch;
+        DT_TRY(dt_loader_next(sets->val, &batch));
+        if (!batch)
+            DT_FAIL(DT_ERR_INTERNAL, "the images ended too early");
+        dt_status status = dt_engine_eval(engine, sets, batch);
+        if (status == DT_OK)
+            status = dt_detections_add(detections, engine, sets, batch);
+        dt_loader_release(sets->val, batch);
+        DT_TRY(status);
         dt_log_progress_of("detecting", i, n, "batches", start_s);
     }
     dt_log_progress("");
     return DT_OK;
 }
 
-/* Of one image: those that are to be shown are the first. */
+/* The detections of one image: those that are to be shown are the first. */
 struct shown {
     const struct dt_found *found;
     size_t n;
@@ -195,15 +190,15 @@ static dt_status show_all(const struct dt_sets *sets, const struct shown *shown,
     return DT_OK;
 }
 
-dt_status dt_predict_boxes(struct dt_engine *engine, struct dt_sets *sets,
-                           const struct dt_predict_options *options)
+dt_status dt_predict_boxes(struct dt_evaluator *evaluator, const struct dt_predict_options *options)
 {
+    struct dt_sets *sets = evaluator->sets;
     struct dt_detections detections = {0};
     struct shown *shown = NULL;
     dt_status status = DT_OK;
     if (options->output)
         DT_TRY(dt_file_make_folder(options->output));
-    DT_TRY_OUT(detect_all(engine, sets, &detections));
+    DT_TRY_OUT(detect_all(evaluator->engine, sets, &detections));
     DT_TRY_OUT(choose_shown(&shown, sets, &detections, options));
     DT_TRY_OUT(show_all(sets, shown, options));
 out:

@@ -3,13 +3,13 @@
 #define DTRAIN_EVAL_PREDICT_BOXES_H
 
 #include "dtrain/eval.h"
-#include "engine/engine.h"
+#include "eval/evaluator.h"
 
 /* DT_ERR_USAGE if two pictures would have the same name, or one would replace an image. */
 dt_status dt_predict_boxes_check(const struct dt_names *images,
                                  const struct dt_predict_options *options);
 /* Runs the images of the open engine on its one rank; of those that cannot be read it warns. */
-dt_status dt_predict_boxes(struct dt_engine *engine, struct dt_sets *sets,
+dt_status dt_predict_boxes(struct dt_evaluator *evaluator,
                            const struct dt_predict_options *options);
 
 #endif

@@ -24,7 +24,7 @@ struct sheet {
     const struct dt_batch *batch;
 };
 
-/* A name that is too long for the width of the image ends in dots; the share, left out if it is 1,
+/* A name that is too long for the width of the image ends in dots; the share, omitted if it is 1,
  * stays whole. */
 static void draw_class(struct sheet *sheet, int x, int y, const char *before, int label,
                        double share)
@@ -93,14 +93,6 @@ static int choose_columns(int n)
     return n > 0 && n < columns ? n : columns;
 }
 
-static dt_status create_picture(struct sheet *sheet)
-{
-    int n_rows = (sheet->n + sheet->columns - 1) / sheet->columns;
-    return dt_picture_create(&sheet->picture, MARGIN + sheet->columns * (sheet->width + MARGIN),
-                             MARGIN + n_rows * (sheet->height + sheet->n_lines * LINE + MARGIN),
-                             PAPER);
-}
-
 /* The first n images of the order: as one batch, or on canvases one by one. */
 static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
                           const struct dt_engine *engine, const struct dt_sets *sets)
@@ -121,7 +113,7 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
     return DT_OK;
 }
 
-/* What every image fits into. */
+/* Every image fits into this size. */
 static struct dt_canvas largest(const struct dt_engine *engine, const struct dt_sets *sets)
 {
     struct dt_canvas size = {0, 0};
@@ -163,7 +155,10 @@ dt_status dt_samples_draw(int *n, const struct dt_engine *engine, const struct d
     if (mixes && sheet.n % 2 != 0) /* pairs */
         sheet.n += sheet.n < n_images ? 1 : -1;
     sheet.columns = choose_columns(sheet.n);
-    DT_TRY(create_picture(&sheet));
+    const int n_rows = (sheet.n + sheet.columns - 1) / sheet.columns;
+    DT_TRY(dt_picture_create(&sheet.picture, MARGIN + sheet.columns * (sheet.width + MARGIN),
+                             MARGIN + n_rows * (sheet.height + sheet.n_lines * LINE + MARGIN),
+                             PAPER));
     dt_status status = draw_all(&sheet, &loader, engine, sets);
     if (status == DT_OK)
         status = dt_picture_save(&sheet.picture, path);
@@ -173,19 +168,15 @@ dt_status dt_samples_draw(int *n, const struct dt_engine *engine, const struct d
     return status;
 }
 
-static dt_status draw_first(const struct dt_engine *engine, const struct dt_sets *sets,
-                            char path[DT_PATH_MAX])
-{
-    enum { COUNT = 16 };
-    int n;
-    DT_TRY(dt_file_path(path, "%s/samples.png", engine->config->output.dir));
-    return dt_samples_draw(&n, engine, sets, COUNT, path);
-}
-
 void dt_samples_report(const struct dt_engine *engine, const struct dt_sets *sets)
 {
+    enum { COUNT = 16 };
     char path[DT_PATH_MAX];
-    if (draw_first(engine, sets, path) == DT_OK) {
+    int n;
+    dt_status status = dt_file_path(path, "%s/samples.png", engine->config->output.dir);
+    if (status == DT_OK)
+        status = dt_samples_draw(&n, engine, sets, COUNT, path);
+    if (status == DT_OK) {
         const struct dt_field fields[] = {DT_TEXT("path", path)};
         dt_events_emit(engine->report, "samples", fields, DT_COUNT(fields));
     } else {
