@@ -11,13 +11,7 @@ enum { MAX_BYTES = 20 };
 
 static char text[2 * MAX_BYTES + 1] = "unknown";
 
-static void print_id(const unsigned char *id, size_t bytes)
-{
-    for (size_t i = 0; i < bytes && i < MAX_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02x", id[i]);
-}
-
-/* True if it is among the notes of a segment. */
+/* True if the build id is among the notes of a segment. */
 static int read_notes(const char *notes, size_t bytes, size_t align)
 {
     for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
@@ -29,7 +23,8 @@ static int read_notes(const char *notes, size_t bytes, size_t align)
             return 0;
         if (head.n_type == NT_GNU_BUILD_ID && head.n_namesz == 4 && head.n_descsz > 0 &&
             memcmp(notes + name, "GNU", 4) == 0) {
-            print_id((const unsigned char *)notes + data, head.n_descsz);
+            for (size_t i = 0; i < head.n_descsz && i < MAX_BYTES; i++)
+                snprintf(text + 2 * i, 3, "%02x", (unsigned char)notes[data + i]);
             return 1;
         }
         at = data + ((head.n_descsz + align - 1) & ~(align - 1));

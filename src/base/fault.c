@@ -17,14 +17,6 @@
 enum { MAX_FAULTS = 64, MAX_BYTES = 64, MAX_SLOWNESS = 1000 };
 
 enum form { STEP, STEP_OR_SECTION, FACTOR, IO, IO_OR_MORE };
-static const char *const form_text[] = {
-    [STEP] = "STEP:RANK, as in 100:0",
-    [STEP_OR_SECTION] = "STEP:RANK or SECTION:RANK, as in 100:0 or save:0",
-    [FACTOR] = "RANK:FACTOR with a factor of 1 to 1000, as in 1:2.5",
-    [IO] = "io:N with N from 1, as in io:12",
-    [IO_OR_MORE] = "io:N or io:N+ with N from 1, as in io:12",
-};
-
 static const struct {
     const char *name;
     enum form form;
@@ -80,22 +72,17 @@ static bool read_rank(int *out, const char *text)
     return rest && !*rest;
 }
 
-static enum dt_section find_section(const char *name)
-{
-    int section = DT_N_SECTIONS - 1;
-    while (section > DT_SECTION_NONE &&
-           strcmp(name, dt_section_name((enum dt_section)section)) != 0)
-        section--;
-    return (enum dt_section)section;
-}
-
 static bool read_step(struct fault *fault, const char *where, const char *rank)
 {
     const char *rest = read_number(&fault->at, where, 0, INT64_MAX);
     if (!rest && kinds[fault->kind].form == STEP_OR_SECTION) {
+        int section = DT_N_SECTIONS - 1;
+        while (section > DT_SECTION_NONE &&
+               strcmp(where, dt_section_name((enum dt_section)section)) != 0)
+            section--;
         fault->at = -1;
-        fault->section = find_section(where);
-        rest = fault->section != DT_SECTION_NONE ? "" : NULL;
+        fault->section = (enum dt_section)section;
+        rest = section != DT_SECTION_NONE ? "" : NULL;
     }
     return rest && !*rest && read_rank(&fault->rank, rank);
 }
@@ -118,18 +105,16 @@ static bool read_io(struct fault *fault, const char *io, const char *number)
     return !rest[fault->and_all_that_follow];
 }
 
-static bool read_arguments(struct fault *fault, const char *first, const char *second)
-{
-    switch (kinds[fault->kind].form) {
-    case STEP:
-    case STEP_OR_SECTION:
-        return read_step(fault, first, second);
-    case FACTOR:
-        return read_slow(fault, first, second);
-    default:
-        return read_io(fault, first, second);
-    }
-}
+static const struct {
+    bool (*read)(struct fault *fault, const char *first, const char *second);
+    const char *text;
+} forms[] = {
+    [STEP] = {read_step, "STEP:RANK, as in 100:0"},
+    [STEP_OR_SECTION] = {read_step, "STEP:RANK or SECTION:RANK, as in 100:0 or save:0"},
+    [FACTOR] = {read_slow, "RANK:FACTOR with a factor of 1 to 1000, as in 1:2.5"},
+    [IO] = {read_io, "io:N with N from 1, as in io:12"},
+    [IO_OR_MORE] = {read_io, "io:N or io:N+ with N from 1, as in io:12"},
+};
 
 /* Splits `text`, "kind@first:second", into its parts. */
 static dt_status read_fault(struct fault *fault, const char *text)
@@ -151,9 +136,9 @@ static dt_status read_fault(struct fault *fault, const char *text)
     colon = strchr(at, ':');
     if (colon)
         *colon++ = '\0';
-    if (!colon || !read_arguments(fault, at, colon))
+    if (!colon || !forms[kinds[kind].form].read(fault, at, colon))
         DT_FAIL(DT_ERR_USAGE, "DTRAIN_FAULT: cannot read \"%s\": %s@ must be followed by %s", text,
-                kinds[kind].name, form_text[kinds[kind].form]);
+                kinds[kind].name, forms[kinds[kind].form].text);
     return DT_OK;
 }
 

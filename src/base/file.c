@@ -141,23 +141,17 @@ static const char *why(int error)
     return error == EFBIG ? "it would exceed the file size limit (ulimit -f)" : strerror(error);
 }
 
-static ssize_t write_some(int fd, const void *data, size_t bytes)
-{
-    bool crash;
-    const int error = dt_fault_io(&crash);
-    const ssize_t n = error ? -1 : write(fd, data, crash ? bytes / 2 : bytes);
-    if (crash)
-        dt_fault_crash();
-    if (error)
-        errno = error;
-    return n;
-}
-
 dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path)
 {
-    size_t done = 0;
-    while (done < bytes) {
-        ssize_t n = write_some(fd, (const char *)data + done, bytes - done);
+    for (size_t done = 0; done < bytes;) {
+        bool crash;
+        const int error = dt_fault_io(&crash);
+        const size_t left = crash ? (bytes - done) / 2 : bytes - done;
+        const ssize_t n = error ? -1 : write(fd, (const char *)data + done, left);
+        if (crash)
+            dt_fault_crash();
+        if (error)
+            errno = error;
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
@@ -237,11 +231,16 @@ dt_status dt_file_exchange(bool *done, const char *a, const char *b)
     return DT_OK;
 }
 
-dt_status dt_file_remove(const char *path)
+static dt_status remove_at(int at, const char *name, int flags, const char *path)
 {
-    if (CHANGE(unlink(path)) != 0 && errno != ENOENT)
+    if (CHANGE(unlinkat(at, name, flags)) != 0 && errno != ENOENT)
         DT_FAIL(DT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
     return DT_OK;
+}
+
+dt_status dt_file_remove(const char *path)
+{
+    return remove_at(AT_FDCWD, path, 0, path);
 }
 
 static dt_status remove_entries(DIR *folder, const char *path)
@@ -256,13 +255,6 @@ static dt_status remove_entries(DIR *folder, const char *path)
     }
     if (errno != 0)
         DT_FAIL(DT_ERR_IO, "cannot read folder %s: %s", path, strerror(errno));
-    return DT_OK;
-}
-
-static dt_status remove_at(int at, const char *name, int flags, const char *path)
-{
-    if (CHANGE(unlinkat(at, name, flags)) != 0 && errno != ENOENT)
-        DT_FAIL(DT_ERR_IO, "cannot remove %s: %s", path, strerror(errno));
     return DT_OK;
 }
 
@@ -415,30 +407,22 @@ dt_status dt_file_link(const char *path, const char *target)
     return put_in_place(temporary, path);
 }
 
-static dt_status copy_bytes(int to, int from, uint64_t bytes, const char *temporary,
-                            const char *path)
+static dt_status copy_file(const char *from, const char *temporary)
 {
     enum { BLOCK = 1 << 16 };
     char block[BLOCK];
-    for (uint64_t at = 0; at < bytes;) {
-        size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
-        DT_TRY(dt_file_pread(from, block, n, at, path));
-        DT_TRY(dt_file_write(to, block, n, temporary));
-        at += n;
-    }
-    return DT_OK;
-}
-
-static dt_status copy_file(const char *from, const char *temporary)
-{
     int in = -1, out = -1;
     uint64_t bytes;
     DT_TRY(dt_file_open(&in, &bytes, from));
-    dt_status status = dt_file_create(&out, temporary);
-    if (status == DT_OK)
-        status = copy_bytes(out, in, bytes, temporary, from);
-    if (status == DT_OK)
-        status = dt_file_finish(&out, temporary);
+    dt_status status = DT_OK;
+    DT_TRY_OUT(dt_file_create(&out, temporary));
+    for (uint64_t at = 0; at < bytes; at += BLOCK) {
+        const size_t n = bytes - at < BLOCK ? (size_t)(bytes - at) : BLOCK;
+        DT_TRY_OUT(dt_file_pread(in, block, n, at, from));
+        DT_TRY_OUT(dt_file_write(out, block, n, temporary));
+    }
+    DT_TRY_OUT(dt_file_finish(&out, temporary));
+out:
     if (out >= 0)
         close_written(out);
     close(in);

@@ -33,18 +33,6 @@ struct walk {
 
 static dt_status walk_value(struct walk *walk);
 
-static dt_status add_node(struct walk *walk)
-{
-    struct dt_json_doc *doc = walk->doc;
-    if (doc->n_nodes == walk->max_values)
-        return dt_json_stream_fail(walk->stream, dt_json_stream_offset(walk->stream),
-                                   "more than %d values", walk->max_values);
-    DT_TRY(DT_GROW(doc->nodes, walk->capacity, (size_t)doc->n_nodes, "JSON values"));
-    struct dt_json *node = &doc->nodes[doc->n_nodes++];
-    dt_json_stream_place(walk->stream, &node->line, &node->column);
-    return DT_OK;
-}
-
 static dt_status walk_children(struct walk *walk, enum dt_json_type type)
 {
     const char *key = NULL;
@@ -63,11 +51,17 @@ static dt_status walk_children(struct walk *walk, enum dt_json_type type)
 
 static dt_status walk_value(struct walk *walk)
 {
+    struct dt_json_doc *doc = walk->doc;
     enum dt_json_type type;
     const char *text;
     size_t bytes;
     DT_TRY(dt_json_stream_peek(walk->stream, &type));
-    DT_TRY(add_node(walk));
+    if (doc->n_nodes == walk->max_values)
+        return dt_json_stream_fail(walk->stream, dt_json_stream_offset(walk->stream),
+                                   "more than %d values", walk->max_values);
+    DT_TRY(DT_GROW(doc->nodes, walk->capacity, (size_t)doc->n_nodes, "JSON values"));
+    struct dt_json *node = &doc->nodes[doc->n_nodes++];
+    dt_json_stream_place(walk->stream, &node->line, &node->column);
     if (type == DT_JSON_OBJECT || type == DT_JSON_ARRAY)
         return walk_children(walk, type);
     return type == DT_JSON_STRING ? dt_json_stream_string(walk->stream, &text, &bytes)
@@ -180,15 +174,6 @@ static dt_status parse_tree(cJSON **tree, const char *text, size_t bytes, const 
     return DT_OK;
 }
 
-static dt_status check_bytes(size_t bytes, size_t limit, const char *source)
-{
-    size_t most = limit < INT_MAX ? limit : INT_MAX;
-    if (bytes > most)
-        DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", source, bytes,
-                most);
-    return DT_OK;
-}
-
 dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes,
                         const char *source, const struct dt_json_limits *limits)
 {
@@ -196,7 +181,10 @@ dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes
     struct dt_json_doc *made = NULL;
     const struct dt_json *root = NULL;
     limits = limits ? limits : &dt_json_default_limits;
-    DT_TRY(check_bytes(bytes, limits->bytes, source));
+    const size_t most = limits->bytes < INT_MAX ? limits->bytes : INT_MAX;
+    if (bytes > most)
+        DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", source, bytes,
+                most);
     DT_TRY_OUT(DT_NEW(made, 1));
     DT_TRY_OUT(walk_text(made, text, bytes, source, limits->n_values));
     DT_TRY_OUT(parse_tree(&made->tree, text, bytes, source));

@@ -66,14 +66,6 @@ dt_status dt_json_skip_space(struct dt_json_stream *s)
 
 /* --- Errors --- */
 
-static dt_status read_again(const struct dt_json_stream *s, char *out, size_t n, uint64_t offset)
-{
-    if (s->fd >= 0)
-        return dt_file_pread(s->fd, out, n, offset, s->path);
-    memcpy(out, s->block + offset, n);
-    return DT_OK;
-}
-
 /* The line of an offset, and where that line begins. */
 static dt_status find_line(const struct dt_json_stream *s, uint64_t offset, uint64_t *line,
                            uint64_t *start)
@@ -83,7 +75,10 @@ static dt_status find_line(const struct dt_json_stream *s, uint64_t offset, uint
     *start = 0;
     for (uint64_t at = 0, n; at < offset; at += n) {
         n = offset - at < sizeof block ? offset - at : sizeof block;
-        DT_TRY(read_again(s, block, (size_t)n, at));
+        if (s->fd >= 0)
+            DT_TRY(dt_file_pread(s->fd, block, (size_t)n, at, s->path));
+        else
+            memcpy(block, s->block + at, (size_t)n);
         for (size_t i = 0; i < n; i++)
             if (block[i] == '\n') {
                 *line += 1;

@@ -25,6 +25,9 @@ enum {
     FILE_MAX_BYTES = 64 << 20
 };
 
+/* The lock guards file, file_bytes and progress_shown, and makes each line one whole. The rest is
+ * set by the main thread before others log. A thread takes no other lock while it holds this one.
+ */
 static struct {
     pthread_mutex_t lock;
     enum dt_log_level level;

@@ -252,28 +252,6 @@ static void add_name(struct difference *d, const char *name)
         dt_text_add(&d->text, ", ...");
 }
 
-static dt_status check_differences(const struct dt_names *own, const struct dt_names *classes,
-                                   const struct difference *unknown,
-                                   const struct difference *missing, bool subset, bool all,
-                                   const char *path)
-{
-    if (unknown->n == own->n)
-        DT_FAIL(DT_ERR_DATA, "%s holds none of the %zu classes, which begin with %s; it has %s",
-                path, classes->n, dt_names_get(classes, 0), unknown->text.at);
-    if (unknown->n > 0 && !subset)
-        DT_FAIL(DT_ERR_DATA,
-                "%s holds %zu class(es) that the model is not trained for: %s; remove or rename "
-                "them, or choose classes with data.class_map",
-                path, unknown->n, unknown->text.at);
-    if (missing->n > 0 && all)
-        DT_FAIL(DT_ERR_DATA, "data.class_map lists %zu class(es) that %s lacks: %s", missing->n,
-                path, missing->text.at);
-    if (missing->n > 0)
-        dt_log(DT_LOG_NOTICE, "%s lacks %zu of %zu classes: %s", path, missing->n, classes->n,
-               missing->text.at);
-    return DT_OK;
-}
-
 dt_status dt_classes_map(int *map, const struct dt_names *own, const struct dt_names *classes,
                          bool subset, bool all, const char *path)
 {
@@ -289,5 +267,19 @@ dt_status dt_classes_map(int *map, const struct dt_names *own, const struct dt_n
         if (find_from(own, i, dt_names_get(classes, i)) < 0 &&
             strncmp(dt_names_get(classes, i), DT_CLASSES_GAP, strlen(DT_CLASSES_GAP)) != 0)
             add_name(&missing, dt_names_get(classes, i));
-    return check_differences(own, classes, &unknown, &missing, subset, all, path);
+    if (unknown.n == own->n)
+        DT_FAIL(DT_ERR_DATA, "%s holds none of the %zu classes, which begin with %s; it has %s",
+                path, classes->n, dt_names_get(classes, 0), unknown.text.at);
+    if (unknown.n > 0 && !subset)
+        DT_FAIL(DT_ERR_DATA,
+                "%s holds %zu class(es) that the model is not trained for: %s; remove or rename "
+                "them, or choose classes with data.class_map",
+                path, unknown.n, unknown.text.at);
+    if (missing.n > 0 && all)
+        DT_FAIL(DT_ERR_DATA, "data.class_map lists %zu class(es) that %s lacks: %s", missing.n,
+                path, missing.text.at);
+    if (missing.n > 0)
+        dt_log(DT_LOG_NOTICE, "%s lacks %zu of %zu classes: %s", path, missing.n, classes->n,
+               missing.text.at);
+    return DT_OK;
 }
