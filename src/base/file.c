@@ -358,6 +358,9 @@ dt_status dt_file_begin(struct dt_new_file *file, const char *path)
     return dt_file_create(&file->fd, file->temporary);
 }
 
+/* The order makes the file durable before its name: its bytes are synced and it is closed, only
+ * then renamed, and then the folder is synced. A crash in between leaves the old file whole, or the
+ * new one. Any failure removes the temporary file and leaves the old one. */
 dt_status dt_file_end(struct dt_new_file *file, dt_status status)
 {
     if (file->fd < 0)

@@ -16,7 +16,7 @@ void dt_host_name(char out[DT_HOST_MAX]);
  * unknown. `root` is "" or, in tests, a folder that holds proc and sys. */
 uint64_t dt_memory_available(const char *root);
 
-/* The machine's memory and that of this process, in bytes; 0 = unknown. `root` as above. */
+/* The memory of the machine and of this process, in bytes; 0 = unknown. `root` as above. */
 struct dt_memory_use {
     uint64_t total, available, cached; /* cached: pages of files */
     uint64_t resident;                 /* of this process */

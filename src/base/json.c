@@ -68,18 +68,6 @@ static dt_status walk_value(struct walk *walk)
                                   : dt_json_stream_skip(walk->stream);
 }
 
-static dt_status walk_text(struct dt_json_doc *doc, const char *text, size_t bytes,
-                           const char *source, int max_values)
-{
-    struct walk walk = {.doc = doc, .max_values = max_values};
-    DT_TRY(dt_json_stream_open_text(&walk.stream, text, bytes, source));
-    dt_status status = walk_value(&walk);
-    if (status == DT_OK)
-        status = dt_json_stream_end(walk.stream);
-    dt_json_stream_close(walk.stream);
-    return status;
-}
-
 /* --- From cJSON's tree to nodes --- */
 
 struct converter {
@@ -186,7 +174,13 @@ dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes
         DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", source, bytes,
                 most);
     DT_TRY_OUT(DT_NEW(made, 1));
-    DT_TRY_OUT(walk_text(made, text, bytes, source, limits->n_values));
+    struct walk walk = {.doc = made, .max_values = limits->n_values};
+    DT_TRY_OUT(dt_json_stream_open_text(&walk.stream, text, bytes, source));
+    status = walk_value(&walk);
+    if (status == DT_OK)
+        status = dt_json_stream_end(walk.stream);
+    dt_json_stream_close(walk.stream);
+    DT_TRY_OUT(status);
     DT_TRY_OUT(parse_tree(&made->tree, text, bytes, source));
     struct converter c = {.doc = made, .source = source};
     DT_TRY_OUT(convert(&c, &root, made->tree));

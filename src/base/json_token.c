@@ -272,8 +272,8 @@ static dt_status take_escape(struct dt_json_stream *s, char *out, int *n)
     return DT_OK;
 }
 
-/* What is not plain ASCII at s->at in a string: an escape, or a character of several bytes; at most
- * 4 bytes go to `out`. */
+/* Takes what is not plain ASCII at s->at in a string: an escape, or a character of several bytes;
+ * at most 4 bytes go to `out`. */
 static dt_status take_special(struct dt_json_stream *s, char *out, int *n, uint64_t begin)
 {
     const int c = (unsigned char)*s->at;

@@ -35,7 +35,7 @@ struct dt_json_stream {
 
 /* Moves on to the next byte that is not white space; a whole token is behind it. */
 dt_status dt_json_skip_space(struct dt_json_stream *stream);
-/* Of a place in the block: its offset in the file. */
+/* The offset in the file of a place in the block. */
 uint64_t dt_json_offset(const struct dt_json_stream *stream, const char *at);
 
 /* DT_ERR_DATA "file:line:column: keys: text" for an offset that has been read. */

@@ -48,7 +48,7 @@ int dt_classes_find(const struct dt_names *classes, const char *name);
 /* Adds one name per line of `text`; `what` names the text in messages. DT_ERR_DATA for an empty
  * line or a name given twice. */
 dt_status dt_classes_parse(struct dt_names *classes, const char *text, const char *what);
-/* The same of a file. */
+/* The same for the lines of a file. */
 dt_status dt_classes_load(struct dt_names *classes, const char *path);
 /* The names with a newline after each; NULL if there are none (classes may be NULL). DT_ERR_DATA
  * for a name that contains one. Caller frees. */

@@ -133,30 +133,22 @@ dt_status dt_devices_choose(struct dt_device_choice *out, const struct dt_config
     return complete(out, config, n_ranks, has_gpu);
 }
 
-/* DT_ERR_DISAGREE if some but not all ranks have no GPU (device.kind auto); names the first. */
-static dt_status check_same(struct dt_comm *comm, bool has_gpu)
+dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
+                           const struct dt_config *config)
 {
+    bool has_gpu;
+    dt_status status = DT_OK;
+    DT_TRY(dt_comm_agree(comm, look(config, &has_gpu)));
     int64_t n_without = !has_gpu;
     DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
-    if (n_without == 0 || n_without == dt_comm_size(comm))
-        return DT_OK;
-    dt_status status = DT_OK;
-    if (!has_gpu)
+    if (!has_gpu && n_without < dt_comm_size(comm)) /* device.kind auto; the first is named */
         status = DT_ERROR(
             DT_ERR_DISAGREE,
             "device.kind auto: %lld of %d ranks have no GPU, the first is rank %d on "
             "host %s (%s); start ranks only where there is a GPU, or set device.kind to cpu",
             (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm),
             dt_comm_host(comm, dt_comm_rank(comm)), dt_devices_gpus()->problem);
-    return dt_comm_agree(comm, status);
-}
-
-dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
-                           const struct dt_config *config)
-{
-    bool has_gpu;
-    DT_TRY(dt_comm_agree(comm, look(config, &has_gpu)));
-    DT_TRY(check_same(comm, has_gpu));
+    DT_TRY(dt_comm_agree(comm, status));
     return dt_comm_agree(comm, complete(out, config, dt_comm_size(comm), has_gpu));
 }
 

@@ -10,7 +10,7 @@
 #include "engine/schedule.h"
 #include "engine/sets.h"
 
-/* What graph and training loader are built for, all of which follows from the epoch. */
+/* Graph and training loader are built for a stage, all of which follows from the epoch. */
 struct dt_stage {
     int64_t epoch;
     int index;      /* of train.stages, -1 = before the first */
@@ -24,7 +24,7 @@ struct dt_stage {
 struct dt_task;
 struct dt_parallel;
 
-/* What a command does with the network. */
+/* The use that a command makes of the network. */
 struct dt_engine_options {
     bool train, eval;  /* phases: of the graph, and loaders */
     bool forward_only; /* training without gradients and updates */
@@ -81,9 +81,6 @@ bool dt_engine_differs(const struct dt_engine *engine, int64_t epoch);
 dt_status dt_engine_rebuild(struct dt_engine *engine, struct dt_sets *sets, int64_t epoch);
 /* Tries all stages, without memory: sizes, batches, bytes. Collective. */
 dt_status dt_engine_check_stages(struct dt_engine *engine, const struct dt_sets *sets);
-/* The key that the global batch follows from. */
-enum { DT_STAGE_KEY = 32 };
-const char *dt_engine_batch_key(const struct dt_engine *engine, char out[DT_STAGE_KEY]);
 
 /* Parts of dt_engine_open. dt_engine_build (engine_plan.c), which is collective, builds graph and
  * plan, dt_engine_release destroys them. */
@@ -101,7 +98,7 @@ bool dt_engine_has_times(const struct dt_engine *engine);
 /* Whether the moving averages are the result of the run. */
 bool dt_engine_uses_ema(const struct dt_engine *engine);
 int64_t dt_engine_parameters(const struct dt_engine *engine);
-/* What the configuration says about the data plane; the caller sets the rest. */
+/* The options of the data plane that the configuration sets; the caller sets the rest. */
 struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine);
 /* The options of the training or validation loader. */
 struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine,
@@ -116,5 +113,11 @@ dt_status dt_engine_train(struct dt_engine *engine, struct dt_sets *sets,
                           const struct dt_batch *batch, struct dt_scalars *scalars, int pass);
 dt_status dt_engine_eval(struct dt_engine *engine, const struct dt_sets *sets,
                          const struct dt_batch *batch);
+
+/* replicas.c. Checks that all ranks have the same weights: compares hashes of weights and momentum,
+ * whose values must all be finite. DT_ERR_DIVERGED or DT_ERR_NUMERICAL with the same text on all
+ * ranks: which rank and host differ from the majority (with two ranks, which have no majority, both
+ * are named), at which step, and `last_good` (a path or ""). Waits for the device. Collective. */
+dt_status dt_replicas_compare(struct dt_engine *engine, int64_t step, const char *last_good);
 
 #endif

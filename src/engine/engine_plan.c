@@ -42,19 +42,13 @@ static bool supports(void *context, const struct dt_graph *g, const struct dt_no
     return engine->backend->supports(engine->device, g, node);
 }
 
-/* Ranks over which batch norm takes its statistics. */
-static int bn_ranks(const struct dt_engine *engine)
-{
-    const int group = engine->config->model.sync_bn;
-    return engine->options.no_comm ? 0 : group == 1 ? engine->ranks.n_ranks : group;
-}
-
 static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *sets)
 {
     const bool learns = engine->options.train && !engine->options.forward_only;
     DT_TRY(dt_graph_create(&engine->graph));
     struct dt_graph *g = engine->graph;
-    g->bn_ranks = bn_ranks(engine);
+    const int group = engine->config->model.sync_bn; /* of ranks that share batch norm statistics */
+    g->bn_ranks = engine->options.no_comm ? 0 : group == 1 ? engine->ranks.n_ranks : group;
     if (engine->options.train)
         DT_TRY(build_phase(engine, sets, DT_TRAIN));
     if (engine->options.eval)

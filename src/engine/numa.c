@@ -6,21 +6,16 @@
 #include <hwloc.h>
 #include <stdio.h>
 
-/* All CPUs of the nodes near the device; of all nodes if that is unknown. */
-static bool find_near(hwloc_topology_t topology, const char *bus_id, hwloc_bitmap_t near)
+bool dt_numa_choose(struct hwloc_topology *topology, const char *bus_id,
+                    struct hwloc_bitmap_s *cpus)
 {
     hwloc_obj_t device = hwloc_get_pcidev_by_busidstring(topology, bus_id);
     if (!device)
         return false;
-    hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology, device);
-    return hwloc_cpuset_from_nodeset(topology, near, place->nodeset) == 0;
-}
-
-bool dt_numa_choose(struct hwloc_topology *topology, const char *bus_id,
-                    struct hwloc_bitmap_s *cpus)
-{
+    /* All CPUs of the nodes near the device; of all nodes if that is unknown. */
+    const hwloc_obj_t place = hwloc_get_non_io_ancestor_obj(topology, device);
     hwloc_bitmap_t near = hwloc_bitmap_alloc();
-    bool is_cut = near && find_near(topology, bus_id, near) &&
+    bool is_cut = near && hwloc_cpuset_from_nodeset(topology, near, place->nodeset) == 0 &&
                   hwloc_bitmap_intersects(cpus, near) && !hwloc_bitmap_isincluded(cpus, near) &&
                   hwloc_bitmap_and(cpus, cpus, near) == 0;
     hwloc_bitmap_free(near);

@@ -8,7 +8,7 @@
 
 struct run;
 
-/* Functions may be NULL. begin, step and meet are collective; their status is that of this rank. */
+/* Functions may be NULL. begin, step and meet are collective; their status is this rank's. */
 struct dt_parallel {
     struct dt_plan_parallel lists; /* of actions */
     bool has_server;               /* rank 0 of several only serves the others */

@@ -1,5 +1,5 @@
 /* Compares hashes of the replicas. */
-#include "engine/replicas.h"
+#include "engine/engine.h"
 
 #include <inttypes.h>
 #include <stdio.h>

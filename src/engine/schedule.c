@@ -115,7 +115,7 @@ static double above_end(const struct dt_schedule *s, double share)
     return s->config->min_lr + (s->config->lr - s->config->min_lr) * share;
 }
 
-/* Of the steps from `first` to the end of training, the fraction before `step`, 0..1. */
+/* The fraction, 0..1, of the steps from `first` to the end of training that come before `step`. */
 static double fraction(const struct dt_schedule *s, int64_t first, int64_t step)
 {
     int64_t length = s->total_steps - first;

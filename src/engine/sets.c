@@ -157,7 +157,8 @@ static dt_status check_metrics(const struct dt_sets *sets)
 
 /* --- Class weights --- */
 
-/* As scikit-learn's compute_class_weight("balanced"): with equal shares all weights are 1. */
+/* The weights are those of scikit-learn's compute_class_weight("balanced"): with equal shares all
+ * weights are 1. */
 static dt_status balance(struct dt_sets *sets)
 {
     const int n_classes = sets->num_classes;

@@ -1,4 +1,4 @@
-/* What changes from one epoch to the next: the stage (train.stages) and what is frozen. Graph, plan
+/* Changes from one epoch to the next: the stage (train.stages) and what is frozen. Graph, plan
  * and training loader are then built again, and the state moves by name, as if the run had stopped
  * and resumed. */
 #include <inttypes.h>
@@ -9,13 +9,15 @@
 #include "engine/engine.h"
 #include "engine/task.h"
 
+enum { KEY_BYTES = 32 };
+
 static bool freezes(const struct dt_config *config, int64_t epoch)
 {
     const struct dt_config_optim *optim = &config->optim;
     return optim->freeze[0] && (optim->unfreeze_epoch == 0 || epoch < optim->unfreeze_epoch);
 }
 
-/* How the batch is split is what it was. */
+/* The split of the batch into passes stays as it was. */
 static struct dt_stage stage_at(const struct dt_engine *engine, int64_t epoch)
 {
     const struct dt_config *config = engine->config;
@@ -50,16 +52,11 @@ bool dt_engine_differs(const struct dt_engine *engine, int64_t epoch)
 
 /* The key that the global batch of a stage follows from. */
 static const char *batch_key(const struct dt_config *config, const struct dt_stage *stage,
-                             char out[DT_STAGE_KEY])
+                             char out[KEY_BYTES])
 {
     bool in_stage = stage->index >= 0 && config->train.stages[stage->index].batch > 0;
-    snprintf(out, DT_STAGE_KEY, "train.stages[%d].batch", stage->index);
+    snprintf(out, KEY_BYTES, "train.stages[%d].batch", stage->index);
     return in_stage ? out : dt_config_batch_key(config);
-}
-
-const char *dt_engine_batch_key(const struct dt_engine *engine, char out[DT_STAGE_KEY])
-{
-    return batch_key(engine->config, &engine->stage, out);
 }
 
 /* --- The steps of all epochs --- */
@@ -68,7 +65,7 @@ static dt_status check_batch(const struct dt_engine *engine, const struct dt_set
                              int64_t epoch)
 {
     const struct dt_stage stage = stage_at(engine, epoch);
-    char key[DT_STAGE_KEY];
+    char key[KEY_BYTES];
     if (stage.steps_per_epoch == 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: a global batch of %d is more than the %u training images%s; make it smaller",
@@ -106,7 +103,7 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 dt_status dt_engine_split_batch(struct dt_engine *engine)
 {
-    char key[DT_STAGE_KEY];
+    char key[KEY_BYTES];
     int batch = engine->stage.global_batch_size, micro = engine->config->train.micro_batch_size;
     if (micro == 0 && engine->saved_parts > 0 &&
         engine->saved_parts % engine->ranks.n_workers == 0 && batch % engine->saved_parts == 0)
@@ -119,12 +116,12 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
             DT_FAIL(DT_ERR_CONFIG,
                     "%s: %d cannot be split over %d rank(s) in micro-batches of "
                     "train.micro_batch_size %d; the nearest global batch that can is %lld",
-                    dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers, micro,
-                    (long long)nearest);
+                    batch_key(engine->config, &engine->stage, key), batch, engine->ranks.n_workers,
+                    micro, (long long)nearest);
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: %d cannot be split evenly over %d ranks; the nearest global batch that can is "
                 "%lld",
-                dt_engine_batch_key(engine, key), batch, engine->ranks.n_workers,
+                batch_key(engine->config, &engine->stage, key), batch, engine->ranks.n_workers,
                 (long long)nearest);
     }
     engine->stage.micro_batch_size = micro > 0 ? micro : batch / engine->ranks.n_workers;

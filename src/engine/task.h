@@ -1,5 +1,6 @@
-/* What a network is for. All that differs between a classifier and a detector is in the instances
- * of dt_task (classifier.c, detector.c); the loop, the engine and the reports ask them. */
+/* The purpose of a network. All that differs between a classifier and a detector is in the
+ * instances of dt_task (classifier.c, detector.c); the loop, the engine and the reports ask them.
+ */
 #ifndef DTRAIN_ENGINE_TASK_H
 #define DTRAIN_ENGINE_TASK_H
 
@@ -70,7 +71,7 @@ struct dt_task {
 };
 
 extern const struct dt_task dt_classifier, dt_detector;
-/* That of the configured model. */
+/* The task of the configured model. */
 const struct dt_task *dt_task_of(const struct dt_config *config);
 
 #endif

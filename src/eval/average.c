@@ -24,6 +24,7 @@ struct stats {
 
 typedef dt_status stat_function(struct stats *stats, int tensor, double momentum, double *sums);
 
+/* Without `work` it only counts the values. */
 static dt_status for_all(struct stats *stats, stat_function *work)
 {
     const struct dt_graph *g = stats->engine->graph;
@@ -33,16 +34,11 @@ static dt_status for_all(struct stats *stats, stat_function *work)
         const bool is_ours = node->op == DT_OP_BN && dt_node_has_statistics(node);
         for (int i = DT_BN_RUNNING_MEAN; i <= DT_BN_RUNNING_VAR && is_ours; i++) {
             const int t = node->src[i];
-            DT_TRY(work(stats, t, (double)node->attr.bn.momentum, stats->sums + stats->count));
+            if (work)
+                DT_TRY(work(stats, t, (double)node->attr.bn.momentum, stats->sums + stats->count));
             stats->count += dt_tensor_elements(&g->tensor[t]);
         }
     }
-    return DT_OK;
-}
-
-static dt_status count(struct stats *stats, int tensor, double momentum, double *sums)
-{
-    (void)stats, (void)tensor, (void)momentum, (void)sums;
     return DT_OK;
 }
 
@@ -152,7 +148,7 @@ static dt_status recompute(struct dt_engine *engine, struct dt_sets *sets,
     dt_status status = DT_OK;
     DT_TRY(dt_comm_agree(comm, first ? dt_events_open(&engine->report, &report) : DT_OK));
     DT_TRY(dt_engine_open_weights(engine, sets, &needs, weights));
-    DT_TRY_OUT(for_all(&stats, count));
+    DT_TRY_OUT(for_all(&stats, NULL));
     if (stats.count == 0)
         DT_TRY_OUT(
             DT_ERROR(DT_ERR_USAGE, "--recompute-bn: %s has no batch norm", engine->model->name));

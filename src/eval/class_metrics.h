@@ -36,7 +36,7 @@ struct dt_class_counts {
                            one for images without a prediction */
     struct dt_score *scores; /* two classes: one for each row added; else NULL */
     size_t n_rows, max_rows;
-    /* As struct dt_counters (backend.h), computed in double. */
+    /* The same as in struct dt_counters (backend.h), computed in double. */
     double loss;
     int64_t n_finite, n, top1, top5;
 };
@@ -57,7 +57,7 @@ struct dt_class_metrics {
 };
 struct dt_class_metrics dt_class_counts_of(const struct dt_class_counts *counts, int class);
 
-/* What thresholds on the score can achieve; NaN if a score is. */
+/* The best that thresholds on the score can achieve; NaN if a score is. */
 struct dt_ranking {
     double auc; /* area under the ROC curve: P(score of a positive > of a negative), ties half */
     double average_precision; /* sum over thresholds of precision x step of recall; NaN without

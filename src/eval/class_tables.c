@@ -181,7 +181,7 @@ static void put_names(FILE *out, int n, int margin, const char *const *names)
     }
 }
 
-/* Cells without images are left out, so that a matrix of many classes stays small. */
+/* Cells without images are not drawn, so that a matrix of many classes stays small. */
 static void put_cells(FILE *out, const struct dt_class_counts *counts, int label, int margin)
 {
     const int64_t support = dt_class_counts_of(counts, label).support;

@@ -11,7 +11,7 @@
 #include "dtrain/plan.h"
 #include "engine/engine.h"
 
-/* Of one pass of an evaluation program. Begin with {0}; the memory is used again. */
+/* The output of one pass of an evaluation program. Begin with {0}; the memory is used again. */
 struct dt_levels {
     float *rows[DT_MAX_LEVELS]; /* N images x the level's most x DT_CANDIDATE */
     int32_t *n[DT_MAX_LEVELS];  /* N */

@@ -159,7 +159,7 @@ static dt_status add_batch(struct dt_evaluator *evaluator, const struct dt_batch
                              batch);
 }
 
-/* Stable, so that of an image the order remains. */
+/* The sort is stable, so that the detections of an image keep their order. */
 static dt_status sort_by_image(struct dt_found *sorted, const struct dt_found *found, size_t n,
                                uint32_t n_images)
 {
@@ -175,39 +175,34 @@ static dt_status sort_by_image(struct dt_found *sorted, const struct dt_found *f
     return DT_OK;
 }
 
-/* Rank 0 gets the detections rank after rank into all[]. */
-static dt_status copy_all(struct dt_evaluator *evaluator, struct dt_found *all, const int64_t *n)
-{
-    struct dt_detections *own = &evaluator->boxes->detections;
-    size_t at = own->n;
-    if (evaluator->sets->ranks.rank == 0 && own->n > 0)
-        memcpy(all, own->found, own->n * sizeof *all);
-    for (int r = 1; r < evaluator->sets->ranks.n_ranks; r++) {
-        struct dt_found *data = evaluator->sets->ranks.rank == 0 ? all + at : own->found;
-        DT_TRY(dt_comm_copy(evaluator->sets->ranks.comm, data, (size_t)n[r] * sizeof *data, r, 0));
-        at += (size_t)n[r];
-    }
-    return DT_OK;
-}
-
+/* Rank 0 gets the detections rank after rank into all[], then by image; rank r has n[r] of them. */
 static dt_status collect(struct dt_evaluator *evaluator, const int64_t *n)
 {
+    const struct dt_ranks *ranks = &evaluator->sets->ranks;
+    const bool first = ranks->rank == 0;
     struct dt_box_results *j = evaluator->boxes;
+    const struct dt_detections *own = &j->detections;
     struct dt_found *all = NULL;
     dt_status status = DT_OK;
-    size_t total = 0;
-    for (int r = 0; r < evaluator->sets->ranks.n_ranks; r++)
+    size_t total = 0, at = own->n;
+    for (int r = 0; r < ranks->n_ranks; r++)
         total += (size_t)n[r];
     free(j->found);
     j->found = NULL;
     j->n_found = total;
-    if (evaluator->sets->ranks.rank == 0)
+    if (first)
         status = DT_NEW(all, total);
-    if (evaluator->sets->ranks.rank == 0 && status == DT_OK)
+    if (first && status == DT_OK)
         status = DT_NEW(j->found, total);
-    DT_TRY_OUT(dt_comm_agree(evaluator->sets->ranks.comm, status));
-    DT_TRY_OUT(copy_all(evaluator, all, n));
-    if (evaluator->sets->ranks.rank == 0)
+    DT_TRY_OUT(dt_comm_agree(ranks->comm, status));
+    if (first && own->n > 0)
+        memcpy(all, own->found, own->n * sizeof *all);
+    for (int r = 1; r < ranks->n_ranks; r++) {
+        struct dt_found *data = first ? all + at : own->found;
+        DT_TRY_OUT(dt_comm_copy(ranks->comm, data, (size_t)n[r] * sizeof *data, r, 0));
+        at += (size_t)n[r];
+    }
+    if (first)
         status = sort_by_image(j->found, all, total, dt_dataset_size(evaluator->sets->val_set));
 out:
     free(all);

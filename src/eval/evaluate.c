@@ -114,15 +114,6 @@ dt_status dt_evaluator_run(struct dt_evaluator *evaluator, struct dt_eval_result
     return status;
 }
 
-static dt_status evaluate_ema(struct dt_evaluator *evaluator, struct dt_eval_result *result,
-                              const struct dt_stop *stop)
-{
-    DT_TRY(dt_plan_swap_ema(evaluator->engine->plan));
-    dt_status status = dt_evaluator_run(evaluator, result, stop);
-    dt_status swapped = dt_plan_swap_ema(evaluator->engine->plan);
-    return status != DT_OK ? status : swapped;
-}
-
 dt_status dt_evaluator_validate(struct dt_evaluator *evaluator, struct dt_eval_result *result,
                                 const struct dt_stop *stop)
 {
@@ -134,7 +125,10 @@ dt_status dt_evaluator_validate(struct dt_evaluator *evaluator, struct dt_eval_r
     if (!uses_ema || (both && result->stop))
         return DT_OK;
     memcpy(raw, result->value, sizeof raw);
-    DT_TRY(evaluate_ema(evaluator, result, stop));
+    DT_TRY(dt_plan_swap_ema(evaluator->engine->plan));
+    dt_status status = dt_evaluator_run(evaluator, result, stop);
+    dt_status swapped = dt_plan_swap_ema(evaluator->engine->plan);
+    DT_TRY(status != DT_OK ? status : swapped);
     if (both && !result->stop)
         memcpy(result->raw, raw, sizeof raw);
     return DT_OK;

@@ -10,7 +10,8 @@ int dt_samples_zoom(const struct dt_engine *engine, const struct dt_sets *sets);
  * number drawn goes to *n. Uses a loader of its own. Local. */
 dt_status dt_samples_draw(int *n, const struct dt_engine *engine, const struct dt_sets *sets,
                           int64_t count, const char *path);
-/* At the start of a run: RUN/samples.png and the event samples. A failure is a warning. Rank 0. */
+/* Called at the start of a run: makes RUN/samples.png and the event samples. A failure is a
+ * warning. Rank 0. */
 void dt_samples_report(const struct dt_engine *engine, const struct dt_sets *sets);
 
 #endif

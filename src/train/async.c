@@ -144,13 +144,7 @@ static dt_status serve(struct dt_async *async, struct dt_engine *engine, int64_t
 
 /* --- Workers --- */
 
-static dt_status push(struct dt_async *async, struct dt_engine *engine)
-{
-    DT_TRY(dt_comm_send_note(engine->ranks.comm, async->version, 0));
-    DT_TRY(move_gradients(engine, engine->ranks.rank));
-    return move_weights(async, engine, engine->ranks.rank);
-}
-
+/* Computes the gradients of a step, pushes them, and pulls the new weights. */
 static dt_status work(struct run *r, int64_t step)
 {
     struct dt_scalars scalars = dt_engine_scalars(&r->engine, step);
@@ -161,7 +155,9 @@ static dt_status work(struct run *r, int64_t step)
         DT_TRY(dt_engine_train(&r->engine, &r->sets, batch, &scalars, pass));
         dt_lap(&r->metrics.laps, &r->engine, DT_LAP_COMPUTE);
     }
-    return push(r->async, &r->engine);
+    DT_TRY(dt_comm_send_note(r->engine.ranks.comm, r->async->version, 0));
+    DT_TRY(move_gradients(&r->engine, r->engine.ranks.rank));
+    return move_weights(r->async, &r->engine, r->engine.ranks.rank);
 }
 
 /* --- All --- */

@@ -176,7 +176,7 @@ static dt_status sum_up(const struct dt_metrics *metrics, struct dt_engine *engi
     return dt_comm_sum_f64(engine->ranks.comm, sums, N_SUMS);
 }
 
-/* In steps like the last one: other stages have more or less pixels per step. */
+/* Counted in steps like the last one: other stages have more or less pixels per step. */
 static double steps_left(const struct dt_engine *engine, int64_t step)
 {
     const struct dt_schedule *schedule = &engine->schedule;
@@ -184,7 +184,7 @@ static double steps_left(const struct dt_engine *engine, int64_t step)
            dt_schedule_pixels(schedule, step - 1, step);
 }
 
-/* Where ranks update on their own, those of the rank with the most. */
+/* Where ranks update on their own, the counts of the rank with the most become those of all. */
 static dt_status agree_on_skipped(const struct dt_ranks *ranks, struct dt_counters *counters)
 {
     double most[] = {(double)counters->n_skipped, (double)counters->n_in_a_row};
@@ -223,7 +223,7 @@ static struct dt_counters counters_of(const struct dt_engine *engine, const doub
 
 enum { MOST_DETAILS = DT_N_LAPS + 4 };
 
-/* What follows the fields that every step event has; returns how many. */
+/* Adds what not every step event has; returns how many fields. */
 static int add_details(struct dt_field *fields, const struct dt_engine *engine,
                        const struct dt_sets *sets, const double *sums,
                        const struct dt_counters *counted, double rank_steps,

@@ -25,7 +25,7 @@ void dt_metrics_init(struct dt_metrics *metrics, const struct dt_engine *engine,
 /* Sums the counters of the steps since the last call over the ranks and sends the step event; the
  * loss is the (weighted) mean over the images whose loss is finite. `step` updates are done, the
  * last one in `epoch` with learning rate `lr`; their losses are added to `epoch_loss`, which begins
- * anew with another epoch. Skipped steps cause a warning. DT_ERR_NUMERICAL on all ranks
+ * again with another epoch. Skipped steps cause a warning. DT_ERR_NUMERICAL on all ranks
  * (DT_FAIL_ALIKE), naming `checkpoint`, if more than 3 steps in a row were skipped (fp16: if the
  * loss scale has reached its minimum), or if no loss is finite although not every step was skipped.
  * Collective. */

@@ -157,8 +157,8 @@ static const char *one_line(char *list)
     return list;
 }
 
-/* Whether the saved batch is that of its epoch in this run, or, where an epoch has just ended,
- * still that of the one before. */
+/* Whether the saved batch is what its epoch has in this run, or, where an epoch has just ended,
+ * what the one before had. */
 static bool is_own_batch(const struct dt_checkpoint *state, const struct dt_engine *engine)
 {
     const int plain = dt_config_batch_size(engine->config, engine->ranks.n_ranks);

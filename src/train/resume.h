@@ -23,8 +23,9 @@ struct dt_resume {
  * Collective; all ranks get the same result. */
 dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
                          const struct dt_train_options *options, const char *dir);
-/* Sets weights, running statistics and momentum of all ranks. *state is the position of training:
- * that of the checkpoint, whose training data must be the same, or the beginning. Collective. */
+/* Sets weights, running statistics and momentum of all ranks. *state is the position of
+ * training: the checkpoint's, whose training data must be the same, or the beginning. Collective.
+ */
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
                          struct dt_engine *engine, struct dt_sets *sets);
 /* Loads model.initial_checkpoint, if any, on rank 0 and describes it in engine->weights; into a

@@ -140,7 +140,7 @@ static const char *list_classes(char out[CLASSES_BYTES], const char *classes)
     return out;
 }
 
-/* The same classes in another order would be learnt anew, silently. */
+/* The same classes in another order would be learnt again, silently. */
 static dt_status match_classes(const struct dt_sets *sets, const char *path)
 {
     char old[CLASSES_BYTES], now[CLASSES_BYTES], *saved;

@@ -15,7 +15,6 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "engine/preflight.h"
-#include "engine/replicas.h"
 #include "eval/samples.h"
 #include "train/resume.h"
 #include "train/run.h"
@@ -52,8 +51,8 @@ static dt_status prepare_output(struct run *r)
     return dt_events_open(&r->engine.report, &console);
 }
 
-/* A random id, so that beats of an earlier start, which may have ended before it got an incarnation
- * in RUN, raise no alarm. */
+/* The id is random, so that beats of an earlier start, which may have ended before it got an
+ * incarnation in RUN, raise no alarm. */
 static dt_status share_start_id(const struct dt_ranks *ranks, int64_t *id)
 {
     uint64_t random = 0;
@@ -176,7 +175,7 @@ static void publish_one(const struct run *r, const char *name, char to[DT_PATH_M
     to[0] = '\0';
 }
 
-/* `to` is the one that was evaluated. */
+/* `to` becomes the path of the one that was evaluated. */
 static void publish_model(const struct run *r, char to[DT_PATH_MAX])
 {
     const char *const names[] = {"ema.safetensors", "model.safetensors"};

@@ -28,7 +28,6 @@
 #include "base/pulse.h"
 #include "checkpoint/snapshot.h"
 #include "engine/preflight.h"
-#include "engine/replicas.h"
 
 enum { FINAL_ATTEMPTS = 12 };
 
@@ -142,6 +141,10 @@ dt_status dt_save_policy_put_off(struct dt_save_policy *policy, bool *is_off)
     return DT_OK;
 }
 
+/* The order keeps bad state off the disk: the weights of all ranks are compared before anything is
+ * copied, the result of the previous save is taken before its snapshot is overwritten, and the
+ * ranks agree that the writer has begun before they count the step as saved. A rank may fail at any
+ * of these calls, so each is skipped after a failure, and all ranks return the same status. */
 static dt_status begin_save(struct dt_save_policy *policy, struct dt_checkpoint *at)
 {
     struct dt_engine *engine = policy->engine;
@@ -209,6 +212,9 @@ static dt_status refuse_lost(const struct dt_save_policy *policy, int64_t step)
             dir, step, n, policy->dir, dir, n, policy->dir);
 }
 
+/* Rank 0 alone waits, between a save that all ranks have begun and an agreement of all. A save that
+ * failed is repeated from the plan, which no longer changes; if the folder is lost, another takes
+ * its place first, while the writer is idle. */
 static dt_status wait_until_durable(struct dt_save_policy *policy, const struct dt_checkpoint *at)
 {
     if (!policy->writer)

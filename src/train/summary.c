@@ -1,4 +1,5 @@
-/* What is about to run: a table in the log, the figures of --dry-run, and the event run_start. */
+/* The run that is about to begin: a table in the log, the figures of --dry-run, and the event
+ * run_start. */
 #include "train/summary.h"
 
 #include <inttypes.h>
@@ -134,7 +135,7 @@ static void print_stages(struct dt_text *line, const struct dt_summary *summary)
     }
 }
 
-/* With the numbers that the optimizer uses, its own where the keys are 0. */
+/* Prints the numbers that the optimizer uses, its own where the keys are 0. */
 static void add_optimizer(struct dt_text *line, const struct dt_config *config)
 {
     const enum dt_optim optim = config->optim.name;
@@ -381,7 +382,7 @@ static void put_hosts(struct dt_jsonw *w, const struct dt_comm *comm)
     dt_jsonw_close(w, '}');
 }
 
-/* Of the device and of the gradient sums. */
+/* The libraries of the device and of the gradient sums. */
 static void put_libraries(struct dt_jsonw *w, const struct dt_engine *engine, const char *device)
 {
     char text[256];
@@ -401,7 +402,7 @@ static void put_libraries(struct dt_jsonw *w, const struct dt_engine *engine, co
     dt_jsonw_close(w, ']');
 }
 
-/* Where epochs are in steps: in pieces with as many steps per epoch each. */
+/* Tells where epochs are in steps: pieces, within each of which all epochs have as many steps. */
 static void put_stages(struct dt_jsonw *w, const struct dt_schedule *schedule)
 {
     dt_jsonw_begin(w, NULL, '[');

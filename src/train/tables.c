@@ -1,5 +1,4 @@
-/* What a configuration chooses from: tasks and parallel modes, of which some are only a few flags.
- */
+/* The tasks and parallel modes that a configuration chooses from; some are only a few flags. */
 #include "engine/parallel.h"
 #include "engine/task.h"
 #include "train/run.h"

@@ -16,7 +16,6 @@
 #include "base/pulse.h"
 #include "base/sort.h"
 #include "engine/parallel.h"
-#include "engine/replicas.h"
 #include "engine/task.h"
 #include "train/resume.h"
 #include "train/run.h"
@@ -63,6 +62,10 @@ static int64_t steps_to_meeting(const struct dt_engine *engine, const struct dt_
     return engine->last_step - at->step < n ? engine->last_step - at->step : n;
 }
 
+/* `ask` sends this rank's status and what is due, `hear` waits for the answer of all ranks. Between
+ * the two lies the last pass of the step, whose computing hides the latency of the network. A rank
+ * that has failed must ask too: the others wait for its word in `hear`, which then fails on all of
+ * them with the same message. */
 static dt_status ask(struct run *r, dt_status status)
 {
     r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
@@ -74,7 +77,7 @@ static dt_status ask(struct run *r, dt_status status)
     return dt_stop_ask(&r->stop, r->engine.ranks.comm, r->at.step, status);
 }
 
-/* What is due between two meetings stays due until the next. */
+/* An action that becomes due between two meetings stays due until the next. */
 static dt_status hear(struct run *r, dt_status status)
 {
     const struct dt_due before = r->due;
@@ -104,7 +107,7 @@ static void count_step(struct run *r, double seconds)
     dt_watchdog_set_step(sorted[DT_STEP_TIMES / 2]);
 }
 
-/* After the n_steps that began at begin_s, when the laps were `before`. */
+/* Ends the n_steps that began at begin_s, when the laps were `before`. */
 static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
                           const struct dt_laps *before)
 {
@@ -162,7 +165,8 @@ static bool is_scheduled(const struct run *r)
            (is_due(r->at.epoch, config->eval.every_epochs) || r->at.epoch == config->train.epochs);
 }
 
-/* After every evaluation, or with train_loss after every epoch. All ranks have the same value. */
+/* Called after every evaluation, or with train_loss after every epoch. All ranks have the same
+ * value. */
 static void follow_plateau(struct run *r, double value)
 {
     struct dt_schedule *schedule = &r->engine.schedule;
@@ -248,7 +252,7 @@ static dt_status save_state(struct run *r, bool must)
     return DT_OK;
 }
 
-/* Every so many steps, or at the first chance after that; `last`: the chance before. */
+/* True every so many steps, or at the first chance after that; `last` is the chance before. */
 static bool is_step_due(const struct run *r, int64_t last, int64_t every)
 {
     return every > 0 && r->at.step / every > last / every;
@@ -326,7 +330,7 @@ static dt_status before_steps(struct run *r)
     return dt_comm_agree(r->engine.ranks.comm, r->engine.parallel->begin(r));
 }
 
-/* At the end of an epoch, or of a run that ends within one. */
+/* Called at the end of an epoch, or of a run that ends within one. */
 static dt_status report_input(struct run *r)
 {
     enum { LEAST_STEPS = 10 }; /* for part of an epoch */
@@ -409,7 +413,7 @@ static void close_run(struct run *r, dt_status status)
     const int origin = dt_error_origin();
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     dt_save_policy_close(&r->save_policy);
-    dt_error_set_origin(origin); /* the writer's last failure is not that of the run */
+    dt_error_set_origin(origin); /* the writer's last failure is not why the run ended */
     if (r->engine.parallel->end)
         r->engine.parallel->end(r);
     dt_evaluator_close(&r->evaluator);

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "dist_rig.h"
-#include "engine/replicas.h"
+#include "engine/engine.h"
 #include "watch/stragglers.h"
 
 enum { BATCH = 2, SIZE = 32, CLASSES = 10 };
