@@ -133,7 +133,7 @@ dt_status dt_json_stream_enter(struct dt_json_stream *stream, enum dt_json_type 
     return DT_OK;
 }
 
-/* Also of an object, whose next member then follows. */
+/* Serves objects too, whose next member then follows. */
 dt_status dt_json_stream_item(struct dt_json_stream *s, bool *more)
 {
     const bool is_object = s->open[s->depth].is_object, is_first = !s->open[s->depth].has_items;

@@ -172,7 +172,7 @@ int dt_classes_find(const struct dt_names *classes, const char *name)
     return find_from(classes, 0, name);
 }
 
-/* By sorting a copy, as there may be a million names. */
+/* Sorts a copy, as there may be a million names. */
 static dt_status check_unique(const struct dt_names *classes, const char *what)
 {
     dt_status status = DT_OK;

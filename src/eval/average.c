@@ -88,7 +88,7 @@ static dt_status run_batches(struct stats *stats, int64_t n_images)
     return DT_OK;
 }
 
-/* In the order of the ranks, so that every run has the same bits. */
+/* Adds in the order of the ranks, so that every run has the same bits. */
 static dt_status add_ranks(struct stats *stats)
 {
     const int n_ranks = stats->engine->ranks.n_ranks;

@@ -184,7 +184,7 @@ void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_c
 
 /* --- Metrics of all thresholds on a score --- */
 
-/* By falling score; rows without an image come last. */
+/* Sorts by falling score; rows without an image come last. */
 static int by_score(const void *a, const void *b)
 {
     const struct dt_score *x = a, *y = b;

@@ -46,8 +46,8 @@ static void advise_cache(struct line *line, const struct dt_input_case *c)
         dt_text_add(&line->text, " (%.0f %% of the data set)", 100 * bytes / c->set_bytes);
 }
 
-/* For when the CPUs do not suffice for both the workers needed and computing. With fewer computing
- * threads proportionally fewer workers are needed. */
+/* Gives advice when the CPUs do not suffice for both the workers needed and computing. With fewer
+ * computing threads proportionally fewer workers are needed. */
 static void advise_cpus(struct line *line, const struct dt_input_case *c)
 {
     int needed = workers_needed(c);
