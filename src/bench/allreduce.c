@@ -120,32 +120,25 @@ static void print_foot(const struct bench *b)
                mean, worst);
 }
 
-static void write_rows(const struct bench *b, struct dt_jsonw *w)
-{
-    static const char *const keys[N_SUM_PLACES] = {"out_of_place_s", "in_place_s"};
-    dt_jsonw_begin(w, "rows", '[');
-    for (int i = 0; i < b->n_rows; i++) {
-        const struct row *row = &b->rows[i];
-        dt_jsonw_add(w, "{by: %s, bytes: %zu, type: %s, is_bucket: %hhd", names[row->kind],
-                     row->bytes, "float", row->is_bucket);
-        for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++)
-            if (row->s[place] > 0)
-                dt_jsonw_number(w, keys[place], row->s[place]);
-        dt_jsonw_add(w, "n_wrong: %g}", row->n_wrong);
-    }
-    dt_jsonw_close(w, ']');
-}
-
 static dt_status save_json(const struct bench *b, const char *path)
 {
+    static const char *const keys[N_SUM_PLACES] = {"out_of_place_s", "in_place_s"};
     struct dt_jsonw w = {.pretty = true};
     double mean, worst;
     dt_jsonw_add(&w, "{dtrain: %s, model: %s, ranks: %d", DTRAIN_VERSION,
                  b->base.engine.model->name, b->base.engine.ranks.n_ranks);
     if (compare(b, &mean, &worst) > 0)
         dt_jsonw_add(&w, "ring_to_mpi_mean: %g, ring_to_mpi_worst: %g", mean, worst);
-    write_rows(b, &w);
-    dt_jsonw_close(&w, '}');
+    dt_jsonw_begin(&w, "rows", '[');
+    for (const struct row *row = b->rows; row < b->rows + b->n_rows; row++) {
+        dt_jsonw_add(&w, "{by: %s, bytes: %zu, type: %s, is_bucket: %hhd", names[row->kind],
+                     row->bytes, "float", row->is_bucket);
+        for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++)
+            if (row->s[place] > 0)
+                dt_jsonw_number(&w, keys[place], row->s[place]);
+        dt_jsonw_add(&w, "n_wrong: %g}", row->n_wrong);
+    }
+    dt_jsonw_add(&w, "]}");
     return dt_jsonw_save(&w, path);
 }
 
@@ -185,29 +178,24 @@ static double count_wrong(const struct bench *b, size_t count)
     return (double)n_wrong;
 }
 
-static dt_status open_nccl(struct bench *b, struct dt_comm_options *options)
-{
-    options->plane = DT_PLANE_NCCL;
-    options->stream = b->base.engine.backend->comm_stream(b->base.engine.device);
-    DT_TRY(dt_comm_open_reduce(b->comm, options));
-    return dt_comm_agree(b->comm, b->base.engine.backend->alloc(b->base.engine.device,
-                                                                &b->on_device, b->most_bytes));
-}
-
 static dt_status open_plane(struct bench *b, enum sum_kind kind)
 {
-    struct dt_comm_options options = dt_engine_comm_options(&b->base.engine);
+    const struct dt_engine *engine = &b->base.engine;
+    struct dt_comm_options options = dt_engine_comm_options(engine);
     options.n_reductions = 1;
     options.max_count = b->most_bytes / sizeof(float);
     options.dtype = options.wire = DT_F32;
     if (b->open == (int)kind || kind == SUM_ALLREDUCE)
         return DT_OK;
     b->open = (int)kind;
-    if (kind == SUM_NCCL)
-        return open_nccl(b, &options);
-    options.plane = DT_PLANE_MPI;
+    options.plane = kind == SUM_NCCL ? DT_PLANE_NCCL : DT_PLANE_MPI;
     options.ring = kind == SUM_RING;
-    return dt_comm_open_reduce(b->comm, &options);
+    if (kind != SUM_NCCL)
+        return dt_comm_open_reduce(b->comm, &options);
+    options.stream = engine->backend->comm_stream(engine->device);
+    DT_TRY(dt_comm_open_reduce(b->comm, &options));
+    return dt_comm_agree(b->comm,
+                         engine->backend->alloc(engine->device, &b->on_device, b->most_bytes));
 }
 
 static dt_status sum_once(struct bench *b, enum sum_kind kind, size_t count)

@@ -1,6 +1,6 @@
 /* Inside the bench room: one measurement of training or of the forward pass, shared by the files
- * that make it (sizes.c, train.c, peak.c) and those that show it (result.c, profile.c,
- * compare_results.c). Functions are collective unless said otherwise. */
+ * that make it (sizes.c, train.c, peak.c) and those that show it (result.c, profile.c). Functions
+ * are collective unless said otherwise. */
 #ifndef DTRAIN_BENCH_BENCH_H
 #define DTRAIN_BENCH_BENCH_H
 
@@ -88,12 +88,8 @@ dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w);
 dt_status dt_bench_print_profile(const struct dt_bench *b);
 dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w);
 
-/* compare_results.c, local. load: DT_ERR_USAGE for a bad tolerance. check: DT_ERR_CONFIG if `b`
- * measures something else than b->old. compare: prints a sentence, or DT_ERR_DISAGREE if this
- * result is slower than the tolerance and the noise of both allow. */
-dt_status dt_bench_old_load(struct dt_bench_old *old, const struct dt_bench_options *options);
+/* sizes.c, local: DT_ERR_CONFIG if `b` measures something else than b->old. */
 dt_status dt_bench_check_old(const struct dt_bench *b);
-dt_status dt_bench_compare(const struct dt_bench *b);
 
 /* input.c: the folder of the index that a training run has kept, NULL if there is none. */
 dt_status dt_bench_find_index(const struct dt_config *config, const struct dt_ranks *ranks,

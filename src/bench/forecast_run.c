@@ -228,9 +228,11 @@ static void print_head(const struct forecast *f)
                            : "Sums take the time of the CPUs that compute: none is hidden.");
 }
 
-static void print_table(const struct forecast *f)
+static void print_forecast(const struct forecast *f)
 {
     const struct dt_forecast_options *o = f->options;
+    const double cap_mb = f->base.engine.config->comm.bucket_cap_mb;
+    const int n = f->base.engine.ranks.n_ranks;
     printf("%8s %10s %12s %12s %11s\n", "ranks", "step ms", "exposed ms", "images/s", "efficiency");
     for (int i = 0; i < o->n_ranks; i++)
         printf("%8d %10.2f %12.3f %12.0f %9.1f %%\n", o->ranks[i],
@@ -239,12 +241,6 @@ static void print_table(const struct forecast *f)
                images_per_s(f, o->ranks[i]),
                100 * dt_forecast_efficiency(&f->step, o->ranks[i], &f->network));
     printf("\n");
-}
-
-static void print_advice(const struct forecast *f)
-{
-    const double cap_mb = f->base.engine.config->comm.bucket_cap_mb;
-    const int n = f->base.engine.ranks.n_ranks;
     print_limit(f, 0.9);
     print_limit(f, 0.5);
     printf("On the most ranks comm.bucket_cap_mb %g is best: %.2f ms per step", f->best_cap_mb,
@@ -258,21 +254,6 @@ static void print_advice(const struct forecast *f)
            "bandwidth or a CPU.\n");
 }
 
-static void write_points(const struct forecast *f, struct dt_jsonw *w)
-{
-    dt_jsonw_begin(w, "forecast", '[');
-    for (int i = 0; i < f->options->n_ranks; i++) {
-        const int n = f->options->ranks[i];
-        dt_jsonw_add(w,
-                     "{ranks: %d, step_s: %g, exposed_comm_s: %g, images_per_s: %g, "
-                     "efficiency: %g}",
-                     n, dt_forecast_step_s(&f->step, n, &f->network),
-                     dt_forecast_exposed_s(&f->step, n, &f->network), images_per_s(f, n),
-                     dt_forecast_efficiency(&f->step, n, &f->network));
-    }
-    dt_jsonw_close(w, ']');
-}
-
 static dt_status save_json(const struct forecast *f)
 {
     struct dt_jsonw w = {.pretty = true};
@@ -283,7 +264,17 @@ static dt_status save_json(const struct forecast *f)
     if (f->measured_s > 0)
         dt_jsonw_add(&w, "measured_ranks: %d, measured_step_s: %g", f->base.engine.ranks.n_ranks,
                      f->measured_s);
-    write_points(f, &w);
+    dt_jsonw_begin(&w, "forecast", '[');
+    for (int i = 0; i < f->options->n_ranks; i++) {
+        const int n = f->options->ranks[i];
+        dt_jsonw_add(&w,
+                     "{ranks: %d, step_s: %g, exposed_comm_s: %g, images_per_s: %g, "
+                     "efficiency: %g}",
+                     n, dt_forecast_step_s(&f->step, n, &f->network),
+                     dt_forecast_exposed_s(&f->step, n, &f->network), images_per_s(f, n),
+                     dt_forecast_efficiency(&f->step, n, &f->network));
+    }
+    dt_jsonw_close(&w, ']');
     dt_jsonw_add(&w, "below_90_percent: %d, below_50_percent: %d, best_bucket_cap_mb: %g}",
                  dt_forecast_limit(&f->step, 0.9, &f->network),
                  dt_forecast_limit(&f->step, 0.5, &f->network), f->best_cap_mb);
@@ -293,8 +284,7 @@ static dt_status save_json(const struct forecast *f)
 static dt_status report(const struct forecast *f)
 {
     print_head(f);
-    print_table(f);
-    print_advice(f);
+    print_forecast(f);
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the forecast to standard output");
     return f->options->json_path ? save_json(f) : DT_OK;
@@ -303,22 +293,6 @@ static dt_status report(const struct forecast *f)
 /* --- Together --- */
 
 /* With a given step time nothing runs: a CPU lays out the plan of a GPU. */
-static void take_config(struct forecast *f, struct dt_config *own)
-{
-    const struct dt_config_train *train = &own->train;
-    bool narrow = train->precision == DT_PRECISION_FP16 || train->precision == DT_PRECISION_BF16;
-    bool is_wide = !narrow || own->comm.grad_dtype == DT_GRAD_FP32;
-    f->width = is_wide ? sizeof(float) : sizeof(uint16_t);
-    f->step.overlaps = own->device.kind != DT_DEVICE_CPU;
-    f->network.has_trees = own->comm.algorithm != DT_ALGORITHM_RING;
-    if (f->options->step_s == 0)
-        return;
-    own->device.kind = DT_DEVICE_CPU;
-    own->train.precision = DT_PRECISION_FP32;
-    own->comm.grad_dtype = DT_GRAD_AUTO;
-    own->comm.backend = DT_COMM_AUTO;
-}
-
 static dt_status forecast(struct forecast *f)
 {
     struct dt_engine *engine = &f->base.engine;
@@ -349,13 +323,24 @@ dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
                           const struct dt_forecast_options *options)
 {
     static struct dt_config own;
+    const bool narrow = config->train.precision == DT_PRECISION_FP16 ||
+                        config->train.precision == DT_PRECISION_BF16;
     const struct dt_bench_options plain = {.profile = options->step_s == 0};
     struct forecast *f = NULL;
     DT_TRY(DT_NEW(f, 1));
     f->options = options;
     f->network = options->network;
+    f->width =
+        !narrow || config->comm.grad_dtype == DT_GRAD_FP32 ? sizeof(float) : sizeof(uint16_t);
+    f->step.overlaps = config->device.kind != DT_DEVICE_CPU;
+    f->network.has_trees = config->comm.algorithm != DT_ALGORITHM_RING;
     own = *config;
-    take_config(f, &own);
+    if (options->step_s != 0) { /* nothing runs: a CPU lays out the plan of a GPU */
+        own.device.kind = DT_DEVICE_CPU;
+        own.train.precision = DT_PRECISION_FP32;
+        own.comm.grad_dtype = DT_GRAD_AUTO;
+        own.comm.backend = DT_COMM_AUTO;
+    }
     dt_status status = dt_bench_begin(&f->base, comm, &own, &plain, 0);
     if (status == DT_OK)
         status = forecast(f);

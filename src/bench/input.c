@@ -84,18 +84,6 @@ static dt_status measure_share(const struct bench *b, struct dt_input_stages *ou
 }
 
 /* Chooses n so that a round takes stages_s; `most` is the number of images of the rank. */
-static dt_status choose_images(struct bench *b, uint32_t most, uint32_t *n)
-{
-    struct dt_input_stages stages;
-    *n = most < STAGES_LEAST ? most : STAGES_LEAST;
-    double begin_s = dt_clock_s();
-    DT_TRY(measure_share(b, &stages, 0, *n));
-    double wanted = *n * stages_s / (dt_clock_s() - begin_s);
-    if (wanted > *n)
-        *n = wanted < most ? (uint32_t)wanted : most;
-    return DT_OK;
-}
-
 /* Files not read in an earlier round are still cold. */
 static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, int *n_rounds)
 {
@@ -116,11 +104,18 @@ static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, in
     return DT_OK;
 }
 
+/* Each round takes about stages_s. */
 static dt_status measure_stages(struct bench *b)
 {
-    uint32_t most = images_per_rank(b), first = 0, n;
+    const uint32_t most = images_per_rank(b);
+    uint32_t first = 0, n = most < STAGES_LEAST ? most : STAGES_LEAST;
+    struct dt_input_stages stages;
     int n_rounds = 0;
-    DT_TRY(choose_images(b, most, &n));
+    const double begin_s = dt_clock_s();
+    DT_TRY(measure_share(b, &stages, 0, n));
+    const double wanted = n * stages_s / (dt_clock_s() - begin_s);
+    if (wanted > n)
+        n = wanted < most ? (uint32_t)wanted : most;
     for (int i = 0; i < b->result.n_rounds; i++) {
         DT_TRY(run_stage_round(b, first, n, &n_rounds));
         first = first + 2 * n <= most ? first + n : 0;
@@ -182,25 +177,20 @@ static dt_status begin_pass(struct bench *b)
     return DT_OK;
 }
 
-static void count_round(struct bench *b, struct round *round)
-{
-    double before_s = b->mark_s;
-    struct dt_loader_times before = b->times;
-    mark_round(b);
-    round->seconds += b->mark_s - before_s;
-    round->images += (double)(b->times.images - before.images);
-    round->bytes += (double)(b->times.bytes - before.bytes);
-    round->read_s += b->times.read_s - before.read_s;
-    round->decode_s += b->times.decode_s - before.decode_s;
-}
-
 static dt_status run_round(struct bench *b, struct round *round)
 {
     *round = (struct round){0};
     mark_round(b); /* exclude the time the ranks waited for each other */
     while (round->seconds < round_s || round->images < ROUND_LEAST) {
+        const double before_s = b->mark_s;
+        const struct dt_loader_times before = b->times;
         DT_TRY(take_batch(b));
-        count_round(b, round);
+        mark_round(b);
+        round->seconds += b->mark_s - before_s;
+        round->images += (double)(b->times.images - before.images);
+        round->bytes += (double)(b->times.bytes - before.bytes);
+        round->read_s += b->times.read_s - before.read_s;
+        round->decode_s += b->times.decode_s - before.decode_s;
         if (b->batch == (b->is_cold ? dt_loader_batches(b->loader) : b->end))
             DT_TRY(begin_pass(b));
     }
@@ -307,14 +297,6 @@ static void choose_options(struct bench *b)
 }
 
 /* Minimum over the ranks, as all must measure the same points. */
-static dt_status count_cpus(const struct dt_ranks *ranks, int *cpus)
-{
-    double fewest = -dt_comm_cpus(ranks->comm);
-    DT_TRY(dt_comm_max_f64(ranks->comm, &fewest, 1));
-    *cpus = (int)-fewest;
-    return DT_OK;
-}
-
 static dt_status begin_result(struct bench *b)
 {
     const struct dt_config *config = b->engine.config;
@@ -330,17 +312,11 @@ static dt_status begin_result(struct bench *b)
         .round_s = round_s,
     };
     dt_sets_sizes(&b->sets, b->options.image_size, b->result.sizes);
-    DT_TRY(count_cpus(&b->engine.ranks, &b->result.cpus));
+    double fewest = -dt_comm_cpus(b->engine.ranks.comm); /* all ranks measure the same points */
+    DT_TRY(dt_comm_max_f64(b->engine.ranks.comm, &fewest, 1));
+    b->result.cpus = (int)-fewest;
     b->result.workers = config->data.workers > 0 ? config->data.workers : b->result.cpus;
     return DT_OK;
-}
-
-static double plan_s(const struct bench *b)
-{
-    int n = 0;
-    for (int workers = 1; workers <= most_workers(b); workers++)
-        n += is_measured(b, workers);
-    return b->result.n_rounds * (2 * stages_s + n * (2 - b->result.is_raw) * round_s);
 }
 
 /* A benchmark does not create an index there. */
@@ -356,16 +332,6 @@ dt_status dt_bench_find_index(const struct dt_config *config, const struct dt_ra
     return DT_OK;
 }
 
-static dt_status open_set(struct bench *b)
-{
-    struct dt_sets_options data = {.train = true, .is_raw = true};
-    DT_TRY(dt_bench_find_index(b->engine.config, &b->engine.ranks, &data.cache_dir));
-    DT_TRY(dt_sets_open(&b->sets, &data));
-    if (images_per_rank(b) > 0)
-        return DT_OK;
-    DT_FAIL_ALIKE(DT_ERR_CONFIG, "the training data have fewer images than there are ranks");
-}
-
 static dt_status make_room(struct bench *b)
 {
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)
@@ -373,23 +339,27 @@ static dt_status make_room(struct bench *b)
     return DT_OK;
 }
 
-static dt_status report_result(const struct bench *b, const char *json_path)
-{
-    return b->engine.ranks.rank == 0 ? dt_input_result_report(&b->result, json_path) : DT_OK;
-}
-
 static dt_status run_input_bench(struct bench *b, const char *json_path)
 {
-    DT_TRY(open_set(b));
+    struct dt_sets_options data = {.train = true, .is_raw = true};
+    int n_points = 0;
+    DT_TRY(dt_bench_find_index(b->engine.config, &b->engine.ranks, &data.cache_dir));
+    DT_TRY(dt_sets_open(&b->sets, &data));
+    if (images_per_rank(b) == 0)
+        DT_FAIL_ALIKE(DT_ERR_CONFIG, "the training data have fewer images than there are ranks");
     choose_options(b);
     DT_TRY(begin_result(b));
     DT_TRY(dt_comm_agree(b->engine.ranks.comm, make_room(b)));
+    for (int workers = 1; workers <= most_workers(b); workers++)
+        n_points += is_measured(b, workers) * (2 - b->result.is_raw);
     b->begin_s = dt_clock_s();
-    b->planned_s = plan_s(b);
+    b->planned_s = b->result.n_rounds * (2 * stages_s + n_points * round_s);
     DT_TRY(run_stages(b));
     DT_TRY(run_points(b));
     dt_log_progress("");
-    return dt_comm_agree(b->engine.ranks.comm, report_result(b, json_path));
+    const bool reports = b->engine.ranks.rank == 0;
+    return dt_comm_agree(b->engine.ranks.comm,
+                         reports ? dt_input_result_report(&b->result, json_path) : DT_OK);
 }
 
 dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,

@@ -57,17 +57,6 @@ static void say_reading(struct diagnosis *v, const struct dt_input_result *r,
              warm->images_per_s / n_ranks, ceil(set_mb));
 }
 
-static void say_raw(struct diagnosis *v, const struct dt_input_result *r,
-                    const struct dt_input_point *warm)
-{
-    v->limit = "generating";
-    v->per_rank_per_s = warm->images_per_s / r->n_ranks;
-    snprintf(v->text, sizeof v->text,
-             "Synthetic images are neither read from a disk nor decoded: with %d worker(s) a rank "
-             "gets %.0f images/s.",
-             warm->workers, v->per_rank_per_s);
-}
-
 static const struct dt_input_point *find_point(const struct dt_input_result *r, bool is_cold)
 {
     for (int i = 0; i < r->n_points; i++)
@@ -79,12 +68,18 @@ static const struct dt_input_point *find_point(const struct dt_input_result *r, 
 static void find_diagnosis(struct diagnosis *v, const struct dt_input_result *r)
 {
     const struct dt_input_point *cold = find_point(r, true), *warm = find_point(r, false);
-    if (!cold)
-        say_raw(v, r, warm);
-    else if (cold->read_share > cold->decode_share)
+    if (cold && cold->read_share > cold->decode_share) {
         say_reading(v, r, cold, warm);
-    else
+    } else if (cold) {
         say_decoding(v, r, cold, warm);
+    } else {
+        v->limit = "generating";
+        v->per_rank_per_s = warm->images_per_s / r->n_ranks;
+        snprintf(v->text, sizeof v->text,
+                 "Synthetic images are neither read from a disk nor decoded: with %d worker(s) a "
+                 "rank gets %.0f images/s.",
+                 warm->workers, v->per_rank_per_s);
+    }
 }
 
 /* --- Text --- */
@@ -112,14 +107,6 @@ static const struct stage_row *list_stages(const struct dt_input_result *r, int 
     return r->is_raw ? stages_of_raw : stages_of_files;
 }
 
-static double all_stages_s(const struct dt_input_result *r)
-{
-    double sum = 0;
-    for (int i = DT_INPUT_READ_WARM; i < DT_N_INPUT_STAGES; i++)
-        sum += r->stage_s[i];
-    return sum;
-}
-
 /* share < 0 is printed as "-" */
 static void print_stage(const struct dt_input_result *r, const char *name, double s, double share)
 {
@@ -135,7 +122,9 @@ static void print_stages(const struct dt_input_result *r)
 {
     int n;
     const struct stage_row *rows = list_stages(r, &n);
-    double sum = all_stages_s(r);
+    double sum = 0;
+    for (int i = DT_INPUT_READ_WARM; i < DT_N_INPUT_STAGES; i++)
+        sum += r->stage_s[i];
     printf("#\n# One thread, %.0f images: time per image by stage\n", r->stage_images);
     printf("# %-16s %9s %9s %9s\n", "stage", "ms/image", "share", "MB/s");
     for (int i = 0; i < n; i++) {
@@ -163,14 +152,6 @@ static void print_points(const struct dt_input_result *r)
 }
 
 /* Largest ratio of the fastest to the slowest round of a point. */
-static double widest_spread(const struct dt_input_result *r)
-{
-    double widest = 1;
-    for (int i = 0; i < r->n_points; i++)
-        widest = fmax(widest, r->points[i].fastest / r->points[i].slowest);
-    return widest;
-}
-
 static void print_head(const struct dt_input_result *r)
 {
     double n = r->n_images;
@@ -185,36 +166,12 @@ static void print_head(const struct dt_input_result *r)
            "system allows it.\n");
 }
 
-static void write_points(const struct dt_input_result *r, struct dt_jsonw *w)
-{
-    dt_jsonw_begin(w, "loader", '[');
-    for (int i = 0; i < r->n_points; i++) {
-        const struct dt_input_point *p = &r->points[i];
-        dt_jsonw_add(w,
-                     "{workers: %d, cold: %hhd, images_per_s: %g, images_per_s_slowest: %g, "
-                     "images_per_s_fastest: %g, mb_per_s: %g, images_per_s_per_worker: %g, "
-                     "read_share: %g, decode_share: %g, wait_share: %g}",
-                     p->workers, p->is_cold, p->images_per_s, p->slowest, p->fastest,
-                     p->bytes_per_s / 1e6, p->images_per_s / p->workers / r->n_ranks, p->read_share,
-                     p->decode_share, p->wait_share);
-    }
-    dt_jsonw_close(w, ']');
-}
-
-static void write_stages(const struct dt_input_result *r, struct dt_jsonw *w)
-{
-    int n;
-    const struct stage_row *rows = list_stages(r, &n);
-    dt_jsonw_add(w, "stages: {images: %g", r->stage_images);
-    for (int i = 0; i < n; i++)
-        dt_jsonw_number(w, rows[i].key, 1e3 * r->stage_s[rows[i].stage]);
-    dt_jsonw_close(w, '}');
-}
-
 static dt_status save_json(const struct dt_input_result *r, const struct diagnosis *v,
                            const char *path)
 {
     struct dt_jsonw w = {.pretty = true};
+    int n;
+    const struct stage_row *rows = list_stages(r, &n);
     dt_jsonw_add(&w, "{dtrain: %s, images: %u, mean_bytes: %g", DTRAIN_VERSION, r->n_images,
                  mean_bytes(r));
     if (r->image_size > 0)
@@ -222,8 +179,19 @@ static dt_status save_json(const struct dt_input_result *r, const struct diagnos
     else
         dt_jsonw_string(&w, "canvases", r->sizes);
     dt_jsonw_add(&w, "ranks: %d, cpus_per_rank: %d, rounds: %d", r->n_ranks, r->cpus, r->n_rounds);
-    write_stages(r, &w);
-    write_points(r, &w);
+    dt_jsonw_add(&w, "stages: {images: %g", r->stage_images);
+    for (int i = 0; i < n; i++)
+        dt_jsonw_number(&w, rows[i].key, 1e3 * r->stage_s[rows[i].stage]);
+    dt_jsonw_add(&w, "}, loader: [");
+    for (const struct dt_input_point *p = r->points; p < r->points + r->n_points; p++)
+        dt_jsonw_add(&w,
+                     "{workers: %d, cold: %hhd, images_per_s: %g, images_per_s_slowest: %g, "
+                     "images_per_s_fastest: %g, mb_per_s: %g, images_per_s_per_worker: %g, "
+                     "read_share: %g, decode_share: %g, wait_share: %g}",
+                     p->workers, p->is_cold, p->images_per_s, p->slowest, p->fastest,
+                     p->bytes_per_s / 1e6, p->images_per_s / p->workers / r->n_ranks, p->read_share,
+                     p->decode_share, p->wait_share);
+    dt_jsonw_close(&w, ']');
     dt_jsonw_add(&w, "limit: %s, workers: %d, images_per_s_per_rank: %g, verdict: %s}", v->limit,
                  r->workers, v->per_rank_per_s, v->text);
     return dt_jsonw_save(&w, path);
@@ -232,7 +200,9 @@ static dt_status save_json(const struct dt_input_result *r, const struct diagnos
 dt_status dt_input_result_report(const struct dt_input_result *result, const char *json_path)
 {
     struct diagnosis diagnosis;
-    const double spread = widest_spread(result);
+    double spread = 1; /* the largest ratio of the fastest to the slowest round of a point */
+    for (int i = 0; i < result->n_points; i++)
+        spread = fmax(spread, result->points[i].fastest / result->points[i].slowest);
     find_diagnosis(&diagnosis, result);
     print_head(result);
     print_stages(result);

@@ -144,23 +144,16 @@ static void print_choices(const struct dt_bench *b)
 
 /* --- What follows --- */
 
-static const struct row *find_slowest(const struct dt_bench *b, const struct row *rows, int n)
-{
-    const struct row *found = NULL;
-    double most_s = 0;
-    bool memory;
-    for (int i = 0; i < n; i++)
-        if (rows[i].s - roofline_s(b, &rows[i], &memory) > most_s) {
-            most_s = rows[i].s - roofline_s(b, &rows[i], &memory);
-            found = &rows[i];
-        }
-    return found;
-}
-
 static void say_op(const struct dt_bench *b, const struct row *rows, int n)
 {
-    const struct row *row = find_slowest(b, rows, n);
+    const struct row *row = NULL;
+    double gain_s = 0;
     bool memory = false;
+    for (int i = 0; i < n; i++)
+        if (rows[i].s - roofline_s(b, &rows[i], &memory) > gain_s) {
+            gain_s = rows[i].s - roofline_s(b, &rows[i], &memory);
+            row = &rows[i];
+        }
     if (isnan(b->own.peak_flops_per_s) || isnan(b->own.copy_bytes_per_s)) {
         printf("The peaks of the device could not be measured: too little memory is left.\n");
         return;
@@ -169,7 +162,7 @@ static void say_op(const struct dt_bench *b, const struct row *rows, int n)
         printf("No op is slower than a matrix product or a copy of its size.\n");
         return;
     }
-    const double gain_s = row->s - roofline_s(b, row, &memory);
+    (void)roofline_s(b, row, &memory);
     const double rate = memory ? row->bytes : row->flops;
     const double peak = memory ? b->own.copy_bytes_per_s : b->own.peak_flops_per_s;
     const char *unit = memory ? "B/s" : "FLOP/s";
@@ -181,24 +174,19 @@ static void say_op(const struct dt_bench *b, const struct row *rows, int n)
            100 * gain_s / b->own.step_s);
 }
 
-static void say_comm(const struct dt_bench *b)
+static void say_waits(const struct dt_bench *b)
 {
-    const double share = b->own.comm_s / b->own.step_s;
+    const double comm = b->own.comm_s / b->own.step_s, input = b->own.wait_s / b->own.step_s;
     if (b->engine.plan->options.n_ranks == 1)
         printf("Nothing was communicated.\n");
     else
-        printf("Exposed communication takes %.1f %% of the step%s.\n", 100 * share,
-               share < 0.05 ? ""
-                            : "; try more images per rank or another comm.bucket_cap_mb, and see "
-                              "what --no-comm reaches");
-}
-
-static void say_input(const struct dt_bench *b)
-{
-    const double share = b->own.wait_s / b->own.step_s;
-    printf("Waiting for input takes %.1f %% of the step%s%s.\n", 100 * share,
+        printf("Exposed communication takes %.1f %% of the step%s.\n", 100 * comm,
+               comm < 0.05 ? ""
+                           : "; try more images per rank or another comm.bucket_cap_mb, and see "
+                             "what --no-comm reaches");
+    printf("Waiting for input takes %.1f %% of the step%s%s.\n", 100 * input,
            b->options->real_data ? "" : " (synthetic data)",
-           share < 0.05 ? "" : "; try more data.workers, and see dtrain bench --input");
+           input < 0.05 ? "" : "; try more data.workers, and see dtrain bench --input");
 }
 
 dt_status dt_bench_print_profile(const struct dt_bench *b)
@@ -219,8 +207,7 @@ dt_status dt_bench_print_profile(const struct dt_bench *b)
     print_choices(b);
     printf("\n");
     say_op(b, ops, n_ops);
-    say_comm(b);
-    say_input(b);
+    say_waits(b);
 out:
     free(ops);
     free(layers);
@@ -247,10 +234,12 @@ static dt_status write_rows(const struct dt_bench *b, bool by_layer, struct dt_j
     return status;
 }
 
-static void write_choices(const struct dt_bench *b, struct dt_jsonw *w)
+dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w)
 {
     const struct dt_graph *g = b->engine.plan->graph;
     struct dt_choice choice;
+    DT_TRY(write_rows(b, false, w));
+    DT_TRY(write_rows(b, true, w));
     dt_jsonw_begin(w, "choices", '[');
     for (int i = 0; i < g->n_nodes; i++)
         for (int k = 0; find_choice(b, i, k, &choice); k++)
@@ -260,12 +249,5 @@ static void write_choices(const struct dt_bench *b, struct dt_jsonw *w)
                          g->node[i].name, subject(b, i, &choice), choice.way, 1e3 * choice.seconds,
                          choice.runner_up, 1e3 * choice.runner_up_s);
     dt_jsonw_close(w, ']');
-}
-
-dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w)
-{
-    DT_TRY(write_rows(b, false, w));
-    DT_TRY(write_rows(b, true, w));
-    write_choices(b, w);
     return DT_OK;
 }

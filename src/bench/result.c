@@ -42,21 +42,15 @@ static bool is_new_host(const struct dt_bench *b, int rank)
     return true;
 }
 
-static int count_hosts(const struct dt_bench *b)
-{
-    int n = 0;
-    for (int r = 0; r < b->engine.ranks.n_ranks; r++)
-        n += is_new_host(b, r);
-    return n;
-}
-
 void dt_bench_print_header(const struct dt_bench *b)
 {
     const struct dt_config *config = b->engine.config;
-    const int n_hosts = count_hosts(b);
     const bool is_cpu = b->engine.backend == &dt_backend_cpu;
     struct dt_loader_times times;
     char device[256], memory[32], sizes[DT_SIZES_TEXT];
+    int n_hosts = 0;
+    for (int r = 0; r < b->engine.ranks.n_ranks; r++)
+        n_hosts += is_new_host(b, r);
     b->engine.backend->describe(b->engine.device, device, sizeof device);
     dt_loader_times(b->loader, &times);
     printf("Model:       %s, images of %s, %d classes\n", b->engine.model->name,
@@ -99,22 +93,16 @@ static double mean_flops(const struct dt_bench *b)
     return b->engine.stage.n_passes * flops;
 }
 
-static void sum_up_ranks(struct dt_bench *b)
+void dt_bench_sum_up(struct dt_bench *b)
 {
-    double most_bytes = 0, *all = (double *)&b->all;
+    const size_t n_rounds = (size_t)b->engine.config->bench.rounds;
+    double variance = 0, most_bytes = 0, *all = (double *)&b->all;
     for (int r = 0; r < b->engine.ranks.n_ranks; r++) {
         for (int i = 0; i < DT_BENCH_NUMBERS; i++)
             all[i] += ((const double *)&b->ranks[r])[i] / b->engine.ranks.n_ranks;
         most_bytes = fmax(most_bytes, b->ranks[r].rss_bytes);
     }
     b->all.rss_bytes = most_bytes;
-}
-
-void dt_bench_sum_up(struct dt_bench *b)
-{
-    const size_t n_rounds = (size_t)b->engine.config->bench.rounds;
-    double variance = 0;
-    sum_up_ranks(b);
     dt_sort_f64(b->step_s, (size_t)b->n_steps);
     for (int i = 0; i < b->n_steps; i++)
         b->step_mean_s += b->step_s[i] / b->n_steps;
@@ -259,14 +247,6 @@ void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
                  b->engine.stage.micro_batch_size);
 }
 
-static bool is_recorded(const struct dt_plan *plan)
-{
-    for (int i = 0; i < DT_N_PASS_KINDS; i++)
-        if (plan->recording[DT_TRAIN][i])
-            return true;
-    return false;
-}
-
 dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
 {
     char *config = NULL, device[256], comm[128], date[DT_CLOCK_UTC];
@@ -276,8 +256,11 @@ dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
     dt_jsonw_add(w, "date: %s, dtrain: %s, build: %s, device: %s, communication: %s",
                  dt_clock_utc(date), DTRAIN_VERSION, dt_build_id(), device, comm);
     dt_bench_write_identity(b, w);
-    dt_jsonw_add(w, "recorded: %hhd, threads: %d, steps: %d, peak_matrix_size: %d",
-                 is_recorded(b->engine.plan), b->engine.n_threads, b->n_steps, b->peak_size);
+    bool is_recorded = false;
+    for (int i = 0; i < DT_N_PASS_KINDS; i++)
+        is_recorded |= b->engine.plan->recording[DT_TRAIN][i] != NULL;
+    dt_jsonw_add(w, "recorded: %hhd, threads: %d, steps: %d, peak_matrix_size: %d", is_recorded,
+                 b->engine.n_threads, b->n_steps, b->peak_size);
     write_numbers(b, w);
     write_ranks(b, w);
     dt_jsonw_raw(w, "config", config);

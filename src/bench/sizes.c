@@ -1,4 +1,5 @@
-/* `dtrain bench`: one measurement, or one for each of several batch sizes with a table of all. */
+/* `dtrain bench`: one measurement, which --compare sets against an earlier one, or one for each of
+ * several batch sizes with a table of all. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,86 @@ struct sizes {
     int n, per_rank[MOST_SIZES];
     struct dt_jsonw json;
 };
+
+/* --- Comparison with an earlier result --- */
+
+static const char *text_of(const struct dt_json *value, char number[32])
+{
+    snprintf(number, 32, "%.0f", value->number);
+    return value->type == DT_JSON_STRING ? value->string : number;
+}
+
+/* `own`: the identity of this result. What an older dtrain did not write is not compared. */
+static dt_status check_members(const struct dt_json *old, const struct dt_json *own,
+                               const char *path)
+{
+    char number[2][32];
+    for (const struct dt_json *own_value = own->child; own_value; own_value = own_value->next) {
+        const struct dt_json *old_value = dt_json_get(old, own_value->key);
+        if (old_value && strcmp(text_of(old_value, number[0]), text_of(own_value, number[1])) != 0)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "%s: measured with %s %s, not %s; only results of the same benchmark can be "
+                    "compared",
+                    path, own_value->key, text_of(old_value, number[0]),
+                    text_of(own_value, number[1]));
+    }
+    return DT_OK;
+}
+
+dt_status dt_bench_check_old(const struct dt_bench *b)
+{
+    struct dt_json_doc *doc = NULL;
+    struct dt_jsonw w = {0};
+    dt_jsonw_begin(&w, NULL, '{');
+    dt_bench_write_identity(b, &w);
+    dt_jsonw_close(&w, '}');
+    dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK)
+        status = dt_json_parse(&doc, w.text, w.bytes, "this result", NULL);
+    if (status == DT_OK)
+        status = check_members(dt_json_root(b->old->doc), dt_json_root(doc), b->options->compare);
+    dt_json_destroy(doc);
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+static dt_status load_old(struct dt_bench_old *old, const struct dt_bench_options *options)
+{
+    static const struct dt_json_limits limits = {.bytes = 16 << 20, .n_values = 200000};
+    const char *text = options->tolerance ? options->tolerance : "5%";
+    char *end;
+    old->tolerance = strtod(text, &end) / 100;
+    const bool is_number = end != text && old->tolerance >= 0 && old->tolerance < 1;
+    if (!is_number || (strcmp(end, "%") != 0 && *end != '\0'))
+        DT_FAIL(DT_ERR_USAGE, "--tolerance: \"%s\" is not a percentage such as 5%%", text);
+    DT_TRY(dt_json_load(&old->doc, options->compare, &limits));
+    old->images_per_s = dt_json_number(dt_json_root(old->doc), "images_per_s");
+    old->ci95 = fmax(dt_json_number(dt_json_root(old->doc), "images_per_s_ci95"), 0);
+    if (!(old->images_per_s > 0))
+        DT_FAIL(DT_ERR_DATA, "%s: not the result of one benchmark (dtrain bench --json FILE)",
+                options->compare);
+    return DT_OK;
+}
+
+/* The interval of a difference is as long as the hypotenuse of those of both. */
+static dt_status compare(const struct dt_bench *b)
+{
+    const struct dt_bench_old *old = b->old;
+    const double n = b->engine.ranks.n_ranks, own = b->mean * n;
+    const double ci95 = isfinite(b->ci95) ? b->ci95 * n : 0;
+    const double slower = 1 - own / old->images_per_s;
+    const double noise = hypot(ci95, old->ci95) / old->images_per_s;
+    char text[1024];
+    snprintf(text, sizeof text,
+             "%.1f +-%.1f img/sec is %.1f %% %s than the %.1f +-%.1f of %s; accepted: %.3g %%, "
+             "or the noise of both, %.1f %%",
+             own, ci95, 100 * fabs(slower), slower > 0 ? "slower" : "faster", old->images_per_s,
+             old->ci95, b->options->compare, 100 * old->tolerance, 100 * noise);
+    if (slower > old->tolerance && slower > noise)
+        DT_FAIL(DT_ERR_DISAGREE, "--compare: %s", text);
+    printf("Compared: %s\n", text);
+    return DT_OK;
+}
 
 /* --- The largest batch that fits --- */
 
@@ -48,24 +129,11 @@ static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
     return status;
 }
 
-static void say_choice(const struct sizes *z, int per_rank, const struct fit *fit)
-{
-    char plan[32], most[32];
-    if (dt_comm_rank(z->comm) != 0)
-        return;
-    dt_log_progress("");
-    printf("Batch size auto: %d images per rank, which take %s of %s%s\n\n", per_rank,
-           dt_memory_format(plan, sizeof plan, (uint64_t)fit->bytes),
-           dt_memory_format(most, sizeof most, (uint64_t)fit->most_bytes),
-           per_rank + AUTO_LEAST > AUTO_MOST   ? "; more are not tried"
-           : per_rank + AUTO_LEAST > fit->most ? "; the data have no more"
-                                               : "");
-}
-
 /* A plan grows nearly linearly with the batch: two layouts predict the answer, others check it. A
  * multiple of 8, or less than 8. */
 static dt_status choose_size(struct sizes *z, int *per_rank)
 {
+    char plan_text[32], most_text[32];
     struct fit first, fit;
     dt_log_progress("bench: looking for the largest batch size");
     DT_TRY(lay_out(z, AUTO_LEAST, &first));
@@ -84,8 +152,16 @@ static dt_status choose_size(struct sizes *z, int *per_rank)
         n -= AUTO_LEAST * (1 + n / (16 * AUTO_LEAST));
         DT_TRY(lay_out(z, n, &fit));
     }
-    say_choice(z, n, &fit);
     *per_rank = n;
+    if (dt_comm_rank(z->comm) != 0)
+        return DT_OK;
+    dt_log_progress("");
+    printf("Batch size auto: %d images per rank, which take %s of %s%s\n\n", n,
+           dt_memory_format(plan_text, sizeof plan_text, (uint64_t)fit.bytes),
+           dt_memory_format(most_text, sizeof most_text, (uint64_t)fit.most_bytes),
+           n + AUTO_LEAST > AUTO_MOST  ? "; more are not tried"
+           : n + AUTO_LEAST > fit.most ? "; the data have no more"
+                                       : "");
     return DT_OK;
 }
 
@@ -101,13 +177,16 @@ static dt_status list_sizes(struct sizes *z)
     if (strcmp(text, "auto") == 0)
         return choose_size(z, &z->per_rank[0]);
     z->n = dt_text_integers(z->per_rank, MOST_SIZES, MOST_PER_RANK, text);
-    if (z->n > 0)
-        return DT_OK;
-    DT_FAIL_ALIKE(
-        DT_ERR_USAGE,
-        "--batch-size-per-rank: \"%s\" is neither auto nor a list of up to %d integers in "
-        "1..%d, such as 32,64,128",
-        text, MOST_SIZES, MOST_PER_RANK);
+    if (z->n == 0)
+        DT_FAIL_ALIKE(
+            DT_ERR_USAGE,
+            "--batch-size-per-rank: \"%s\" is neither auto nor a list of up to %d integers in "
+            "1..%d, such as 32,64,128",
+            text, MOST_SIZES, MOST_PER_RANK);
+    if (z->n > 1 && (z->options->compare || z->options->trace))
+        DT_FAIL_ALIKE(DT_ERR_USAGE, "--%s: give one batch size, not %d",
+                      z->options->compare ? "compare" : "trace", z->n);
+    return DT_OK;
 }
 
 /* "-" if it is unknown. */
@@ -117,25 +196,21 @@ static const char *cell(char out[32], double value)
     return out;
 }
 
-static void add_line(struct dt_text *table, const struct dt_bench *b)
-{
-    const double n = b->engine.ranks.n_ranks;
-    const double p50_s = dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.5);
-    char ci95[32], mfu[32], plan[32];
-    dt_memory_format(plan, sizeof plan, dt_plan_bytes(b->engine.plan));
-    dt_text_add(table, "%10d %12.1f %10s %12.1f %8s %12s\n", b->images, b->mean * n,
-                cell(ci95, b->ci95 * n), 1e3 * p50_s, cell(mfu, 100 * b->mfu), plan);
-}
-
 /* With several sizes, one that does not fit is left out, unless only some ranks know of it. */
 static dt_status run_size(struct sizes *z, int per_rank, struct dt_text *table)
 {
     struct dt_bench *b = &z->bench;
     const int rank = dt_comm_rank(z->comm);
+    char ci95[32], mfu[32], plan[32];
     DT_TRY(dt_bench_begin(b, z->comm, z->config, z->options, per_rank));
     dt_status status = dt_bench_measure(b, &z->json);
-    if (status == DT_OK && rank == 0)
-        add_line(table, b);
+    if (status == DT_OK && rank == 0) {
+        const double n = b->engine.ranks.n_ranks;
+        const double p50_s = dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.5);
+        dt_memory_format(plan, sizeof plan, dt_plan_bytes(b->engine.plan));
+        dt_text_add(table, "%10d %12.1f %10s %12.1f %8s %12s\n", b->images, b->mean * n,
+                    cell(ci95, b->ci95 * n), 1e3 * p50_s, cell(mfu, 100 * b->mfu), plan);
+    }
     const bool is_skipped =
         status == DT_ERR_MEMORY && z->n > 1 && dt_error_origin() != DT_ORIGIN_LOCAL;
     if (is_skipped && rank == 0)
@@ -176,28 +251,16 @@ static dt_status finish(struct sizes *z)
     if (z->options->json_path)
         DT_TRY(dt_jsonw_save(&z->json, z->options->json_path));
     if (z->options->compare)
-        DT_TRY(dt_bench_compare(&z->bench));
+        DT_TRY(compare(&z->bench));
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");
     return DT_OK;
 }
 
-static dt_status run_benchmark(struct sizes *z, struct dt_bench_old *old)
-{
-    const bool compares = z->options->compare && dt_comm_rank(z->comm) == 0;
-    DT_TRY(dt_comm_agree(z->comm, compares ? dt_bench_old_load(old, z->options) : DT_OK));
-    z->bench.old = compares ? old : NULL;
-    DT_TRY(list_sizes(z));
-    if ((z->options->compare || z->options->trace) && z->n > 1)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--%s: give one batch size, not %d",
-                      z->options->compare ? "compare" : "trace", z->n);
-    DT_TRY(run_sizes(z));
-    return dt_comm_agree(z->comm, dt_comm_rank(z->comm) == 0 ? finish(z) : DT_OK);
-}
-
 dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
                    const struct dt_bench_options *options)
 {
+    const bool compares = options->compare && dt_comm_rank(comm) == 0;
     struct sizes *z = NULL;
     struct dt_bench_old old = {0};
     DT_TRY(DT_NEW(z, 1));
@@ -205,7 +268,13 @@ dt_status dt_bench(struct dt_comm *comm, const struct dt_config *config,
     z->config = config;
     z->options = options;
     z->json.pretty = true;
-    dt_status status = run_benchmark(z, &old);
+    dt_status status = dt_comm_agree(comm, compares ? load_old(&old, options) : DT_OK);
+    DT_TRY_OUT(status);
+    z->bench.old = compares ? &old : NULL;
+    DT_TRY_OUT(list_sizes(z));
+    DT_TRY_OUT(run_sizes(z));
+    status = dt_comm_agree(comm, dt_comm_rank(comm) == 0 ? finish(z) : DT_OK);
+out:
     dt_jsonw_reset(&z->json);
     dt_json_destroy(old.doc);
     free(z);

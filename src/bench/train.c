@@ -18,23 +18,17 @@ enum { PER_RANK = 32 /* images, unless the configuration says: as in Horovod's b
 /* --- Steps --- */
 
 /* Incomplete batches, at the end of a validation set, are left out. */
-static dt_status next_batch(struct dt_bench *b, const struct dt_batch **batch)
-{
-    for (;;) {
-        DT_TRY(dt_loader_next(b->loader, batch));
-        if (*batch && (*batch)->n == b->engine.stage.micro_batch_size)
-            return DT_OK;
-        if (*batch)
-            dt_loader_release(b->loader, *batch);
-        else
-            DT_TRY(dt_loader_start(b->loader, b->phase == DT_TRAIN ? ++b->epoch : 0, 0));
-    }
-}
-
+/* Incomplete batches, at the end of a validation set, are skipped. */
 static dt_status run_pass(struct dt_bench *b, struct dt_scalars *scalars, int pass)
 {
-    const struct dt_batch *batch;
-    DT_TRY(next_batch(b, &batch));
+    const struct dt_batch *batch = NULL;
+    while (!batch || batch->n != b->engine.stage.micro_batch_size) {
+        if (batch)
+            dt_loader_release(b->loader, batch);
+        DT_TRY(dt_loader_next(b->loader, &batch));
+        if (!batch)
+            DT_TRY(dt_loader_start(b->loader, b->phase == DT_TRAIN ? ++b->epoch : 0, 0));
+    }
     b->n_passes[batch->canvas]++;
     if (b->phase == DT_TRAIN)
         return dt_engine_train(&b->engine, &b->sets, batch, scalars, pass);

@@ -1,7 +1,9 @@
-/* The examination: stage by stage, then what all ranks have found is compared and reported. */
+/* The findings: of this rank while the stages run, then of all ranks, the worst first; and the
+ * examination: stage by stage, then the findings of all ranks are compared and reported. */
 #include "doctor/doctor.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +13,118 @@
 #include "base/mem.h"
 
 static const double patience_s = 1; /* without a word */
+
+const char *dt_doctor_host(const struct dt_doctor *d, int host)
+{
+    return dt_comm_host(d->comm, d->first_of[host]);
+}
+
+/* --- Findings of a rank --- */
+
+static void add(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status, const char *text,
+                const char *remedy)
+{
+    struct dt_host_info *own = &d->own;
+    if (own->n_findings == DT_FINDINGS_OF_RANK)
+        return;
+    struct dt_finding *finding = &own->findings[own->n_findings++];
+    const int room = (int)(sizeof finding->text - strlen(remedy) - sizeof "; ");
+    *finding = (struct dt_finding){.stage = (int32_t)stage, .status = (int32_t)status};
+    snprintf(finding->text, sizeof finding->text, "%.*s%s%s", room, text, remedy[0] ? "; " : "",
+             remedy);
+}
+
+void dt_doctor_note(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
+                    const char *remedy)
+{
+    if (status == DT_OK)
+        return;
+    add(d, stage, status, dt_error_text(), remedy);
+    dt_error_clear();
+}
+
+void dt_doctor_note_alike(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status)
+{
+    const int n = d->own.n_findings;
+    if (status != DT_OK && d->rank == 0)
+        add(d, stage, status, dt_error_text(), "");
+    if (d->own.n_findings > n)
+        d->own.findings[n].is_named = true;
+    dt_error_clear();
+}
+
+void dt_doctor_warn(struct dt_doctor *d, enum dt_doctor_stage stage, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    add(d, stage, DT_OK, text, "");
+}
+
+dt_status dt_doctor_note_all(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
+                             const char *remedy, bool *all)
+{
+    int64_t n_failed = status != DT_OK;
+    dt_doctor_note(d, stage, status, remedy);
+    DT_TRY(dt_comm_sum_i64(d->comm, &n_failed, 1));
+    *all = n_failed == 0;
+    return DT_OK;
+}
+
+/* --- Findings of all --- */
+
+static int urgency(const struct dt_finding *finding)
+{
+    return finding->stage + (finding->status == DT_OK ? DT_N_STAGES : 0);
+}
+
+/* The flags of the ranks that this was found on, in a list that stays sorted. */
+static bool *insert(struct dt_doctor *d, const struct dt_finding *finding)
+{
+    const size_t n_flags = (size_t)d->n_ranks;
+    int at = 0;
+    for (; at < d->n_findings && urgency(&d->findings[at]) <= urgency(finding); at++)
+        if (urgency(&d->findings[at]) == urgency(finding) &&
+            strcmp(d->findings[at].text, finding->text) == 0)
+            return d->ranks_of + (size_t)at * n_flags;
+    if (d->n_findings == DT_FINDINGS) {
+        d->n_left_out++;
+        return NULL;
+    }
+    const size_t n_after = (size_t)(d->n_findings++ - at);
+    bool *flags = d->ranks_of + (size_t)at * n_flags;
+    memmove(&d->findings[at + 1], &d->findings[at], n_after * sizeof *d->findings);
+    memmove(flags + n_flags, flags, n_after * n_flags * sizeof *flags);
+    memset(flags, 0, n_flags * sizeof *flags);
+    d->findings[at] = *finding;
+    return flags;
+}
+
+void dt_doctor_find(struct dt_doctor *d, enum dt_doctor_stage stage, dt_status status,
+                    const char *format, ...)
+{
+    struct dt_finding finding = {
+        .stage = (int32_t)stage, .status = (int32_t)status, .is_named = true};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(finding.text, sizeof finding.text, format, args);
+    va_end(args);
+    (void)insert(d, &finding);
+}
+
+void dt_doctor_merge(struct dt_doctor *d)
+{
+    for (int r = 0; r < d->n_ranks; r++)
+        for (int i = 0; i < d->all[r].n_findings; i++) {
+            bool *flags = insert(d, &d->all[r].findings[i]);
+            if (flags)
+                flags[r] = true;
+        }
+}
+
+/* --- The examination --- */
 
 static const struct {
     const char *what;
@@ -45,8 +159,10 @@ static dt_status allocate(struct dt_doctor *d)
     return DT_OK;
 }
 
-static void number_hosts(struct dt_doctor *d)
+static dt_status examine(struct dt_doctor *d, const char *json_path)
 {
+    const double begin_s = dt_clock_s();
+    DT_TRY(dt_comm_agree(d->comm, allocate(d)));
     for (int r = 0; r < d->n_ranks; r++) {
         int h = 0;
         while (h < d->n_hosts && strcmp(dt_doctor_host(d, h), dt_comm_host(d->comm, r)) != 0)
@@ -55,13 +171,6 @@ static void number_hosts(struct dt_doctor *d)
         if (h == d->n_hosts)
             d->first_of[d->n_hosts++] = r;
     }
-}
-
-static dt_status examine(struct dt_doctor *d, const char *json_path)
-{
-    const double begin_s = dt_clock_s();
-    DT_TRY(dt_comm_agree(d->comm, allocate(d)));
-    number_hosts(d);
     for (size_t i = 0; i < DT_COUNT(stages); i++) {
         say(d, stages[i].what, begin_s);
         DT_TRY(stages[i].run(d));

@@ -90,7 +90,7 @@ struct dt_doctor {
     int n_findings, n_left_out;
 };
 
-/* findings.c, local. note: a finding of this rank from the last error, unless status is DT_OK;
+/* doctor.c, local. note: a finding of this rank from the last error, unless status is DT_OK;
  * `remedy` ("" = the text has one) ends the sentence. warn: one that costs speed or comfort only.
  * merge: puts those of all ranks together. find: then adds one about several, alike on all. */
 const char *dt_doctor_host(const struct dt_doctor *d, int host);
@@ -108,15 +108,13 @@ dt_status dt_doctor_note_all(struct dt_doctor *d, enum dt_doctor_stage stage, dt
                              const char *remedy, bool *all);
 
 /* The stages. */
-dt_status dt_doctor_devices(struct dt_doctor *d); /* devices.c */
+dt_status dt_doctor_devices(struct dt_doctor *d); /* rank_devices.c */
 dt_status dt_doctor_cpus(struct dt_doctor *d);    /* a part, again after other measurements */
 dt_status dt_doctor_folder(struct dt_doctor *d);  /* storage.c */
 dt_status dt_doctor_data(struct dt_doctor *d);
 dt_status dt_doctor_clocks(struct dt_doctor *d); /* network.c */
 dt_status dt_doctor_network(struct dt_doctor *d);
 dt_status dt_doctor_sums(struct dt_doctor *d); /* sums.c */
-/* interfaces.c, local: the addresses of this host that other hosts may reach. */
-void dt_doctor_interfaces(struct dt_host_info *own);
 /* compare_ranks.c, local: finds what is much slower than its like, and what differs. */
 void dt_doctor_compare(struct dt_doctor *d);
 /* A host other than `host` that has the address, too; -1 = none. */

@@ -61,17 +61,6 @@ static const char *name_ranks(char *out, size_t bytes, const struct dt_doctor *d
 
 /* --- Findings --- */
 
-static void print_finding(const struct dt_doctor *d, int i)
-{
-    const struct dt_finding *finding = &d->findings[i];
-    char who[512] = "", text[sizeof finding->text + 8];
-    if (!finding->is_named)
-        name_ranks(who, sizeof who, d, d->ranks_of + (size_t)i * (size_t)d->n_ranks);
-    snprintf(text, sizeof text, "%s", finding->text);
-    dt_utf8_escape(text);
-    printf("  %d. %s%s%s\n", i + 1, who, who[0] ? ": " : "", text);
-}
-
 static void print_findings(const struct dt_doctor *d)
 {
     int n_problems = 0;
@@ -83,9 +72,15 @@ static void print_findings(const struct dt_doctor *d)
         printf("%d problem%s; exit code %d (%s):\n", n_problems, n_problems == 1 ? "" : "s",
                d->findings[0].status, dt_status_name((dt_status)d->findings[0].status));
     for (int i = 0; i < d->n_findings; i++) {
+        const struct dt_finding *finding = &d->findings[i];
+        char who[512] = "", text[sizeof finding->text + 8];
         if (i == n_problems && i > 0)
             printf("Warnings:\n");
-        print_finding(d, i);
+        if (!finding->is_named)
+            name_ranks(who, sizeof who, d, d->ranks_of + (size_t)i * (size_t)d->n_ranks);
+        snprintf(text, sizeof text, "%s", finding->text);
+        dt_utf8_escape(text);
+        printf("  %d. %s%s%s\n", i + 1, who, who[0] ? ": " : "", text);
     }
     if (d->n_left_out > 0)
         printf("  ... and %d more\n", d->n_left_out);
@@ -202,13 +197,6 @@ static void print_hosts(const struct dt_doctor *d)
 
 /* --- Network and sums --- */
 
-static void print_pair(const struct dt_doctor *d, const struct dt_pair *pair)
-{
-    printf("%5d %-*s %5d %-*s %12.1f %12.3f %12.3f\n", pair->from, HOST_WIDTH,
-           dt_comm_host(d->comm, pair->from), pair->to, HOST_WIDTH, dt_comm_host(d->comm, pair->to),
-           1e6 * pair->latency_s, 8e-9 * pair->forth_bytes_per_s, 8e-9 * pair->back_bytes_per_s);
-}
-
 static int by_rate(const void *a, const void *b)
 {
     const struct dt_pair *x = a, *y = b;
@@ -226,25 +214,24 @@ static void print_pairs(const struct dt_doctor *d)
     printf("\n%-26s %-26s %12s %12s %12s\n", "from", "to", "latency (us)", "forth (Gb/s)",
            "back (Gb/s)");
     for (int i = 0; i < d->n_pairs && i < MOST_PAIRS; i++)
-        print_pair(d, &d->pairs[i]);
+        printf("%5d %-*s %5d %-*s %12.1f %12.3f %12.3f\n", d->pairs[i].from, HOST_WIDTH,
+               dt_comm_host(d->comm, d->pairs[i].from), d->pairs[i].to, HOST_WIDTH,
+               dt_comm_host(d->comm, d->pairs[i].to), 1e6 * d->pairs[i].latency_s,
+               8e-9 * d->pairs[i].forth_bytes_per_s, 8e-9 * d->pairs[i].back_bytes_per_s);
     if (d->n_pairs > MOST_PAIRS)
         printf("and %d faster pairs\n", d->n_pairs - MOST_PAIRS);
 }
 
-static double bus_rate(const struct dt_doctor *d, const struct dt_sum_test *test)
-{
-    return 2.0 * (d->n_ranks - 1) / d->n_ranks * (double)test->bytes / test->seconds;
-}
-
 static void print_sums(const struct dt_doctor *d)
 {
+    const double factor = 2.0 * (d->n_ranks - 1) / d->n_ranks; /* of the bus, as in nccl-tests */
     char plane[128];
     dt_comm_describe_plane(d->bench.engine.plane, plane, sizeof plane);
     if (d->sums[0].bytes > 0)
         printf("\n%16s %12s %14s   by %s\n", "all-reduce (B)", "time (us)", "busbw (GB/s)", plane);
     for (int i = 0; i < DT_SUM_SIZES && d->sums[i].bytes > 0; i++)
         printf("%16zu %12.1f %14.3f\n", d->sums[i].bytes, 1e6 * d->sums[i].seconds,
-               bus_rate(d, &d->sums[i]) / 1e9);
+               factor * (double)d->sums[i].bytes / d->sums[i].seconds / 1e9);
 }
 
 void dt_doctor_print(const struct dt_doctor *d)
@@ -290,19 +277,6 @@ static void write_ranks(const struct dt_doctor *d, struct dt_jsonw *w)
     dt_jsonw_close(w, ']');
 }
 
-static void write_interfaces(const struct dt_host_info *own, struct dt_jsonw *w)
-{
-    dt_jsonw_begin(w, "interfaces", '[');
-    for (int i = 0; i < own->n_interfaces; i++) {
-        const struct dt_interface *at = &own->interfaces[i];
-        dt_jsonw_add(w, "{name: %s, address: %s, mtu: %d", at->name, at->address, at->mtu);
-        if (at->mbit_per_s > 0)
-            dt_jsonw_number(w, "bytes_per_s", at->mbit_per_s * 1e6 / 8);
-        dt_jsonw_close(w, '}');
-    }
-    dt_jsonw_close(w, ']');
-}
-
 static void write_hosts(const struct dt_doctor *d, struct dt_jsonw *w)
 {
     dt_jsonw_begin(w, "hosts", '[');
@@ -312,13 +286,20 @@ static void write_hosts(const struct dt_doctor *d, struct dt_jsonw *w)
                      own->memory_bytes, own->memory_free_bytes);
         dt_jsonw_add(w, "clock_ahead_s: %g, disk_free_bytes: %g, write_bytes_per_s: %g",
                      own->clock_s, own->disk_free_bytes, own->write_bytes_per_s);
-        write_interfaces(own, w);
-        dt_jsonw_close(w, '}');
+        dt_jsonw_begin(w, "interfaces", '[');
+        for (int i = 0; i < own->n_interfaces; i++) {
+            const struct dt_interface *at = &own->interfaces[i];
+            dt_jsonw_add(w, "{name: %s, address: %s, mtu: %d", at->name, at->address, at->mtu);
+            if (at->mbit_per_s > 0)
+                dt_jsonw_number(w, "bytes_per_s", at->mbit_per_s * 1e6 / 8);
+            dt_jsonw_close(w, '}');
+        }
+        dt_jsonw_add(w, "]}");
     }
     dt_jsonw_close(w, ']');
 }
 
-static void write_pairs(const struct dt_doctor *d, struct dt_jsonw *w)
+static void write_network(const struct dt_doctor *d, struct dt_jsonw *w)
 {
     dt_jsonw_begin(w, "pairs", '[');
     for (int i = 0; i < d->n_pairs; i++) {
@@ -329,12 +310,7 @@ static void write_pairs(const struct dt_doctor *d, struct dt_jsonw *w)
                      pair->from, pair->to, pair->is_remote, pair->latency_s,
                      pair->forth_bytes_per_s, pair->back_bytes_per_s);
     }
-    dt_jsonw_close(w, ']');
-}
-
-static void write_sums(const struct dt_doctor *d, struct dt_jsonw *w)
-{
-    dt_jsonw_begin(w, "all_reduce", '[');
+    dt_jsonw_add(w, "], all_reduce: [");
     for (int i = 0; i < DT_SUM_SIZES && d->sums[i].bytes > 0; i++)
         dt_jsonw_add(w, "{bytes: %zu, seconds: %g}", d->sums[i].bytes, d->sums[i].seconds);
     dt_jsonw_close(w, ']');
@@ -348,8 +324,7 @@ dt_status dt_doctor_save(const struct dt_doctor *d, const char *path)
     write_findings(d, &w);
     write_ranks(d, &w);
     write_hosts(d, &w);
-    write_pairs(d, &w);
-    write_sums(d, &w);
+    write_network(d, &w);
     dt_jsonw_close(&w, '}');
     return dt_jsonw_save(&w, path);
 }

@@ -104,14 +104,6 @@ static dt_status measure_bandwidth(struct dt_doctor *d, struct dt_pair *p, void 
     return DT_OK;
 }
 
-static dt_status measure_pair(struct dt_doctor *d, struct dt_pair *p, void *data)
-{
-    if (d->rank != p->from && d->rank != p->to)
-        return DT_OK;
-    DT_TRY(measure_latency(d, p));
-    return measure_bandwidth(d, p, data);
-}
-
 /* --- All pairs --- */
 
 static void add_pair(struct dt_doctor *d, int from, int to)
@@ -121,7 +113,10 @@ static void add_pair(struct dt_doctor *d, int from, int to)
 }
 
 /* Neighbours in a ring, every other pair first, so that half of them are measured at once. */
-static void list_hosts(struct dt_doctor *d)
+/* First the pairs of hosts, whose number is returned: all, or neighbours in a ring, every other
+ * pair first, so that half of them are measured at once. Then the ranks of a host, one after the
+ * other. */
+static int list_pairs(struct dt_doctor *d)
 {
     const int n = d->n_hosts;
     if (n <= HOSTS_ALL_PAIRS)
@@ -131,11 +126,7 @@ static void list_hosts(struct dt_doctor *d)
     for (int odd = 0; odd < 2 && n > HOSTS_ALL_PAIRS; odd++)
         for (int i = odd; i < n; i += 2)
             add_pair(d, d->first_of[i], d->first_of[(i + 1) % n]);
-}
-
-/* The ranks of a host, one after the other. */
-static void list_neighbours(struct dt_doctor *d)
-{
+    const int n_remote = d->n_pairs;
     for (int r = 0; r < d->n_ranks; r++) {
         int next = r + 1;
         while (next < d->n_ranks && d->host_of[next] != d->host_of[r])
@@ -143,8 +134,10 @@ static void list_neighbours(struct dt_doctor *d)
         if (next < d->n_ranks)
             add_pair(d, r, next);
     }
+    return n_remote;
 }
 
+/* The ranks of a host, one after the other. */
 /* Every pair is known to one rank. */
 static dt_status share_pairs(struct dt_doctor *d)
 {
@@ -171,7 +164,10 @@ static dt_status measure_pairs(struct dt_doctor *d, int n_remote, void *data)
     for (int i = 0; i < d->n_pairs; i++) {
         if (i == n_remote || (i < n_remote && (one_by_one || i == n_even)))
             DT_TRY(dt_comm_rest(d->comm));
-        DT_TRY(measure_pair(d, &d->pairs[i], data));
+        if (d->rank != d->pairs[i].from && d->rank != d->pairs[i].to)
+            continue;
+        DT_TRY(measure_latency(d, &d->pairs[i]));
+        DT_TRY(measure_bandwidth(d, &d->pairs[i], data));
     }
     return dt_comm_rest(d->comm);
 }
@@ -184,9 +180,7 @@ dt_status dt_doctor_network(struct dt_doctor *d)
     if (status == DT_OK)
         status = DT_NEW(d->pairs, most_pairs);
     DT_TRY_OUT(dt_comm_agree(d->comm, status));
-    list_hosts(d);
-    const int n_remote = d->n_pairs;
-    list_neighbours(d);
+    const int n_remote = list_pairs(d);
     for (int pass = 0; pass < N_PASSES; pass++)
         DT_TRY_OUT(measure_pairs(d, n_remote, data));
     DT_TRY_OUT(share_pairs(d));

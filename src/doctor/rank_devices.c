@@ -1,8 +1,15 @@
-/* What a rank computes with: its CPUs, device, memory, libraries, and how fast it is. */
+/* A rank's CPUs, device, memory, network interfaces and libraries, and how fast it computes. */
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <math.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,6 +18,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/host.h"
+#include "base/mem.h"
 #include "doctor/doctor.h"
 
 /* Shared memory that the ranks of a host exchange messages in, per rank: Open MPI's segment has
@@ -19,14 +27,6 @@ static const double mib = 1 << 20;
 enum { SHARED_MIB_MPI = 8, SHARED_MIB_NCCL = 64, LOCKED_MIB = 64 };
 
 static const double burst_s = 0.2;
-
-static void look_at_memory(struct dt_doctor *d)
-{
-    struct dt_memory_use use;
-    dt_memory_use(&use, "");
-    d->own.memory_bytes = fmin((double)use.total, (double)dt_memory_limit(""));
-    d->own.memory_free_bytes = (double)dt_memory_available("");
-}
 
 static void check_shared_memory(struct dt_doctor *d, enum dt_plane plane)
 {
@@ -73,6 +73,59 @@ static dt_status open_device(struct dt_doctor *d)
     snprintf(d->own.libraries, sizeof d->own.libraries, "%.*s", (int)sizeof d->own.libraries - 1,
              text + strcspn(text, " "));
     return DT_OK;
+}
+
+/* --- Network interfaces --- */
+
+/* The number that ethtool NAME prints; 0 if the driver does not say, or only makes up a number. */
+static int ask_speed(int fd, struct ifreq *request)
+{
+    static const char *const virtual[] = {"veth", "tun", "bridge", "virtio_net", "dummy"};
+    struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
+    struct ethtool_cmd link = {.cmd = ETHTOOL_GSET};
+    request->ifr_data = (void *)&driver;
+    if (ioctl(fd, SIOCETHTOOL, request) != 0)
+        return 0;
+    for (size_t i = 0; i < DT_COUNT(virtual); i++)
+        if (strcmp(driver.driver, virtual[i]) == 0)
+            return 0;
+    request->ifr_data = (void *)&link;
+    if (ioctl(fd, SIOCETHTOOL, request) != 0)
+        return 0;
+    const uint32_t speed = ethtool_cmd_speed(&link);
+    return speed < INT32_MAX ? (int)speed : 0;
+}
+
+static void describe(struct dt_interface *out, const struct ifaddrs *at, int fd)
+{
+    const struct sockaddr_in *address = (const void *)at->ifa_addr;
+    struct ifreq request = {0};
+    *out = (struct dt_interface){0};
+    snprintf(out->name, sizeof out->name, "%s", at->ifa_name);
+    inet_ntop(AF_INET, &address->sin_addr, out->address, sizeof out->address);
+    memcpy(request.ifr_name, out->name, sizeof request.ifr_name);
+    if (ioctl(fd, SIOCGIFMTU, &request) == 0)
+        out->mtu = request.ifr_mtu;
+    out->mbit_per_s = ask_speed(fd, &request);
+}
+
+/* The addresses of this host that other hosts may reach, from the kernel and not from /sys, which
+ * in a container may show those of another network namespace. */
+static void list_interfaces(struct dt_host_info *own)
+{
+    struct ifaddrs *first;
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || getifaddrs(&first) != 0)
+        first = NULL;
+    for (const struct ifaddrs *at = first; at && own->n_interfaces < DT_INTERFACES;
+         at = at->ifa_next)
+        if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET &&
+            (at->ifa_flags & (IFF_UP | IFF_RUNNING | IFF_LOOPBACK)) == (IFF_UP | IFF_RUNNING))
+            describe(&own->interfaces[own->n_interfaces++], at, fd);
+    if (first)
+        freeifaddrs(first);
+    if (fd >= 0)
+        close(fd);
 }
 
 /* --- Speed --- */
@@ -156,17 +209,18 @@ static dt_status try_device(struct dt_doctor *d, bool *all)
 
 dt_status dt_doctor_devices(struct dt_doctor *d)
 {
+    struct dt_memory_use use;
     snprintf(d->own.build, sizeof d->own.build, "%s", dt_build_id());
     d->own.n_cpus = dt_comm_allowed_cpus(d->comm);
     d->own.n_sharing = dt_comm_sharing_ranks(d->comm);
-    look_at_memory(d);
-    dt_doctor_interfaces(&d->own);
+    dt_memory_use(&use, "");
+    d->own.memory_bytes = fmin((double)use.total, (double)dt_memory_limit(""));
+    d->own.memory_free_bytes = (double)dt_memory_available("");
+    list_interfaces(&d->own);
     check_locked_memory(d);
     DT_TRY(dt_doctor_cpus(d));
     DT_TRY(try_device(d, &d->has_device));
-    if (!d->has_device)
-        return DT_OK;
-    if (d->bench.engine.backend == &dt_backend_cpu)
+    if (!d->has_device || d->bench.engine.backend == &dt_backend_cpu)
         return DT_OK;
     DT_TRY(dt_bench_peaks(&d->bench));
     d->own.gpu_flops_per_s = d->bench.own.peak_flops_per_s;
