@@ -1,5 +1,5 @@
 /* One stream of events to many sinks. Rank 0 only; main thread only.
- * A new sink: src/report/x.c and one name in DT_SINK_LIST of config.h. */
+ * A new sink: src/events/x.c and one name in DT_SINK_LIST of config.h. */
 #ifndef DTRAIN_EVENTS_H
 #define DTRAIN_EVENTS_H
 

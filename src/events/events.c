@@ -37,22 +37,16 @@ static void close_sink(struct dt_events *report, size_t i)
     report->states[i] = NULL;
 }
 
-static dt_status open_sink(struct dt_events *report, size_t i,
-                           const struct dt_events_options *options)
-{
-    const struct dt_sink *sink = rows[i].sink;
-    report->states[i] = dt_mem_alloc(1, sink->state_bytes, sink->title);
-    return report->states[i] ? sink->open(report->states[i], options) : DT_ERR_MEMORY;
-}
-
 dt_status dt_events_open(struct dt_events **report, const struct dt_events_options *options)
 {
     DT_TRY(DT_NEW(*report, 1));
     dt_error_keep();
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         const struct dt_sink *sink = rows[i].sink;
-        if (!is_listed(rows[i].name, options) || (sink->in_folder && !options->dir) ||
-            open_sink(*report, i, options) == DT_OK)
+        if (!is_listed(rows[i].name, options) || (sink->in_folder && !options->dir))
+            continue;
+        void *state = (*report)->states[i] = dt_mem_alloc(1, sink->state_bytes, sink->title);
+        if (state && sink->open(state, options) == DT_OK)
             continue;
         dt_log(DT_LOG_WARNING, "no events are written to %s: %s", sink->title, dt_error_text());
         dt_error_restore();

@@ -1,4 +1,4 @@
-/* Internals of the report module: the interface of an event sink. */
+/* Internals of the events room: the interface of an event sink. */
 #ifndef DTRAIN_EVENTS_EVENTS_INTERNAL_H
 #define DTRAIN_EVENTS_EVENTS_INTERNAL_H
 
@@ -16,7 +16,7 @@ struct dt_sink {
     void (*close)(void *state);                                                   /* or NULL */
 };
 
-/* src/report/<name>.c defines dt_sink_<name> for each name of DT_SINK_LIST. */
+/* src/events/<name>.c defines dt_sink_<name> for each name of DT_SINK_LIST. */
 #define DT_SINK(name) extern const struct dt_sink dt_sink_##name;
 DT_SINK_LIST(DT_SINK)
 #undef DT_SINK

@@ -85,17 +85,6 @@ static dt_status open_prometheus(void *state, const struct dt_events_options *op
     return DT_OK;
 }
 
-static void take_others(struct prometheus *p, const struct dt_field *fields, int n_fields)
-{
-    p->n_others = 0;
-    for (int i = 0; i < n_fields && p->n_others < MOST_OTHERS; i++) {
-        if (!dt_field_is_measured(&fields[i]))
-            continue;
-        snprintf(p->others[p->n_others].name, NAME_BYTES, "telemetry_%s", fields[i].key);
-        p->others[p->n_others++].value = dt_field_number(&fields[i], 1, fields[i].key);
-    }
-}
-
 static void take(struct prometheus *p, const char *event, const struct dt_field *fields,
                  int n_fields)
 {
@@ -106,8 +95,15 @@ static void take(struct prometheus *p, const char *event, const struct dt_field 
         bool adds = rows[i].adds && !isnan(p->values[i]);
         p->values[i] = rows[i].factor * value + (adds ? p->values[i] : 0);
     }
-    if (strcmp(event, "telemetry") == 0)
-        take_others(p, fields, n_fields);
+    if (strcmp(event, "telemetry") != 0)
+        return;
+    p->n_others = 0;
+    for (int i = 0; i < n_fields && p->n_others < MOST_OTHERS; i++) {
+        if (!dt_field_is_measured(&fields[i]))
+            continue;
+        snprintf(p->others[p->n_others].name, NAME_BYTES, "telemetry_%s", fields[i].key);
+        p->others[p->n_others++].value = dt_field_number(&fields[i], 1, fields[i].key);
+    }
 }
 
 static void put(struct dt_text *text, const struct prometheus *p, const char *name,
@@ -123,20 +119,11 @@ static void put(struct dt_text *text, const struct prometheus *p, const char *na
                           p->values[0], value);
 }
 
-static dt_status replace(const char *path, const char *temporary, const struct dt_text *text)
-{
-    int fd = -1;
-    DT_TRY(dt_file_remove(temporary)); /* of a run that was killed */
-    DT_TRY(dt_file_create(&fd, temporary));
-    dt_status status = dt_file_write(fd, text->at, text->used, temporary);
-    close(fd);
-    return status == DT_OK ? dt_file_rename(temporary, path) : status;
-}
-
 static dt_status write_file(struct prometheus *p)
 {
     char all[FILE_BYTES], path[DT_PATH_MAX], temporary[DT_PATH_MAX];
     struct dt_text text = dt_text_in(all, sizeof all);
+    int fd = -1;
     for (size_t i = 0; i < DT_COUNT(rows); i++)
         put(&text, p, rows[i].name, rows[i].help, p->values[i]);
     for (int i = 0; i < p->n_others; i++)
@@ -144,7 +131,12 @@ static dt_status write_file(struct prometheus *p)
     put(&text, p, "last_report_timestamp_seconds", "When this file was written", dt_clock_unix_s());
     DT_TRY(dt_file_path(path, "%s/dtrain.prom", p->dir));
     DT_TRY(dt_file_path(temporary, "%s/.dtrain.prom", p->dir));
-    dt_status status = replace(path, temporary, &text);
+    DT_TRY(dt_file_remove(temporary)); /* of a run that was killed */
+    DT_TRY(dt_file_create(&fd, temporary));
+    dt_status status = dt_file_write(fd, text.at, text.used, temporary);
+    close(fd);
+    if (status == DT_OK)
+        status = dt_file_rename(temporary, path);
     p->written_s = dt_clock_s();
     return status;
 }

@@ -55,30 +55,26 @@ static void put_entry(struct dt_proto *p, const char *name, const struct dt_json
     dt_proto_close(p, entry);
 }
 
-static void put_settings(struct dt_proto *p, const struct dt_json *config)
-{
-    char name[64];
-    for (size_t i = 0; i < DT_COUNT(settings); i++) {
-        const struct dt_json *section = dt_json_get(config, settings[i][0]);
-        const struct dt_json *value = dt_json_get(section, settings[i][1]);
-        snprintf(name, sizeof name, "%s.%s", settings[i][0], settings[i][1]);
-        if (value)
-            put_entry(p, name, value);
-    }
-}
-
 /* A value of a summary: the main settings of the run, from the event run_start. */
 static void put_hparams_start(struct dt_proto *p, double wall_time_s, const struct dt_field *fields,
                               int n_fields)
 {
     enum { SESSION_START = 3 };
+    char name[64];
     struct dt_json_doc *doc = NULL;
     const struct dt_field *config = dt_field_find(fields, n_fields, "config");
     struct dt_tfevents_plugin at =
         dt_tfevents_open_plugin(p, "_hparams_/session_start_info", "hparams");
     size_t start = dt_proto_open(p, SESSION_START);
-    if (config && dt_json_parse(&doc, config->text, strlen(config->text), "config", NULL) == DT_OK)
-        put_settings(p, dt_json_root(doc));
+    if (config)
+        (void)dt_json_parse(&doc, config->text, strlen(config->text), "config", NULL);
+    for (size_t i = 0; doc && i < DT_COUNT(settings); i++) {
+        const struct dt_json *section = dt_json_get(dt_json_root(doc), settings[i][0]);
+        const struct dt_json *value = dt_json_get(section, settings[i][1]);
+        snprintf(name, sizeof name, "%s.%s", settings[i][0], settings[i][1]);
+        if (value)
+            put_entry(p, name, value);
+    }
     for (size_t i = 0; i < DT_COUNT(numbers); i++)
         put_entry(p, numbers[i],
                   &(struct dt_json){.type = DT_JSON_NUMBER,
@@ -137,16 +133,6 @@ static void close_tensorboard(void *state)
     free(tb->event.at);
 }
 
-static dt_status write_head(struct tensorboard *tb)
-{
-    dt_tfevents_begin(&tb->event, dt_clock_unix_s(), 0);
-    dt_tfevents_version(&tb->event);
-    DT_TRY(end_event(tb));
-    dt_tfevents_begin(&tb->event, dt_clock_unix_s(), tb->step);
-    dt_tfevents_restart(&tb->event);
-    return end_event(tb);
-}
-
 static dt_status open_tensorboard(void *state, const struct dt_events_options *options)
 {
     struct tensorboard *tb = state;
@@ -157,7 +143,12 @@ static dt_status open_tensorboard(void *state, const struct dt_events_options *o
     DT_TRY(dt_file_path(dir, "%s/tensorboard", options->dir));
     DT_TRY(dt_append_open(&tb->file, dir, name, true));
     tb->step = options->from_step;
-    return write_head(tb);
+    dt_tfevents_begin(&tb->event, dt_clock_unix_s(), 0);
+    dt_tfevents_version(&tb->event);
+    DT_TRY(end_event(tb));
+    dt_tfevents_begin(&tb->event, dt_clock_unix_s(), tb->step);
+    dt_tfevents_restart(&tb->event);
+    return end_event(tb);
 }
 
 static void put_steps(struct tensorboard *tb, const struct dt_field *fields, int n_fields)

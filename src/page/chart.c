@@ -174,23 +174,9 @@ static void put_title(FILE *out, const struct frame *frame, const struct dt_seri
     fputs("</title>", out);
 }
 
-static void put_points(FILE *out, const struct frame *frame, const struct dt_series *series)
-{
-    const size_t stride = series->n / TITLES_MOST + 1;
-    for (size_t i = 0; i < series->n; i += stride) {
-        if (!is_point(frame, series, i))
-            continue;
-        double x = project(frame, X, series->x[i]), y = project(frame, Y, series->y[i]);
-        if (series->has_dots && stride == 1)
-            fprintf(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.8\"/>", x, y);
-        fprintf(out, "<circle class=\"hit\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\">", x, y);
-        put_title(out, frame, series, i);
-        fputs("</circle>\n", out);
-    }
-}
-
 static void put_series(FILE *out, const struct frame *frame, const struct dt_series *series)
 {
+    const size_t stride = series->n / TITLES_MOST + 1;
     const char *verb = "M";
     fputs("<g", out);
     put_colour(out, series->colour);
@@ -204,7 +190,16 @@ static void put_series(FILE *out, const struct frame *frame, const struct dt_ser
         verb = "L";
     }
     fputs("\"/>\n", out);
-    put_points(out, frame, series);
+    for (size_t i = 0; i < series->n; i += stride) {
+        if (!is_point(frame, series, i))
+            continue;
+        double x = project(frame, X, series->x[i]), y = project(frame, Y, series->y[i]);
+        if (series->has_dots && stride == 1)
+            fprintf(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.8\"/>", x, y);
+        fprintf(out, "<circle class=\"hit\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\">", x, y);
+        put_title(out, frame, series, i);
+        fputs("</circle>\n", out);
+    }
     fputs("</g>\n", out);
 }
 

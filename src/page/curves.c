@@ -138,22 +138,6 @@ static void add_series(struct drawing *d, const struct topic *topic, int c, size
     };
 }
 
-static void add_marks(struct drawing *d, const struct topic *topic, size_t r)
-{
-    const struct dt_run *run = &d->runs[r];
-    for (size_t i = 0; i < run->n_notes; i++) {
-        const struct dt_note *note = &run->notes[i];
-        d->marks[d->n_marks++] = (struct dt_mark){
-            .x = place(&d->scale, topic, run, note->step, note->elapsed_s),
-            .colour = !note->is_restart ? -1
-                      : d->n_runs == 1  ? 7
-                                        : (int)r,
-            .name = note->is_restart ? "restart" : "warning",
-            .text = note->text,
-        };
-    }
-}
-
 static bool is_wide(const struct drawing *d)
 {
     double low = INFINITY, high = 0;
@@ -173,7 +157,17 @@ static bool draw(FILE *out, struct drawing *d, const struct topic *topic)
         for (size_t r = 0; r < d->n_runs; r++)
             add_series(d, topic, c, r);
     for (size_t r = 0; r < d->n_runs; r++)
-        add_marks(d, topic, r);
+        for (size_t i = 0; i < d->runs[r].n_notes; i++) {
+            const struct dt_note *note = &d->runs[r].notes[i];
+            d->marks[d->n_marks++] = (struct dt_mark){
+                .x = place(&d->scale, topic, &d->runs[r], note->step, note->elapsed_s),
+                .colour = !note->is_restart ? -1
+                          : d->n_runs == 1  ? 7
+                                            : (int)r,
+                .name = note->is_restart ? "restart" : "warning",
+                .text = note->text,
+            };
+        }
     return dt_chart_print(out,
                           &(struct dt_chart){
                               .title = topic->title,

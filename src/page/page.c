@@ -11,7 +11,6 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "page/html.h"
-#include "page/table.h"
 
 static const char definitions[] =
     "Best: over all evaluations. Time to accuracy: training time until an evaluation first reaches "
@@ -22,7 +21,7 @@ static const char definitions[] =
     "forward, backward and update, and of other waits for ranks. The curves of long runs show the "
     "lowest and the highest value of every stretch.";
 
-/* One cell for all runs if they are equal; such rows left out; colours of the runs in the head. */
+/* One cell for all runs if they are equal; no such rows; colours of the runs in the head. */
 enum { MERGED = 1, DIFFERENCES = 2, KEYS = 4 };
 
 static void put_head_row(FILE *out, const struct dt_table *table, int looks)
@@ -58,8 +57,8 @@ static void put_table(FILE *out, const char *title, const struct dt_table *table
 {
     bool has_rows = false;
     for (size_t row = 1; row < dt_table_rows(table); row++) {
-        if (dt_table_row_is_empty(table, row) ||
-            ((looks & DIFFERENCES) && !dt_table_row_differs(table, row)))
+        const bool differs = dt_table_row_differs(table, row);
+        if (!differs && ((looks & DIFFERENCES) || !dt_table_cell(table, row, 1)[0]))
             continue;
         if (!has_rows) {
             fprintf(out, "<h2>%s</h2>\n<div class=\"wide\"><table><thead>\n", title);
@@ -101,7 +100,7 @@ static dt_status put_notes(FILE *out, const struct dt_run *runs, size_t n)
     return dt_table_check(&table);
 }
 
-/* What the run folder holds to look at. */
+/* The pictures in the run folders. */
 static dt_status put_pictures(FILE *out, const struct dt_run *runs, size_t n)
 {
     static const char *const files[][3] = {
@@ -135,25 +134,19 @@ static dt_status put_facts(FILE *out, const char *title, int looks,
     return status;
 }
 
-static void put_head(FILE *out, const struct dt_run *runs, size_t n)
+static dt_status put_page(FILE *out, const struct dt_run *runs, size_t n)
 {
+    const int keys = n > 1 ? KEYS : 0;
     char title[2 * DT_PATH_MAX + 64], date[DT_CLOCK_UTC];
     dt_clock_utc(date);
     date[strlen("2026-11-22")] = ' ';
-    if (n == 1)
-        snprintf(title, sizeof title, "%s", runs[0].name);
-    else if (n == 2)
-        snprintf(title, sizeof title, "%s and %s", runs[0].name, runs[1].name);
+    if (n <= 2)
+        snprintf(title, sizeof title, "%s%s%s", runs[0].name, n == 2 ? " and " : "",
+                 n == 2 ? runs[1].name : "");
     else
         snprintf(title, sizeof title, "%zu training runs", n);
     dt_html_begin(out, title);
     fprintf(out, "<p>Report of dtrain " DTRAIN_VERSION ", %.16s UTC</p>\n", date);
-}
-
-static dt_status put_page(FILE *out, const struct dt_run *runs, size_t n)
-{
-    const int keys = n > 1 ? KEYS : 0;
-    put_head(out, runs, n);
     DT_TRY(put_facts(out, "Results", keys, dt_facts_results, runs, n));
     fputs("<h2>Curves</h2>\n", out);
     DT_TRY(dt_curves_print(out, runs, n, INT_MAX));

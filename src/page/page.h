@@ -1,4 +1,4 @@
-/* The report: runs as one HTML page. */
+/* Runs as one HTML page, as tables of texts, and measurements of scaling. */
 #ifndef DTRAIN_PAGE_PAGE_H
 #define DTRAIN_PAGE_PAGE_H
 
@@ -6,11 +6,44 @@
 
 #include "page/page_run.h"
 
-/* Saves the page as the file `path`; samples.png and confusion.svg of the run folders are part of
- * it. A path that ends with .svg gets a picture of the first two charts instead. Errors as of
- * dt_file_save, and of reading the pictures. */
+/* page.c: saves the page as the file `path`; samples.png and confusion.svg of the run folders are
+ * part of it. A path that ends with .svg gets a picture of the first two charts instead. Errors as
+ * of dt_file_save, and of reading the pictures. */
 dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n);
-/* Inside: the curves of all runs in at most `most` common charts. */
+/* curves.c: the curves of all runs in at most `most` common charts. */
 dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most);
+
+/* scaling.c: reads the measurements in the folder, SERIES-npRANKS-REPETITION.json as written by
+ * `dtrain bench --json`; prints a table of their medians and saves scaling.json, scaling.csv and
+ * scaling.html there. DT_ERR_NO_INPUT if there are none. */
+dt_status dt_scaling(const char *dir);
+
+/* --- table.c: the common facts and the differences of runs, as tables of texts --- */
+
+/* A row with the names of the runs, then a row for each fact, its label first. */
+enum { DT_CELL_BYTES = 1024 };
+
+struct dt_table {
+    size_t n_columns, n_cells, capacity;
+    char (*cells)[DT_CELL_BYTES]; /* row by row; the owner frees them */
+    bool failed;                  /* out of memory */
+};
+
+/* Adds a cell; longer texts are truncated. */
+void dt_table_add(struct dt_table *table, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* DT_ERR_MEMORY if a cell could not be added. */
+dt_status dt_table_check(const struct dt_table *table);
+const char *dt_table_cell(const struct dt_table *table, size_t row, size_t column);
+size_t dt_table_rows(const struct dt_table *table);
+/* Whether the runs differ in that row. */
+bool dt_table_row_differs(const struct dt_table *table, size_t row);
+
+/* Status, best and last value of each metric, time to 75 and 90 % of the best accuracy of all runs,
+ * speed, time. Each fills an empty table; DT_ERR_MEMORY. */
+dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, size_t n);
+/* All keys of the runs but output.dir; next to those of a single run, the defaults. */
+dt_status dt_facts_config(struct dt_table *table, const struct dt_run *runs, size_t n);
+dt_status dt_facts_environment(struct dt_table *table, const struct dt_run *runs, size_t n);
 
 #endif

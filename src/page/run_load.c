@@ -102,20 +102,6 @@ static dt_status add_note(struct events *e, bool is_restart, const char *text)
 }
 
 /* What came after the checkpoint that this start resumes from is going to be repeated. */
-static dt_status on_restart(struct events *e, int64_t step)
-{
-    struct dt_run *run = e->run;
-    char text[128];
-    snprintf(text, sizeof text, "restart from step %" PRId64 ", %" PRId64 " steps repeated: %s%s",
-             step, run->step > step ? run->step - step : 0,
-             run->end ? "the run had ended with " : "the run had been killed",
-             dt_event_text(run->end, "status"));
-    run->step = step;
-    for (size_t i = 0; i < run->n_curves; i++)
-        dt_curve_cut(&run->curves[i], step);
-    return add_note(e, true, text);
-}
-
 /* The run keeps the event. */
 static void keep(struct dt_json_doc **place, struct events *e)
 {
@@ -130,13 +116,24 @@ static bool get_step(int64_t *step, const struct events *e, const char *key)
     return dt_json_integer(dt_json_get(dt_json_root(e->event), key), 0, most, step);
 }
 
+/* The events after the checkpoint that this start resumes from are going to be repeated. */
 static dt_status on_run_start(struct events *e)
 {
     struct dt_run *run = e->run;
+    char text[128];
     int64_t step = 0;
     get_step(&step, e, "start_step");
-    if (run->start)
-        DT_TRY(on_restart(e, step));
+    if (run->start) {
+        snprintf(text, sizeof text,
+                 "restart from step %" PRId64 ", %" PRId64 " steps repeated: %s%s", step,
+                 run->step > step ? run->step - step : 0,
+                 run->end ? "the run had ended with " : "the run had been killed",
+                 dt_event_text(run->end, "status"));
+        run->step = step;
+        for (size_t i = 0; i < run->n_curves; i++)
+            dt_curve_cut(&run->curves[i], step);
+        DT_TRY(add_note(e, true, text));
+    }
     run->step = step;
     dt_json_destroy(run->end);
     run->end = NULL;
@@ -177,27 +174,23 @@ static const struct {
 };
 
 /* Moves the clock of the run to this event; between two starts it stands still. */
-static void advance(struct events *e, bool is_start)
-{
-    struct tm utc = {0};
-    const char *rest = strptime(dt_event_text(e->event, "ts"), "%Y-%m-%dT%H:%M:%S", &utc);
-    if (!rest)
-        return;
-    double now_s = (double)timegm(&utc) + strtod(rest, NULL);
-    if (is_start || isnan(e->begin_s)) {
-        e->offset_s = e->run->elapsed_s;
-        e->begin_s = now_s;
-    }
-    e->run->elapsed_s = fmax(e->run->elapsed_s, e->offset_s + now_s - e->begin_s);
-}
-
+/* Moves the clock of the run to this event; between two starts the clock stands still. */
 static dt_status on_event(struct events *e)
 {
     const char *event = dt_event_text(e->event, "event");
+    struct tm utc = {0};
+    const char *rest = strptime(dt_event_text(e->event, "ts"), "%Y-%m-%dT%H:%M:%S", &utc);
     size_t h = 0;
     while (h < DT_COUNT(handlers) && strcmp(handlers[h].event, event) != 0)
         h++;
-    advance(e, strcmp(event, "run_start") == 0);
+    if (rest) {
+        const double now_s = (double)timegm(&utc) + strtod(rest, NULL);
+        if (strcmp(event, "run_start") == 0 || isnan(e->begin_s)) {
+            e->offset_s = e->run->elapsed_s;
+            e->begin_s = now_s;
+        }
+        e->run->elapsed_s = fmax(e->run->elapsed_s, e->offset_s + now_s - e->begin_s);
+    }
     if (!event[0])
         DT_FAIL(DT_ERR_DATA, "%s:%d: not an event of a run", e->run->path, e->line);
     if (h == DT_COUNT(handlers))

@@ -1,8 +1,6 @@
 /* `dtrain scaling FOLDER`: sums up the measurements of scripts/scaling.sh. Each is a file of
  * `dtrain bench --json` named SERIES-npRANKS-REPETITION.json; a point is the median of the
  * repetitions of a series with a number of ranks. */
-#include "page/scaling.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -17,6 +15,7 @@
 #include "base/text.h"
 #include "page/chart.h"
 #include "page/html.h"
+#include "page/page.h"
 
 enum { MOST_FILES = 10000, SERIES_BYTES = 96 };
 
@@ -125,18 +124,6 @@ static const double *sort_field(const struct measurement *m, int n, size_t offse
 #define MEDIAN(field) \
     dt_percentile_f64(sort_field(m, n, offsetof(struct measurement, field), values), (size_t)n, 0.5)
 
-static struct point make_point(const struct measurement *m, int n, double *values)
-{
-    struct point p = {.series = m->series, .ranks = m->ranks, .n = n};
-    p.step_s = MEDIAN(step_s);
-    p.comm_share = MEDIAN(comm_share);
-    p.wait_share = MEDIAN(wait_share);
-    p.images_per_s = MEDIAN(images_per_s);
-    p.slowest = values[0];
-    p.fastest = values[n - 1];
-    return p;
-}
-
 static dt_status make_points(struct scaling *s)
 {
     double *values;
@@ -148,7 +135,13 @@ static dt_status make_points(struct scaling *s)
         for (n = 1; i + n < s->n_measurements && by_series(m, m + n) == 0;)
             n++;
         struct point *p = &s->points[s->n_points++];
-        *p = make_point(m, n, values);
+        *p = (struct point){.series = m->series, .ranks = m->ranks, .n = n};
+        p->step_s = MEDIAN(step_s);
+        p->comm_share = MEDIAN(comm_share);
+        p->wait_share = MEDIAN(wait_share);
+        p->images_per_s = MEDIAN(images_per_s);
+        p->slowest = values[0];
+        p->fastest = values[n - 1];
         if (!base || strcmp(base->series, p->series) != 0)
             base = p;
         p->speedup = p->images_per_s / base->images_per_s;
@@ -307,34 +300,25 @@ static dt_status save_text(const struct scaling *s, const char *path,
     return dt_file_end(&file, dt_file_write_stream(file.fd, out, &text, &bytes, path));
 }
 
-static dt_status save_results(const struct scaling *s)
-{
-    char path[DT_PATH_MAX];
-    DT_TRY(dt_file_path(path, "%s/scaling.json", s->dir));
-    DT_TRY(save_json(s, path));
-    DT_TRY(dt_file_path(path, "%s/scaling.csv", s->dir));
-    DT_TRY(save_text(s, path, print_csv));
-    DT_TRY(dt_file_path(path, "%s/scaling.html", s->dir));
-    DT_TRY(save_text(s, path, print_page));
-    printf("%s/scaling.json, scaling.csv, scaling.html\n", s->dir);
-    return DT_OK;
-}
-
-static dt_status summarise(struct scaling *s)
-{
-    DT_TRY(load_folder(s));
-    DT_TRY(make_points(s));
-    DT_TRY(DT_NEW(s->series, 2 * (size_t)s->n_points));
-    DT_TRY(DT_NEW(s->x, 2 * (size_t)s->n_points));
-    DT_TRY(DT_NEW(s->y, 2 * (size_t)s->n_points));
-    print_table(s, stdout);
-    return save_results(s);
-}
-
 dt_status dt_scaling(const char *dir)
 {
     struct scaling s = {.dir = dir};
-    dt_status status = summarise(&s);
+    char path[DT_PATH_MAX];
+    dt_status status = DT_OK;
+    DT_TRY_OUT(load_folder(&s));
+    DT_TRY_OUT(make_points(&s));
+    DT_TRY_OUT(DT_NEW(s.series, 2 * (size_t)s.n_points));
+    DT_TRY_OUT(DT_NEW(s.x, 2 * (size_t)s.n_points));
+    DT_TRY_OUT(DT_NEW(s.y, 2 * (size_t)s.n_points));
+    print_table(&s, stdout);
+    DT_TRY_OUT(dt_file_path(path, "%s/scaling.json", dir));
+    DT_TRY_OUT(save_json(&s, path));
+    DT_TRY_OUT(dt_file_path(path, "%s/scaling.csv", dir));
+    DT_TRY_OUT(save_text(&s, path, print_csv));
+    DT_TRY_OUT(dt_file_path(path, "%s/scaling.html", dir));
+    DT_TRY_OUT(save_text(&s, path, print_page));
+    printf("%s/scaling.json, scaling.csv, scaling.html\n", dir);
+out:
     free(s.measurements);
     free(s.points);
     free(s.series);

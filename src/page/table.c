@@ -1,5 +1,5 @@
 /* Tables of texts, and runs as tables. */
-#include "page/table.h"
+#include "page/page.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -61,11 +61,6 @@ bool dt_table_row_differs(const struct dt_table *table, size_t row)
         if (strcmp(dt_table_cell(table, row, i), dt_table_cell(table, row, 1)) != 0)
             return true;
     return false;
-}
-
-bool dt_table_row_is_empty(const struct dt_table *table, size_t row)
-{
-    return !dt_table_row_differs(table, row) && dt_table_cell(table, row, 1)[0] == '\0';
 }
 
 /* --- Results --- */
@@ -196,24 +191,9 @@ static void add_metric(struct dt_table *table, const struct results *results, bo
     }
 }
 
-static void add_time_to(struct dt_table *table, const struct results *results, double value)
-{
-    const struct dt_point *points = results->points;
-    for (size_t r = 0; r < results->n_runs; r++) {
-        size_t n = dt_run_points(&results->runs[r], results->curve, results->points), i = 0;
-        while (i < n && points[i].value < value)
-            i++;
-        if (i == n) {
-            dt_table_add(table, "%s", n > 0 ? "not reached" : "");
-            continue;
-        }
-        put_seconds(table, points[i].elapsed_s);
-        append_place(table, &results->runs[r], points[i].step);
-    }
-}
-
 static void add_times_to(struct dt_table *table, struct results *results)
 {
+    struct dt_point *points = results->points;
     double best = -INFINITY;
     if (!choose(results, DT_METRIC_TOP1) && !choose(results, DT_METRIC_AP))
         return;
@@ -225,7 +205,18 @@ static void add_times_to(struct dt_table *table, struct results *results)
     for (size_t t = 0; t < DT_COUNT(targets); t++) {
         dt_table_add(table, is_percent ? "time to %.1f %%" : "time to %.3f", targets[t] * best);
         append(table, " (%.0f %% of best)", 100 * targets[t]);
-        add_time_to(table, results, targets[t] * best);
+        for (size_t r = 0; r < results->n_runs; r++) {
+            const size_t n = dt_run_points(&results->runs[r], results->curve, points);
+            size_t i = 0;
+            while (i < n && points[i].value < targets[t] * best)
+                i++;
+            if (i < n) {
+                put_seconds(table, points[i].elapsed_s);
+                append_place(table, &results->runs[r], points[i].step);
+            } else {
+                dt_table_add(table, "%s", n > 0 ? "not reached" : "");
+            }
+        }
     }
 }
 
@@ -296,31 +287,22 @@ static void add_keys(struct dt_table *table, const struct dt_json *const *config
                     add_key(table, configs, c, section->key, key->key);
 }
 
-static dt_status load_defaults(struct dt_json_doc **doc)
-{
-    struct dt_config *config = NULL;
-    char *text = NULL;
-    dt_status status = DT_OK;
-    DT_TRY(DT_NEW(config, 1));
-    dt_config_init(config);
-    DT_TRY_OUT(dt_config_print(&text, config));
-    DT_TRY_OUT(dt_json_parse(doc, text, strlen(text), "the defaults", NULL));
-out:
-    free(text);
-    free(config);
-    return status;
-}
-
 dt_status dt_facts_config(struct dt_table *table, const struct dt_run *runs, size_t n)
 {
     const struct dt_json **configs = NULL;
     struct dt_json_doc *defaults = NULL;
+    struct dt_config *config = NULL;
+    char *text = NULL;
     dt_status status = DT_OK;
     DT_TRY(DT_NEW(configs, n + 1));
     for (size_t i = 0; i < n; i++)
         configs[i] = dt_json_get(dt_json_root(runs[i].start), "config");
-    if (n == 1)
-        DT_TRY_OUT(load_defaults(&defaults));
+    if (n == 1) {
+        DT_TRY_OUT(DT_NEW(config, 1));
+        dt_config_init(config);
+        DT_TRY_OUT(dt_config_print(&text, config));
+        DT_TRY_OUT(dt_json_parse(&defaults, text, strlen(text), "the defaults", NULL));
+    }
     configs[n] = defaults ? dt_json_root(defaults) : NULL;
     begin(table, runs, n);
     if (defaults) {
@@ -330,6 +312,8 @@ dt_status dt_facts_config(struct dt_table *table, const struct dt_run *runs, siz
     add_keys(table, configs);
     DT_TRY_OUT(dt_table_check(table));
 out:
+    free(text);
+    free(config);
     dt_json_destroy(defaults);
     free(configs);
     return status;

@@ -1,7 +1,5 @@
 /* A sum is hidden while the rank's compute row is in an action that is no communication. With R
  * the times of sums and C those of computing, |R and C| = |R| + |C| - |R or C|. */
-#include "trace/overlap.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +7,7 @@
 #include "base/mem.h"
 #include "base/sort.h"
 #include "base/trace.h"
+#include "trace/timeline.h"
 
 struct times {
     bool of_sums; /* or of computing */

@@ -14,7 +14,6 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/trace.h"
-#include "trace/overlap.h"
 
 enum {
     MAX_SPANS = 1 << 19, /* per rank: 48 MB, of which only what is used is touched */
@@ -63,31 +62,23 @@ static void put_name(struct part *part, const char *kind, int thread, const char
             kind, process, thread, name, kind, process, thread, thread ? thread : process);
 }
 
-static int thread_of(enum dt_trace_row row, int index)
-{
-    return 1 + (int)row * ROW_IDS + index;
-}
-
-static void name_row(struct part *part, enum dt_trace_row row, int index)
-{
-    char number[16] = "", name[64];
-    if (rows[row].is_numbered)
-        snprintf(number, sizeof number, " %d", index);
-    snprintf(name, sizeof name, "%s%s", rows[row].name, number);
-    fprintf(part->out, ",\n");
-    put_name(part, "thread", thread_of(row, index), name);
-    part->is_named[row][index] = true;
-}
-
-/* Microseconds with three decimals, from nanoseconds: what nests in the clock nests in the file. */
+/* Microseconds with three decimals, from nanoseconds: spans that nest in the clock nest in the
+ * file. */
 static void put_span(void *context, const struct dt_trace_span *span)
 {
     struct part *part = context;
-    int index = span->index % ROW_IDS, thread = thread_of(span->row, index);
+    const int index = span->index % ROW_IDS, thread = 1 + (int)span->row * ROW_IDS + index;
+    char number[16] = "", name[64];
     int64_t begin = llround((span->begin_s + part->offset_s) * 1e9);
     int64_t length = llround((span->end_s + part->offset_s) * 1e9) - begin;
-    if (!part->is_named[span->row][index])
-        name_row(part, span->row, index);
+    if (!part->is_named[span->row][index]) {
+        if (rows[span->row].is_numbered)
+            snprintf(number, sizeof number, " %d", index);
+        snprintf(name, sizeof name, "%s%s", rows[span->row].name, number);
+        fprintf(part->out, ",\n");
+        put_name(part, "thread", thread, name);
+        part->is_named[span->row][index] = true;
+    }
     fprintf(part->out,
             ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%" PRId64
             ".%03d,\"dur\":%" PRId64 ".%03d",
@@ -100,20 +91,6 @@ static void put_span(void *context, const struct dt_trace_span *span)
 
 /* --- The parts --- */
 
-static void put_heading(struct part *part, const struct dt_timeline *t,
-                        const struct heading *heading)
-{
-    fprintf(part->out,
-            "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
-            "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
-            "\"dropped_spans\":%" PRId64,
-            DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last, 1e6 * heading->error_s,
-            heading->n_dropped);
-    if (!isnan(t->overlap))
-        fprintf(part->out, ",\"comm_overlap_share\":%.4f", t->overlap);
-    fprintf(part->out, "},\n\"traceEvents\":[\n");
-}
-
 static void put_part(struct part *part, const struct dt_timeline *t, const struct heading *heading)
 {
     char host[DT_HOST_MAX], name[DT_HOST_MAX + 32];
@@ -122,10 +99,19 @@ static void put_part(struct part *part, const struct dt_timeline *t, const struc
         if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
             *c = '?';
     snprintf(name, sizeof name, "rank %d (%s)", part->rank, host);
-    if (part->rank == 0)
-        put_heading(part, t, heading);
-    else
+    if (part->rank == 0) {
+        fprintf(part->out,
+                "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
+                "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
+                "\"dropped_spans\":%" PRId64,
+                DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last, 1e6 * heading->error_s,
+                heading->n_dropped);
+        if (!isnan(t->overlap))
+            fprintf(part->out, ",\"comm_overlap_share\":%.4f", t->overlap);
+        fprintf(part->out, "},\n\"traceEvents\":[\n");
+    } else {
         fprintf(part->out, ",\n");
+    }
     put_name(part, "process", 0, name);
     dt_trace_list(put_span, part);
     if (part->rank == dt_comm_size(t->comm) - 1)
@@ -211,36 +197,24 @@ out:
 
 /* --- Beginning and end --- */
 
-static dt_status find_heading(struct heading *heading, struct part *part, struct dt_comm *comm)
+/* Sets t->overlap, of all ranks together. */
+/* All ranks: the file's time begins with the first of them. */
+static dt_status collect(struct dt_timeline *t, struct part *part)
 {
+    struct dt_overlap own;
     double most[2]; /* of the ranks: minus their beginning, error of the clock */
     int64_t counts[2];
     dt_trace_count(&counts[0], &counts[1]);
-    DT_TRY(dt_comm_clock(comm, &part->offset_s, &most[1]));
+    DT_TRY(dt_comm_clock(t->comm, &part->offset_s, &most[1]));
     most[0] = -(dt_trace_begin_s() + part->offset_s);
-    DT_TRY(dt_comm_max_f64(comm, most, 2));
-    DT_TRY(dt_comm_sum_i64(comm, counts, 2));
+    DT_TRY(dt_comm_max_f64(t->comm, most, 2));
+    DT_TRY(dt_comm_sum_i64(t->comm, counts, 2));
     part->offset_s += most[0];
-    *heading = (struct heading){most[1], counts[0], counts[1]};
-    return DT_OK;
-}
-
-/* Sets t->overlap, of all ranks together. */
-static dt_status find_overlap(struct dt_timeline *t)
-{
-    struct dt_overlap own;
     DT_TRY(dt_comm_agree(t->comm, dt_overlap_find(&own)));
     double sums[] = {own.sums_s, own.computed_s};
     DT_TRY(dt_comm_sum_f64(t->comm, sums, DT_COUNT(sums)));
     t->overlap = sums[0] > 0 ? sums[1] / sums[0] : NAN;
-    return DT_OK;
-}
-
-static dt_status collect(struct dt_timeline *t, struct part *part)
-{
-    struct heading heading;
-    DT_TRY(find_heading(&heading, part, t->comm));
-    DT_TRY(find_overlap(t));
+    const struct heading heading = {most[1], counts[0], counts[1]};
     DT_TRY(save(part, t, &heading));
     if (part->rank == 0)
         dt_log(DT_LOG_INFO,
@@ -258,16 +232,6 @@ static void warn(const struct dt_timeline *t)
 }
 
 /* A resumed run may begin within the range. */
-static void begin(struct dt_timeline *t, int64_t step)
-{
-    t->first = step;
-    t->is_on = dt_comm_agree(t->comm, dt_trace_begin(MAX_SPANS)) == DT_OK;
-    if (t->is_on)
-        return;
-    warn(t);
-    t->last = 0;
-}
-
 /* The range may be longer than the run. */
 static void end(struct dt_timeline *t)
 {
@@ -331,13 +295,19 @@ dt_status dt_timeline_check(struct dt_timeline *t, int64_t step, int64_t last_st
 void dt_timeline_step(struct dt_timeline *t, int64_t step)
 {
     bool is_in = step >= t->first && step <= t->last;
-    if (is_in && !t->is_on)
-        begin(t, step);
-    else if (!is_in && t->is_on)
+    if (is_in && !t->is_on) {
+        t->first = step; /* a resumed run may begin within the range */
+        t->is_on = dt_comm_agree(t->comm, dt_trace_begin(MAX_SPANS)) == DT_OK;
+        if (!t->is_on) {
+            warn(t);
+            t->last = 0;
+        }
+    } else if (!is_in && t->is_on) {
         end(t);
-    else if (step == INT64_MAX && t->last > 0 && dt_comm_rank(t->comm) == 0)
+    } else if (step == INT64_MAX && t->last > 0 && dt_comm_rank(t->comm) == 0) {
         dt_log(DT_LOG_WARNING, "no timeline is written: step %" PRId64 " was not reached",
                t->first);
+    }
     t->now = step;
 }
 

@@ -35,4 +35,12 @@ void dt_timeline_step(struct dt_timeline *timeline, int64_t step);
 /* Records a step that ends now, if there is a timeline. Local. */
 void dt_timeline_add(int64_t step, double begin_s);
 
+/* overlap.c: how much of the sums of gradients the spans show to be behind computing. */
+struct dt_overlap {
+    double sums_s;     /* during which at least one sum was running */
+    double computed_s; /* of these: during which the rank computed as well */
+};
+/* Of this process; after dt_trace_end. DT_ERR_MEMORY. */
+dt_status dt_overlap_find(struct dt_overlap *out);
+
 #endif

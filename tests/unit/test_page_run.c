@@ -5,7 +5,6 @@
 
 #include "page/page.h"
 #include "page/page_run.h"
-#include "page/table.h"
 #include "test_dir.h"
 
 #define AT(second) "{\"ts\":\"2026-01-31T12:00:" second ".500Z\",\"event\":"

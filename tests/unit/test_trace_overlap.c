@@ -3,7 +3,7 @@
 #include "base/mem.h"
 #include "base/trace.h"
 #include "test.h"
-#include "trace/overlap.h"
+#include "trace/timeline.h"
 
 static const struct {
     enum dt_trace_row row;
