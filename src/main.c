@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/options.h"
 
 static dt_status run_command(const struct dt_arguments *args)
 {

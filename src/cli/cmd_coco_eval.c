@@ -59,7 +59,7 @@ static dt_status evaluate(struct evaluation *e)
     return status;
 }
 
-static void print_lines(const struct evaluation *e)
+static void print_lines(const struct evaluation *e, bool per_class)
 {
     static const char *const areas[] = {"all", "small", "medium", "large"};
     static const struct {
@@ -77,12 +77,9 @@ static void print_lines(const struct evaluation *e)
                lines[i].is_recall ? "Average Recall" : "Average Precision",
                lines[i].is_recall ? "(AR)" : "(AP)", lines[i].iou, areas[lines[i].area],
                lines[i].most ? lines[i].most : e->max_detections, e->value[i]);
-}
-
-static void print_categories(const struct evaluation *e)
-{
-    printf("\n%8s %9s %7s %7s  category\n", "id", "boxes", "AP", "AP50");
-    for (int i = 0; i < e->coco.n_categories; i++)
+    if (per_class)
+        printf("\n%8s %9s %7s %7s  category\n", "id", "boxes", "AP", "AP50");
+    for (int i = 0; per_class && i < e->coco.n_categories; i++)
         printf("%8" PRId64 " %9zu %7.3f %7.3f  %s\n", e->coco.category_ids[i], e->n_truths[i],
                e->of_category[i].ap, e->of_category[i].ap50,
                dt_names_get(&e->coco.categories, (size_t)i));
@@ -113,9 +110,7 @@ dt_status dt_cmd_coco_eval(const struct dt_arguments *args)
     DT_TRY_OUT(dt_coco_open(&e.coco, args->operands[0]));
     DT_TRY_OUT(dt_coco_read_found(&e.found, &e.n_found, &e.coco, args->operands[1]));
     DT_TRY_OUT(evaluate(&e));
-    print_lines(&e);
-    if (args->per_class)
-        print_categories(&e);
+    print_lines(&e, args->per_class);
     if (args->json)
         DT_TRY_OUT(save(&e, args->json));
 out:

@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
-#include "cli/options.h"
 #include "dtrain/config.h"
 
 static dt_status show_config(const struct dt_arguments *args)
@@ -21,29 +20,19 @@ static dt_status show_config(const struct dt_arguments *args)
     return DT_OK;
 }
 
-static dt_status print_schema(const struct dt_arguments *args)
-{
-    (void)args;
-    return dt_config_print_schema(stdout);
-}
-
-static dt_status print_keys(const struct dt_arguments *args)
-{
-    return dt_config_print_help(stdout, args->n_operands > 1 ? args->operands[1] : NULL);
-}
-
 dt_status dt_cmd_config(const struct dt_arguments *args)
 {
     static const char *const names[] = {"show", "schema", "help"};
-    static dt_status (*const actions[])(const struct dt_arguments *) = {show_config, print_schema,
-                                                                        print_keys};
     const char *name = args->operands[0];
     if (args->n_operands > 1 && strcmp(name, "help") != 0)
         DT_FAIL(DT_ERR_USAGE, "%s: unexpected argument of dtrain config %s; see dtrain --help",
                 args->operands[1], name);
-    for (size_t i = 0; i < DT_COUNT(names); i++)
-        if (strcmp(name, names[i]) == 0)
-            return actions[i](args);
+    if (strcmp(name, "show") == 0)
+        return show_config(args);
+    if (strcmp(name, "schema") == 0)
+        return dt_config_print_schema(stdout);
+    if (strcmp(name, "help") == 0)
+        return dt_config_print_help(stdout, args->n_operands > 1 ? args->operands[1] : NULL);
     const char *nearest = dt_nearest(name, names, DT_COUNT(names));
     DT_FAIL(DT_ERR_USAGE, "dtrain config %s: unknown; %s%s%s", name,
             nearest ? "did you mean " : "use show, schema or help", nearest ? nearest : "",

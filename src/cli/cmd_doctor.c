@@ -12,39 +12,38 @@
 
 #include "base/file.h"
 #include "cli/commands.h"
-#include "cli/options.h"
 #include "doctor/doctor.h"
 #include "engine/devices.h"
 
 static const char good[] = "ok", absent[] = "--", bad[] = "!!";
 
-static void say(FILE *out, const char *mark, const char *what, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-static void say(FILE *out, const char *mark, const char *what, const char *format, ...)
+static void say(const char *mark, const char *what, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void say(const char *mark, const char *what, const char *format, ...)
 {
     va_list args;
-    fprintf(out, "  %s  %-14s ", mark, what);
+    printf("  %s  %-14s ", mark, what);
     va_start(args, format);
-    vfprintf(out, format, args);
+    vprintf(format, args);
     va_end(args);
-    fputc('\n', out);
+    putchar('\n');
 }
 
 /* --- The build --- */
 
-static void say_build(FILE *out)
+static void say_build(void)
 {
     const struct dt_gpu_report *gpus = dt_devices_gpus();
     char mpi[128], nccl[128];
     dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
     dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
-    fprintf(out, "build\n");
-    say(out, good, "dtrain", "%s", DTRAIN_VERSION);
+    printf("build\n");
+    say(good, "dtrain", "%s", DTRAIN_VERSION);
     if (dt_devices_has_cuda())
-        say(out, good, "CUDA", "%s, cuDNN %s, cuBLAS %s", gpus->runtime, gpus->cudnn, gpus->cublas);
+        say(good, "CUDA", "%s, cuDNN %s, cuBLAS %s", gpus->runtime, gpus->cudnn, gpus->cublas);
     else
-        say(out, absent, "CUDA", "not in this build (cmake -DDTRAIN_CUDA=ON)");
-    say(out, good, "communication", "%s, %s", mpi, nccl[0] ? nccl : "no NCCL");
+        say(absent, "CUDA", "not in this build (cmake -DDTRAIN_CUDA=ON)");
+    say(good, "communication", "%s, %s", mpi, nccl[0] ? nccl : "no NCCL");
 }
 
 /* --- The CPU --- */
@@ -87,42 +86,41 @@ static dt_status try_device(const struct dt_backend *backend, const struct dt_co
     return DT_OK;
 }
 
-static dt_status say_cpu(FILE *out, const struct dt_config *config)
+static dt_status say_cpu(const struct dt_config *config)
 {
     char text[256];
     struct dt_config plain = *config;
-    fprintf(out, "CPU\n");
+    printf("CPU\n");
     find_model(text, sizeof text);
-    say(out, good, "model", "%s", text);
-    say(out, good, "CPUs", "%d allowed for this process", count_allowed_cpus());
+    say(good, "model", "%s", text);
+    say(good, "CPUs", "%d allowed for this process", count_allowed_cpus());
     plain.train.precision = DT_PRECISION_FP32;
     plain.train.loss_scale = 0;
     dt_status status = try_device(&dt_backend_cpu, &plain, text, sizeof text);
-    say(out, status == DT_OK ? good : bad, "library", "%s",
-        status == DT_OK ? text : dt_error_text());
+    say(status == DT_OK ? good : bad, "library", "%s", status == DT_OK ? text : dt_error_text());
     return status;
 }
 
 /* --- GPUs --- */
 
-static void say_gpus(FILE *out, const struct dt_config *config)
+static void say_gpus(const struct dt_config *config)
 {
     struct dt_gpu_report gpus;
     const char *mark = config->device.kind == DT_DEVICE_CUDA ? bad : absent;
     dt_devices_gpus_free(&gpus);
-    fprintf(out, "GPU\n");
+    printf("GPU\n");
     if (dt_devices_has_cuda())
-        say(out, gpus.driver[0] ? good : mark, "driver", "%s%s",
+        say(gpus.driver[0] ? good : mark, "driver", "%s%s",
             gpus.driver[0] ? "runs CUDA up to " : "none", gpus.driver);
     if (gpus.n_devices == 0)
-        say(out, mark, "devices", "none: %s", gpus.problem);
+        say(mark, "devices", "none: %s", gpus.problem);
     for (int i = 0; i < gpus.n_devices && i < DT_GPU_MAX; i++) {
         char name[16], left[32] = "";
         snprintf(name, sizeof name, "device %d", i);
         if (gpus.device[i].free_bytes > 0)
             snprintf(left, sizeof left, " (%.1f free)",
                      (double)gpus.device[i].free_bytes / (1 << 30));
-        say(out, good, name, "%s, compute capability %d.%d, %.1f GiB%s", gpus.device[i].name,
+        say(good, name, "%s, compute capability %d.%d, %.1f GiB%s", gpus.device[i].name,
             gpus.device[i].capability / 10, gpus.device[i].capability % 10,
             (double)gpus.device[i].memory_bytes / (1 << 30), left);
     }
@@ -131,59 +129,46 @@ static void say_gpus(FILE *out, const struct dt_config *config)
 /* --- A run --- */
 
 /* The deepest existing folder of the path must be writable. */
-static void say_cache(FILE *out, const struct dt_config *config)
+static void say_cache(const struct dt_config *config)
 {
     char path[DT_PATH_MAX], there[DT_PATH_MAX];
     dt_devices_cache_dir(path, config);
     if (!path[0]) {
-        say(out, absent, "cache folder", "none: set device.cache_dir, XDG_CACHE_HOME or HOME");
+        say(absent, "cache folder", "none: set device.cache_dir, XDG_CACHE_HOME or HOME");
         return;
     }
     memcpy(there, path, sizeof there);
     dt_file_existing(there);
     if (access(there, W_OK | X_OK) == 0)
-        say(out, good, "cache folder", "%s", path);
+        say(good, "cache folder", "%s", path);
     else
-        say(out, absent, "cache folder", "%s is not writable: %s", path, strerror(errno));
+        say(absent, "cache folder", "%s is not writable: %s", path, strerror(errno));
 }
 
-static void say_plane(FILE *out, const struct dt_config *config, enum dt_plane plane)
-{
-    if (plane == DT_PLANE_NCCL && config->comm.backend == DT_COMM_MPI)
-        say(out, absent, "gradients",
-            "one rank only: comm.backend mpi cannot sum in GPU memory, auto and nccl can");
-    else
-        say(out, good, "gradients", "summed over the ranks by %s",
-            plane == DT_PLANE_NCCL ? "NCCL" : "MPI");
-}
-
-static dt_status say_run(FILE *out, const struct dt_config *config)
+static dt_status say_run(const struct dt_config *config)
 {
     static const char *const kinds[] = {"auto", "cpu", "cuda"};
     struct dt_device_choice choice;
     char text[256];
-    fprintf(out, "a run\n");
-    say(out, good, "device.kind", "%s", kinds[config->device.kind]);
+    printf("a run\n");
+    say(good, "device.kind", "%s", kinds[config->device.kind]);
     dt_status status = dt_devices_choose(&choice, config, 1);
     if (status == DT_OK)
         status = try_device(choice.backend, config, text, sizeof text);
     if (status != DT_OK) {
-        say(out, bad, "device", "%s", dt_error_text());
+        say(bad, "device", "%s", dt_error_text());
         return status;
     }
-    say(out, good, "device", "%s", text);
-    say(out, good, "precision", "%s", dt_precision_name(config->train.precision));
-    say_plane(out, config, choice.plane);
-    say_cache(out, config);
+    say(good, "device", "%s", text);
+    say(good, "precision", "%s", dt_precision_name(config->train.precision));
+    if (choice.plane == DT_PLANE_NCCL && config->comm.backend == DT_COMM_MPI)
+        say(absent, "gradients",
+            "one rank only: comm.backend mpi cannot sum in GPU memory, auto and nccl can");
+    else
+        say(good, "gradients", "summed over the ranks by %s",
+            choice.plane == DT_PLANE_NCCL ? "NCCL" : "MPI");
+    say_cache(config);
     return DT_OK;
-}
-
-static dt_status say_all(const struct dt_config *config, FILE *out)
-{
-    say_build(out);
-    DT_TRY(say_cpu(out, config));
-    say_gpus(out, config);
-    return say_run(out, config);
 }
 
 dt_status dt_cmd_doctor_on_ranks(struct dt_comm *comm, const struct dt_config *config,
@@ -196,5 +181,8 @@ dt_status dt_cmd_doctor(const struct dt_arguments *args)
 {
     static struct dt_config config;
     DT_TRY(dt_arguments_config(&config, args));
-    return say_all(&config, stdout);
+    say_build();
+    DT_TRY(say_cpu(&config));
+    say_gpus(&config);
+    return say_run(&config);
 }

@@ -45,16 +45,6 @@ static dt_status parse_link(struct dt_link *out, const char *option, const char 
                   option, text);
 }
 
-static dt_status parse_ranks(struct dt_forecast_options *options, const char *text)
-{
-    options->n_ranks = dt_text_integers(options->ranks, DT_FORECAST_RANKS_MOST, 1 << 20, text);
-    if (options->n_ranks > 0)
-        return DT_OK;
-    DT_FAIL_ALIKE(DT_ERR_USAGE,
-                  "--ranks: \"%s\" is not a list of at most %d numbers of ranks, such as 8,64,512",
-                  text, DT_FORECAST_RANKS_MOST);
-}
-
 /* "0.105" (s), "105ms" or "measured" */
 static dt_status parse_step_time(double *out, const char *text)
 {
@@ -89,7 +79,12 @@ dt_status dt_cmd_forecast(struct dt_comm *comm, const struct dt_config *config,
                           const struct dt_arguments *args)
 {
     struct dt_forecast_options options = {.json_path = args->json};
-    DT_TRY(parse_ranks(&options, args->ranks));
+    options.n_ranks = dt_text_integers(options.ranks, DT_FORECAST_RANKS_MOST, 1 << 20, args->ranks);
+    if (options.n_ranks == 0)
+        DT_FAIL_ALIKE(
+            DT_ERR_USAGE,
+            "--ranks: \"%s\" is not a list of at most %d numbers of ranks, such as 8,64,512",
+            args->ranks, DT_FORECAST_RANKS_MOST);
     DT_TRY(parse_network(&options, args));
     DT_TRY(parse_step_time(&options.step_s, args->step_time));
     return dt_forecast_run(comm, config, &options);

@@ -47,17 +47,7 @@ static dt_status count_tensors(int *n, const char *path)
     return DT_OK;
 }
 
-/* Names of folders, and names in damaged files, may contain terminal escape sequences. */
-static void put_line(char *line, FILE *out)
-{
-    for (char *c = line; (c = strchr(c, '\n'));)
-        *c = '?';
-    dt_utf8_escape(line);
-    fprintf(out, "%s\n", line);
-    fflush(out);
-}
-
-static dt_status verify_one(const char *path, FILE *out)
+static dt_status verify_one(const char *path)
 {
     struct dt_checkpoint state;
     char line[4 * DT_PATH_MAX];
@@ -73,11 +63,15 @@ static dt_status verify_one(const char *path, FILE *out)
                  state.step, (double)progress.bytes / mega, n_tensors, dt_clock_s() - begin_s);
     else
         snprintf(line, sizeof line, "!!  %s  %s", path, dt_error_text());
-    put_line(line, out);
+    for (char *c = line; (c = strchr(c, '\n'));)
+        *c = '?';
+    dt_utf8_escape(line); /* names of folders, and in damaged files, may have escape sequences */
+    printf("%s\n", line);
+    fflush(stdout);
     return status;
 }
 
-static dt_status verify_all(const char *dir, FILE *out)
+static dt_status verify_all(const char *dir)
 {
     char path[DT_PATH_MAX];
     int64_t *steps = NULL;
@@ -86,7 +80,7 @@ static dt_status verify_all(const char *dir, FILE *out)
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
     for (int i = 0; i < n_steps; i++) {
         DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
-        n_bad += verify_one(path, out) != DT_OK;
+        n_bad += verify_one(path) != DT_OK;
     }
     if (n_steps == 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "%s holds no checkpoint and no shards", dir));
@@ -98,22 +92,17 @@ out:
     return status;
 }
 
-static dt_status verify_checkpoints(const char *path, FILE *out)
-{
-    char dir[DT_PATH_MAX];
-    bool is_one;
-    DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
-    if (!is_one)
-        return verify_all(dir, out);
-    if (verify_one(path, out) != DT_OK)
-        DT_FAIL(DT_ERR_DATA, "%s cannot be used", path);
-    return DT_OK;
-}
-
 dt_status dt_cmd_verify(const struct dt_arguments *args)
 {
     const char *path = args->operands[0];
+    char dir[DT_PATH_MAX];
+    bool is_one;
     if (dt_shards_found(path))
         return dt_shards_verify(path, args->decode, (int)args->threads, stdout);
-    return verify_checkpoints(path, stdout);
+    DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
+    if (!is_one)
+        return verify_all(dir);
+    if (verify_one(path) != DT_OK)
+        DT_FAIL(DT_ERR_DATA, "%s cannot be used", path);
+    return DT_OK;
 }

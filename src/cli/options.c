@@ -1,5 +1,5 @@
 /* The option table and the command line parser. */
-#include "cli/options.h"
+#include "cli/commands.h"
 
 #include <errno.h>
 #include <getopt.h>

@@ -13,7 +13,6 @@
 #include "base/pulse.h"
 #include "checkpoint/weights.h"
 #include "cli/commands.h"
-#include "cli/options.h"
 #include "dtrain/bench.h"
 #include "dtrain/comm.h"
 #include "dtrain/eval.h"

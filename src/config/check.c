@@ -388,23 +388,17 @@ static void check_canvases(struct checking *k)
     }
 }
 
-static int longest_shorter_side(const struct dt_config *c)
-{
-    const struct dt_canvases canvases = dt_config_canvases(c);
-    int longest = 0;
-    for (int i = 0; i < canvases.n; i++) {
-        const struct dt_canvas size = canvases.size[i];
-        const int shorter = size.width < size.height ? size.width : size.height;
-        longest = shorter > longest ? shorter : longest;
-    }
-    return longest;
-}
-
 static void check_sides(struct checking *k)
 {
     const struct dt_config *c = k->config;
     const int side = c->data.min_side, low = c->data.min_side_low, max = c->data.max_side;
-    const int most = longest_shorter_side(c);
+    const struct dt_canvases canvases = dt_config_canvases(c);
+    int most = 0; /* the longest shorter side of a canvas */
+    for (int i = 0; i < canvases.n; i++) {
+        const struct dt_canvas size = canvases.size[i];
+        const int shorter = size.width < size.height ? size.width : size.height;
+        most = shorter > most ? shorter : most;
+    }
     if (side > 0 && max > 0 && max < side)
         wrong(k, "data.min_side", "%d is more than data.max_side %d", side, max);
     if (side > 0 && dt_config_detects(c) && side > most)

@@ -54,24 +54,20 @@ static void format_value(char out[VALUE_BYTES], const struct dt_key *key,
     dt_jsonw_reset(&w);
 }
 
-static void list_key(struct dt_text *list, const struct dt_key *key, const struct dt_config *saved,
-                     const struct dt_config *now)
-{
-    char old[VALUE_BYTES], current[VALUE_BYTES];
-    format_value(old, key, saved);
-    format_value(current, key, now);
-    dt_text_add_whole(list, "%s    %s: was %s, now %s", list->used ? "\n" : "", key->path, old,
-                      current);
-}
-
 void dt_config_compare(const struct dt_config *saved, const struct dt_config *now, char *refused,
                        char *inexact, size_t bytes)
 {
+    char old[VALUE_BYTES], current[VALUE_BYTES];
     struct dt_text fixed = dt_text_in(refused, bytes), other = dt_text_in(inexact, bytes);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const struct dt_key *key = &dt_keys[i];
         enum dt_key_effect effect = effect_of(key, saved);
-        if (effect != DT_KEY_FREE && !is_same(key, saved, now))
-            list_key(effect == DT_KEY_FIXED ? &fixed : &other, key, saved, now);
+        struct dt_text *list = effect == DT_KEY_FIXED ? &fixed : &other;
+        if (effect == DT_KEY_FREE || is_same(key, saved, now))
+            continue;
+        format_value(old, key, saved);
+        format_value(current, key, now);
+        dt_text_add_whole(list, "%s    %s: was %s, now %s", list->used ? "\n" : "", key->path, old,
+                          current);
     }
 }

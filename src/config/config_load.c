@@ -136,14 +136,6 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
                 describe_value(got, sizeof(got), value), hint);
 }
 
-static void report_unknown(struct loading *l, struct place at, const char *path)
-{
-    char suggestion[512] = "";
-    if (l->n_omitted == 0) /* searches all names, and there may be thousands of mistakes */
-        dt_key_suggest(suggestion, sizeof(suggestion), path);
-    add_mistake(l, at, path, "unknown key%s", suggestion);
-}
-
 static void apply_value(struct loading *l, const char *path, const struct dt_json *value);
 
 static void apply_members(struct loading *l, const char *prefix, const struct dt_json *object)
@@ -189,15 +181,18 @@ static void apply_string(struct loading *l, const struct dt_key *key, const stru
 /* Sets the key or section `path` from `value`. */
 static void apply_value(struct loading *l, const char *path, const struct dt_json *value)
 {
-    char got[160];
+    char got[160], suggestion[512] = "";
     const struct dt_key *key = dt_key_find(path);
     if (key && key->type == DT_KEY_STRING && value->type == DT_JSON_STRING && is_file(l))
         apply_string(l, key, value);
     else if (key)
         apply_to_key(l, key, value);
-    else if (!dt_key_is_section(path))
-        report_unknown(l, place_of(l, value), path);
-    else if (value->type != DT_JSON_OBJECT)
+    else if (!dt_key_is_section(path)) {
+        /* A suggestion searches all names, and there may be thousands of mistakes. */
+        if (l->n_omitted == 0)
+            dt_key_suggest(suggestion, sizeof suggestion, path);
+        add_mistake(l, place_of(l, value), path, "unknown key%s", suggestion);
+    } else if (value->type != DT_JSON_OBJECT)
         add_mistake(l, place_of(l, value), path, "expected an object with the keys of %s, got %s",
                     path, describe_value(got, sizeof(got), value));
     else
@@ -278,43 +273,16 @@ static void report_rule(void *context, const char *path, const char *what)
     add_mistake(l, l->places[dt_key_find(path) - dt_keys], path, "%s", what);
 }
 
-static bool is_given(const struct loading *l, const struct dt_key *key)
-{
-    const struct place *place = &l->places[key - dt_keys];
-    return place->line > 0 || strcmp(place->source, "--set") == 0;
-}
-
-/* A key that is given in place of another one turns that off. */
+/* A key that is given in place of another one turns that off, unless the other is given too. */
 static void settle_alternatives(struct loading *l)
 {
     for (const struct dt_key *key = dt_keys; key < dt_keys + dt_config_n_keys(); key++) {
         const struct dt_key *other = key->instead_of ? dt_key_find(key->instead_of) : NULL;
-        if (other && dt_key_get_number(key, l->config) > 0 && !is_given(l, other))
+        const struct place *place = other ? &l->places[other - dt_keys] : NULL;
+        if (other && dt_key_get_number(key, l->config) > 0 && place->line == 0 &&
+            strcmp(place->source, "--set") != 0)
             dt_key_set_number(other, l->config, 0);
     }
-}
-
-static dt_status load_config(struct loading *l, const char *path, const char *const *sets,
-                             size_t n_sets)
-{
-    dt_config_init(l->config);
-    for (size_t i = 0; i < dt_config_n_keys(); i++)
-        l->places[i] = (struct place){.source = path ? path : "configuration"};
-    if (path)
-        DT_TRY(apply_file(l, path));
-    for (size_t i = 0; i < n_sets; i++)
-        DT_TRY(apply_override(l, sets[i]));
-    settle_alternatives(l);
-    if (!dt_model_find(l->config->model.name))
-        report_rule(l, "model.name", dt_error_text());
-    if (l->text.used == 0)
-        dt_config_check(l->config, report_rule, l);
-    if (l->n_omitted > 0)
-        DT_FAIL(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", l->text.at, l->n_omitted);
-    if (l->text.used > 0)
-        DT_FAIL(DT_ERR_CONFIG, "%s", l->text.at);
-    dt_error_clear(); /* set by values of --set that are not JSON */
-    return DT_OK;
 }
 
 dt_status dt_config_load(struct dt_config *config, const char *path, const char *const *sets,
@@ -326,7 +294,23 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
     DT_TRY_OUT(DT_NEW(text, TEXT_BYTES));
     l.text = dt_text_in(text, TEXT_BYTES);
     DT_TRY_OUT(DT_NEW(l.places, dt_config_n_keys()));
-    DT_TRY_OUT(load_config(&l, path, sets, n_sets));
+    dt_config_init(config);
+    for (size_t i = 0; i < dt_config_n_keys(); i++)
+        l.places[i] = (struct place){.source = path ? path : "configuration"};
+    if (path)
+        DT_TRY_OUT(apply_file(&l, path));
+    for (size_t i = 0; i < n_sets; i++)
+        DT_TRY_OUT(apply_override(&l, sets[i]));
+    settle_alternatives(&l);
+    if (!dt_model_find(config->model.name))
+        report_rule(&l, "model.name", dt_error_text());
+    if (l.text.used == 0)
+        dt_config_check(config, report_rule, &l);
+    if (l.n_omitted > 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", text, l.n_omitted));
+    if (l.text.used > 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_CONFIG, "%s", text));
+    dt_error_clear(); /* set by values of --set that are not JSON */
 out:
     free(text);
     free(l.places);

@@ -98,20 +98,14 @@ const struct dt_hint dt_hints[] = {
     {NULL, NULL, NULL, NULL},
 };
 
-static bool is_same_letter(char a, char b)
-{
-    if (a == '-')
-        a = '_';
-    if (b == '-')
-        b = '_';
-    return tolower((unsigned char)a) == tolower((unsigned char)b);
-}
-
 static bool is_word(const char *word, size_t bytes, const char *name)
 {
-    for (size_t i = 0; i < bytes; i++)
-        if (!is_same_letter(word[i], name[i])) /* also where the name ends early */
+    for (size_t i = 0; i < bytes; i++) {
+        const char a = word[i] == '-' ? '_' : word[i], b = name[i] == '-' ? '_' : name[i];
+        if (tolower((unsigned char)a) !=
+            tolower((unsigned char)b)) /* also if the name is shorter */
             return false;
+    }
     return name[bytes] == '\0';
 }
 
@@ -194,21 +188,14 @@ const char *dt_key_suggest(char *out, size_t bytes, const char *path)
     return out;
 }
 
-/* The first key whose last part is `name`. */
-static const char *find_leaf(const char *name)
-{
-    for (size_t i = 0; i < dt_config_n_keys(); i++) {
-        const char *leaf = leaf_of(dt_keys[i].path);
-        if (is_word(leaf, strlen(leaf), name))
-            return dt_keys[i].path;
-    }
-    return NULL;
-}
-
 bool dt_config_option_hint(char *out, size_t bytes, const char *name)
 {
     const struct dt_hint *hint = find_hint(name);
-    const char *key = hint ? hint->key : find_leaf(name);
+    const char *key = hint ? hint->key : NULL;
+    for (size_t i = 0; !hint && !key && i < dt_config_n_keys(); i++) {
+        const char *leaf = leaf_of(dt_keys[i].path);
+        key = is_word(leaf, strlen(leaf), name) ? dt_keys[i].path : NULL;
+    }
     if (hint && hint->advice)
         snprintf(out, bytes, "%s", hint->advice);
     else if (key)

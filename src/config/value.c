@@ -16,16 +16,13 @@ static bool in_bounds(const struct dt_key *key, const struct dt_json *value)
            (key->below_max ? v < key->max : v <= key->max);
 }
 
-static bool set_choice(const struct dt_key *key, struct dt_config *config,
-                       const struct dt_json *value)
+/* The index of the choice that is named, -1 if it is none. */
+static int find_choice(const struct dt_key *key, const struct dt_json *value)
 {
-    for (int i = 0; value->type == DT_JSON_STRING && key->choices[i]; i++) {
-        if (strcmp(key->choices[i], value->string) == 0) {
-            dt_key_set_number(key, config, i);
-            return true;
-        }
-    }
-    return false;
+    for (int i = 0; value->type == DT_JSON_STRING && key->choices && key->choices[i]; i++)
+        if (strcmp(key->choices[i], value->string) == 0)
+            return i;
+    return -1;
 }
 
 static bool set_string(const struct dt_key *key, struct dt_config *config,
@@ -45,11 +42,11 @@ static bool set_list(const struct dt_key *key, struct dt_config *config,
 {
     double items[DT_MAX_CLASS_WEIGHTS];
     int n = 0;
-    for (int i = 0; value->type == DT_JSON_STRING && key->choices && key->choices[i]; i++)
-        if (strcmp(key->choices[i], value->string) == 0) {
-            dt_key_set_list(key, config, NULL, -i);
-            return true;
-        }
+    const int choice = find_choice(key, value);
+    if (choice >= 0) {
+        dt_key_set_list(key, config, NULL, -choice);
+        return true;
+    }
     if (value->type != DT_JSON_ARRAY || value->n_children < key->min_length ||
         value->n_children > key->max_length)
         return false;
@@ -63,14 +60,6 @@ static bool set_list(const struct dt_key *key, struct dt_config *config,
     return true;
 }
 
-static bool is_choice(const struct dt_key *key, const char *name)
-{
-    const char *const *choice = key->choices;
-    while (choice && *choice && strcmp(*choice, name) != 0)
-        choice++;
-    return !choice || *choice;
-}
-
 static bool set_names(const struct dt_key *key, struct dt_config *config,
                       const struct dt_json *value, const struct dt_json **culprit)
 {
@@ -82,7 +71,8 @@ static bool set_names(const struct dt_key *key, struct dt_config *config,
     for (const struct dt_json *item = value->child; item; item = item->next) {
         *culprit = item;
         if (item->type != DT_JSON_STRING || !item->string[0] || strchr(item->string, '\n') ||
-            !is_choice(key, item->string) || !dt_text_add_whole(&text, "%s\n", item->string))
+            (key->choices && find_choice(key, item) < 0) ||
+            !dt_text_add_whole(&text, "%s\n", item->string))
             return false;
     }
     return true;
@@ -138,7 +128,9 @@ bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
     bool fits = false;
     switch (key->type) {
     case DT_KEY_CHOICE:
-        return set_choice(key, config, value);
+        if (find_choice(key, value) >= 0)
+            dt_key_set_number(key, config, find_choice(key, value));
+        return find_choice(key, value) >= 0;
     case DT_KEY_STRING:
         return set_string(key, config, value);
     case DT_KEY_LIST:

@@ -4,7 +4,6 @@
 
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/options.h"
 #include "test.h"
 
 enum { MAX_WORDS = 8 };
