@@ -107,19 +107,6 @@ static int compare(const struct bench *b, double *mean, double *worst)
     return n;
 }
 
-static void print_foot(const struct bench *b)
-{
-    double mean, worst;
-    printf("# Sums are in place. Out of place copies the values to the result first. busbw is "
-           "algbw x 2 (n - 1) / n.\n");
-    if (b->rows[b->n_rows - 1].kind == SUM_NCCL)
-        printf("# NCCL sums in GPU memory; dtrain train compares its sums before it starts.\n");
-    if (compare(b, &mean, &worst) > 0)
-        printf("# Time of the ring : MPI's faster one, in place, from 1 MiB: %.2f (geometric "
-               "mean), %.2f (worst)\n",
-               mean, worst);
-}
-
 static dt_status save_json(const struct bench *b, const char *path)
 {
     static const char *const keys[N_SUM_PLACES] = {"out_of_place_s", "in_place_s"};
@@ -145,7 +132,15 @@ static dt_status save_json(const struct bench *b, const char *path)
 static dt_status report(const struct bench *b, const char *json_path)
 {
     double n_wrong = 0;
-    print_foot(b);
+    double mean, worst;
+    printf("# Sums are in place. Out of place copies the values to the result first. busbw is "
+           "algbw x 2 (n - 1) / n.\n");
+    if (b->rows[b->n_rows - 1].kind == SUM_NCCL)
+        printf("# NCCL sums in GPU memory; dtrain train compares its sums before it starts.\n");
+    if (compare(b, &mean, &worst) > 0)
+        printf("# Time of the ring : MPI's faster one, in place, from 1 MiB: %.2f (geometric "
+               "mean), %.2f (worst)\n",
+               mean, worst);
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the result to standard output");
     if (json_path)
@@ -253,21 +248,12 @@ static dt_status try_row(struct bench *b, struct row *row, int *n_sums)
 }
 
 /* A plane that has just been opened first touches its own memory. */
-static dt_status repeat_row(struct bench *b, struct row *row, int n_sums, double s[N_SUM_PLACES])
-{
-    size_t warm = row->bytes < WARM_BYTES ? row->bytes : WARM_BYTES;
-    DT_TRY(open_plane(b, row->kind));
-    DT_TRY(sum_once(b, row->kind, warm / sizeof(float)));
-    for (enum sum_place place = first_place(row->kind); place < N_SUM_PLACES; place++)
-        DT_TRY(time_sums(b, row, place, n_sums, &s[place]));
-    return dt_comm_max_f64(b->comm, s, N_SUM_PLACES);
-}
-
 /* One size, by the kinds `first` to `last` in turns. */
 static dt_status run_size(struct bench *b, const struct row *size, enum sum_kind first,
                           enum sum_kind last)
 {
     double s[N_SUM_KINDS][N_REPETITIONS][N_SUM_PLACES] = {0}, sorted[N_REPETITIONS];
+    const size_t warm = size->bytes < WARM_BYTES ? size->bytes : WARM_BYTES;
     int n_sums[N_SUM_KINDS];
     struct row *rows = b->rows + b->n_rows;
     for (enum sum_kind k = first; k <= last; k++) {
@@ -276,8 +262,13 @@ static dt_status run_size(struct bench *b, const struct row *size, enum sum_kind
         DT_TRY(try_row(b, &rows[k - first], &n_sums[k]));
     }
     for (int i = 0; i < N_REPETITIONS; i++)
-        for (enum sum_kind k = first; k <= last; k++)
-            DT_TRY(repeat_row(b, &rows[k - first], n_sums[k], s[k][i]));
+        for (enum sum_kind k = first; k <= last; k++) {
+            DT_TRY(open_plane(b, k)); /* which then first touches its own memory */
+            DT_TRY(sum_once(b, k, warm / sizeof(float)));
+            for (enum sum_place place = first_place(k); place < N_SUM_PLACES; place++)
+                DT_TRY(time_sums(b, &rows[k - first], place, n_sums[k], &s[k][i][place]));
+            DT_TRY(dt_comm_max_f64(b->comm, s[k][i], N_SUM_PLACES));
+        }
     for (enum sum_kind k = first; k <= last; k++) {
         for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++) {
             for (int i = 0; i < N_REPETITIONS; i++)

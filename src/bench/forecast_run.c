@@ -30,27 +30,11 @@ struct forecast {
 /* --- The link --- */
 
 /* Median time of a ring sum of `bytes` in host memory; the slowest rank's. */
-static dt_status time_sum(struct dt_comm *comm, float *values, double bytes, double *seconds)
-{
-    enum { N_TIMES = 9 };
-    double s[N_TIMES];
-    for (int i = 0; i < N_TIMES; i++) {
-        DT_TRY(dt_comm_barrier(comm));
-        double begin_s = dt_clock_s();
-        DT_TRY(dt_comm_reduce(comm, 0, values, (size_t)bytes / sizeof *values));
-        DT_TRY(dt_comm_wait(comm, 0));
-        s[i] = dt_clock_s() - begin_s;
-    }
-    DT_TRY(dt_comm_max_f64(comm, s, N_TIMES));
-    dt_sort_f64(s, N_TIMES);
-    *seconds = dt_percentile_f64(s, N_TIMES, 0.5);
-    return DT_OK;
-}
-
+/* From median times of ring sums in host memory. */
 static dt_status measure_link(struct dt_comm *comm, struct dt_link *link)
 {
     static const double bytes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
-    enum { N = DT_COUNT(bytes) };
+    enum { N = DT_COUNT(bytes), N_TIMES = 9 };
     struct dt_comm_options options = {
         .ring = true, .n_reductions = 1, .max_count = (size_t)bytes[N - 1], .dtype = DT_F32};
     double s[N];
@@ -62,8 +46,19 @@ static dt_status measure_link(struct dt_comm *comm, struct dt_link *link)
     dt_status status = dt_comm_agree(comm, values ? DT_OK : DT_ERR_MEMORY);
     DT_TRY_OUT(status);
     DT_TRY_OUT(dt_comm_open_reduce(comm, &options));
-    for (int i = 0; i < N; i++)
-        DT_TRY_OUT(time_sum(comm, values, bytes[i], &s[i]));
+    for (int i = 0; i < N; i++) {
+        double times[N_TIMES]; /* the slowest rank's */
+        for (int k = 0; k < N_TIMES; k++) {
+            DT_TRY_OUT(dt_comm_barrier(comm));
+            const double begin_s = dt_clock_s();
+            DT_TRY_OUT(dt_comm_reduce(comm, 0, values, (size_t)bytes[i] / sizeof *values));
+            DT_TRY_OUT(dt_comm_wait(comm, 0));
+            times[k] = dt_clock_s() - begin_s;
+        }
+        DT_TRY_OUT(dt_comm_max_f64(comm, times, N_TIMES));
+        dt_sort_f64(times, N_TIMES);
+        s[i] = dt_percentile_f64(times, N_TIMES, 0.5);
+    }
     dt_comm_close_reduce(comm);
     *link = dt_forecast_fit(bytes, s, N, dt_comm_size(comm));
 out:
@@ -115,17 +110,6 @@ static dt_status measure_step(struct forecast *f)
     f->measured_s = sums[0] / rank_steps;
     f->step.rest_s = (sums[0] - sums[1] - sums[2]) / rank_steps;
     return DT_OK;
-}
-
-static void spread_step(struct forecast *f)
-{
-    const struct dt_graph *g = f->base.engine.graph;
-    double flops = 0;
-    for (int i = 0; i < g->n_nodes; i++)
-        flops += g->node[i].phase == DT_TRAIN ? dt_node_flops(g, &g->node[i]) : 0;
-    for (int i = 0; i < g->n_nodes; i++)
-        f->node_s[i] = f->options->step_s * dt_node_flops(g, &g->node[i]) / flops;
-    f->step.compute_s = f->options->step_s;
 }
 
 /* --- Buckets --- */
@@ -208,7 +192,7 @@ static void print_limit(const struct forecast *f, double efficiency)
         printf("Efficiency stays above %.0f %% up to a million ranks.\n", 100 * efficiency);
 }
 
-static void print_head(const struct forecast *f)
+static void print_forecast(const struct forecast *f)
 {
     const struct dt_forecast_network *network = &f->network;
     double bytes = 0;
@@ -226,10 +210,6 @@ static void print_head(const struct forecast *f)
     printf("\n%s\n\n", f->step.overlaps
                            ? "Sums overlap the backward pass."
                            : "Sums take the time of the CPUs that compute: none is hidden.");
-}
-
-static void print_forecast(const struct forecast *f)
-{
     const struct dt_forecast_options *o = f->options;
     const double cap_mb = f->base.engine.config->comm.bucket_cap_mb;
     const int n = f->base.engine.ranks.n_ranks;
@@ -283,7 +263,6 @@ static dt_status save_json(const struct forecast *f)
 
 static dt_status report(const struct forecast *f)
 {
-    print_head(f);
     print_forecast(f);
     if (fflush(stdout) != 0)
         DT_FAIL(DT_ERR_IO, "cannot write the forecast to standard output");
@@ -313,7 +292,13 @@ static dt_status forecast(struct forecast *f)
         DT_TRY(measure_step(f));
         f->step.overlaps = engine->backend != &dt_backend_cpu;
     } else {
-        spread_step(f);
+        const struct dt_graph *g = f->base.engine.graph;
+        double flops = 0;
+        for (int i = 0; i < g->n_nodes; i++)
+            flops += g->node[i].phase == DT_TRAIN ? dt_node_flops(g, &g->node[i]) : 0;
+        for (int i = 0; i < g->n_nodes; i++)
+            f->node_s[i] = f->options->step_s * dt_node_flops(g, &g->node[i]) / flops;
+        f->step.compute_s = f->options->step_s;
     }
     DT_TRY(dt_comm_agree(comm, choose_cap(f)));
     return dt_comm_agree(comm, engine->ranks.rank == 0 ? report(f) : DT_OK);

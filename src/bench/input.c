@@ -269,18 +269,6 @@ static int most_workers(const struct bench *b)
     return b->result.workers > b->result.cpus ? b->result.workers : b->result.cpus;
 }
 
-static dt_status run_points(struct bench *b)
-{
-    for (int workers = 1; workers <= most_workers(b); workers++) {
-        if (!is_measured(b, workers))
-            continue;
-        if (!b->result.is_raw)
-            DT_TRY(run_point(b, workers, true));
-        DT_TRY(run_point(b, workers, false));
-    }
-    return DT_OK;
-}
-
 /* --- All measurements --- */
 
 /* Small batches, one per step; neither changes the rates. */
@@ -355,7 +343,13 @@ static dt_status run_input_bench(struct bench *b, const char *json_path)
     b->begin_s = dt_clock_s();
     b->planned_s = b->result.n_rounds * (2 * stages_s + n_points * round_s);
     DT_TRY(run_stages(b));
-    DT_TRY(run_points(b));
+    for (int workers = 1; workers <= most_workers(b); workers++) {
+        if (!is_measured(b, workers))
+            continue;
+        if (!b->result.is_raw)
+            DT_TRY(run_point(b, workers, true));
+        DT_TRY(run_point(b, workers, false));
+    }
     dt_log_progress("");
     const bool reports = b->engine.ranks.rank == 0;
     return dt_comm_agree(b->engine.ranks.comm,

@@ -124,22 +124,6 @@ static double percentile(const struct dt_bench *b, double part)
 
 /* --- Lines --- */
 
-static void print_flops(const struct dt_bench *b)
-{
-    const double peak = b->all.peak_flops_per_s, paper = dt_bench_paper_flops(b);
-    char text[32];
-    printf("Compute: %sFLOP/s per rank (convolutions counted as direct)",
-           dt_bench_format_rate(text, sizeof text, b->flops_per_s));
-    if (!isnan(peak))
-        printf(", MFU %.1f %% of the %sFLOP/s measured for a product of %d x %d matrices in %s",
-               100 * b->mfu, dt_bench_format_rate(text, sizeof text, peak), b->peak_size,
-               b->peak_size, dt_precision_name(b->engine.config->train.precision));
-    if (!isnan(paper))
-        printf("; %.1f %% of the data sheet's %sFLOP/s", 100 * b->flops_per_s / paper,
-               dt_bench_format_rate(text, sizeof text, paper));
-    printf("\n");
-}
-
 void dt_bench_print(const struct dt_bench *b)
 {
     const double n = b->engine.ranks.n_ranks;
@@ -152,7 +136,18 @@ void dt_bench_print(const struct dt_bench *b)
                b->ci95 * n, b->engine.config->bench.rounds);
     printf("Step: p50 %.1f ms, p95 %.1f ms, p99 %.1f ms\n", 1e3 * percentile(b, 0.5),
            1e3 * percentile(b, 0.95), 1e3 * percentile(b, 0.99));
-    print_flops(b);
+    const double peak = b->all.peak_flops_per_s, paper = dt_bench_paper_flops(b);
+    char text[32];
+    printf("Compute: %sFLOP/s per rank (convolutions counted as direct)",
+           dt_bench_format_rate(text, sizeof text, b->flops_per_s));
+    if (!isnan(peak))
+        printf(", MFU %.1f %% of the %sFLOP/s measured for a product of %d x %d matrices in %s",
+               100 * b->mfu, dt_bench_format_rate(text, sizeof text, peak), b->peak_size,
+               b->peak_size, dt_precision_name(b->engine.config->train.precision));
+    if (!isnan(paper))
+        printf("; %.1f %% of the data sheet's %sFLOP/s", 100 * b->flops_per_s / paper,
+               dt_bench_format_rate(text, sizeof text, paper));
+    printf("\n");
     printf("Memory: %s per rank for the plan, peak RSS %s\n",
            dt_memory_format(plan, sizeof plan, dt_plan_bytes(b->engine.plan)),
            dt_memory_format(rss, sizeof rss, (uint64_t)b->all.rss_bytes));
@@ -207,30 +202,6 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
     dt_jsonw_close(w, ']');
 }
 
-static void write_ranks(const struct dt_bench *b, struct dt_jsonw *w)
-{
-    static const char *const names[DT_BENCH_NUMBERS] = {
-        /* as in struct dt_bench_rank */
-        "step_mean_s",      "step_median_s",         "data_wait_s",
-        "compute_s",        "exposed_comm_s",        "cpu_wait_s",
-        "peak_flops_per_s", "peak_copy_bytes_per_s", "peak_rss_bytes"};
-    dt_jsonw_begin(w, "hosts", '[');
-    for (int r = 0; r < b->engine.ranks.n_ranks; r++)
-        if (is_new_host(b, r))
-            dt_jsonw_string(w, NULL, b->hosts[r]);
-    dt_jsonw_close(w, ']');
-    dt_jsonw_begin(w, "per_rank", '[');
-    for (int r = 0; r < b->engine.ranks.n_ranks; r++) {
-        const struct dt_bench_rank *rank = &b->ranks[r];
-        dt_jsonw_add(w, "{host: %s, images_per_s: %g", b->hosts[r], b->images / rank->step_s);
-        for (int i = 0; i < DT_BENCH_NUMBERS; i++)
-            if (!isnan(((const double *)rank)[i]))
-                dt_jsonw_number(w, names[i], ((const double *)rank)[i]);
-        dt_jsonw_close(w, '}');
-    }
-    dt_jsonw_close(w, ']');
-}
-
 void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
 {
     char sizes[DT_SIZES_TEXT];
@@ -262,7 +233,26 @@ dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
     dt_jsonw_add(w, "recorded: %hhd, threads: %d, steps: %d, peak_matrix_size: %d", is_recorded,
                  b->engine.n_threads, b->n_steps, b->peak_size);
     write_numbers(b, w);
-    write_ranks(b, w);
+    static const char *const names[DT_BENCH_NUMBERS] = {
+        /* as in struct dt_bench_rank */
+        "step_mean_s",      "step_median_s",         "data_wait_s",
+        "compute_s",        "exposed_comm_s",        "cpu_wait_s",
+        "peak_flops_per_s", "peak_copy_bytes_per_s", "peak_rss_bytes"};
+    dt_jsonw_begin(w, "hosts", '[');
+    for (int r = 0; r < b->engine.ranks.n_ranks; r++)
+        if (is_new_host(b, r))
+            dt_jsonw_string(w, NULL, b->hosts[r]);
+    dt_jsonw_close(w, ']');
+    dt_jsonw_begin(w, "per_rank", '[');
+    for (int r = 0; r < b->engine.ranks.n_ranks; r++) {
+        const struct dt_bench_rank *rank = &b->ranks[r];
+        dt_jsonw_add(w, "{host: %s, images_per_s: %g", b->hosts[r], b->images / rank->step_s);
+        for (int i = 0; i < DT_BENCH_NUMBERS; i++)
+            if (!isnan(((const double *)rank)[i]))
+                dt_jsonw_number(w, names[i], ((const double *)rank)[i]);
+        dt_jsonw_close(w, '}');
+    }
+    dt_jsonw_close(w, ']');
     dt_jsonw_raw(w, "config", config);
     free(config);
     return DT_OK;

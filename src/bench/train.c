@@ -261,7 +261,7 @@ static dt_status allocate(struct dt_bench *b)
     return DT_NEW(b->hosts, (size_t)b->engine.ranks.n_ranks);
 }
 
-static dt_status open_bench(struct dt_bench *b)
+dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
 {
     char host[DT_HOST_MAX];
     DT_TRY(dt_bench_open(b, false));
@@ -275,13 +275,8 @@ static dt_status open_bench(struct dt_bench *b)
     DT_TRY(dt_comm_agree(b->engine.ranks.comm, allocate(b)));
     dt_host_name(host);
     DT_TRY(dt_comm_gather(b->engine.ranks.comm, b->hosts, host, sizeof host));
-    return dt_comm_agree(b->engine.ranks.comm,
-                         b->engine.ranks.rank == 0 && b->old ? dt_bench_check_old(b) : DT_OK);
-}
-
-dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
-{
-    DT_TRY(open_bench(b));
+    const bool compares = b->engine.ranks.rank == 0 && b->old;
+    DT_TRY(dt_comm_agree(b->engine.ranks.comm, compares ? dt_bench_check_old(b) : DT_OK));
     if (b->engine.ranks.rank == 0)
         dt_bench_print_header(b);
     DT_TRY(dt_plan_init_params(b->engine.plan, b->engine.config->train.seed));

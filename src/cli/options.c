@@ -226,29 +226,24 @@ static const char *stopped_at(char *const *argv)
     return in_group ? argv[optind] : last;
 }
 
-static bool takes_settings(const struct dt_command *command)
-{
-    for (int i = 0; i < DT_COMMAND_OPTIONS && command->options[i]; i++)
-        if (strcmp(command->options[i], "set") == 0)
-            return true;
-    return false;
-}
-
 static dt_status refuse_option(const char *text, const struct dt_command *command, bool lacks_value)
 {
     const char *names[DT_COMMAND_OPTIONS + 1] = {"help"};
     char name[64], hint[128];
+    bool takes_settings = false;
     size_t n = 1;
     if (lacks_value)
         DT_FAIL(DT_ERR_USAGE, "%s requires a value", text);
     if (optopt >= LONG_OPTION)
         DT_FAIL(DT_ERR_USAGE, "%s: --%.*s takes no value", text, (int)strcspn(text, "=") - 2,
                 text + 2);
-    for (; n <= DT_COMMAND_OPTIONS && command->options[n - 1]; n++)
+    for (; n <= DT_COMMAND_OPTIONS && command->options[n - 1]; n++) {
         names[n] = command->options[n - 1];
+        takes_settings |= strcmp(names[n], "set") == 0;
+    }
     size_t n_dashes = strspn(text, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text + n_dashes, "="), text + n_dashes);
-    if (takes_settings(command) && dt_config_option_hint(hint, sizeof hint, name))
+    if (takes_settings && dt_config_option_hint(hint, sizeof hint, name))
         DT_FAIL(DT_ERR_USAGE, "%s: dtrain %s has no such option; %s", text, command->name, hint);
     const char *nearest = dt_nearest(name, names, n);
     DT_FAIL(DT_ERR_USAGE, "%s: dtrain %s has no such option; %s%s%s", text, command->name,
@@ -257,23 +252,6 @@ static dt_status refuse_option(const char *text, const struct dt_command *comman
 }
 
 /* For what runs a network, an operand RUN is the same as --weights. */
-static dt_status take_run(struct dt_arguments *args)
-{
-    if (!strstr(args->command->operands, "RUN") || !args->command->run_on_ranks)
-        return DT_OK;
-    if (args->weights && args->n_operands > 0)
-        DT_FAIL(DT_ERR_USAGE, "%s and --weights %s: give one of them", args->operands[0],
-                args->weights);
-    if (!args->weights && args->n_operands == 0)
-        DT_FAIL(DT_ERR_USAGE, "dtrain %s needs a run folder, or --weights PATH",
-                args->command->name);
-    if (!args->weights) {
-        args->weights = *args->operands++;
-        args->n_operands--;
-    }
-    return DT_OK;
-}
-
 static dt_status check_given(struct dt_arguments *args)
 {
     const struct dt_command *command = args->command;
@@ -292,7 +270,19 @@ static dt_status check_given(struct dt_arguments *args)
         DT_FAIL(DT_ERR_USAGE, "dtrain %s needs --%s %s%s; see dtrain --help", command->name,
                 row->name, row->value, is_config ? ", or --set" : "");
     }
-    return take_run(args);
+    /* For commands that run a network, an operand RUN is the same as --weights. */
+    if (!strstr(command->operands, "RUN") || !command->run_on_ranks)
+        return DT_OK;
+    if (args->weights && args->n_operands > 0)
+        DT_FAIL(DT_ERR_USAGE, "%s and --weights %s: give one of them", args->operands[0],
+                args->weights);
+    if (!args->weights && args->n_operands == 0)
+        DT_FAIL(DT_ERR_USAGE, "dtrain %s needs a run folder, or --weights PATH", command->name);
+    if (!args->weights) {
+        args->weights = *args->operands++;
+        args->n_operands--;
+    }
+    return DT_OK;
 }
 
 static int has_argument(enum dt_option_kind kind)
@@ -346,19 +336,6 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
 }
 
 /* Parses the leading sub-command, "train ...", or help on it, "help train" or "train help". */
-static dt_status choose_command(struct dt_arguments *args, int argc, char **argv)
-{
-    bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;
-    args->help = help_first;
-    args->named = argc > 1 + help_first && argv[1 + help_first][0] != '-';
-    args->command = args->named ? dt_command_find(argv[1 + help_first]) : dt_commands;
-    if (!args->command)
-        return dt_error_pass(DT_ERR_USAGE, __func__, __FILE__, __LINE__);
-    if (args->named && argc == 3 && strcmp(argv[2], "help") == 0)
-        args->help |= !strstr(args->command->operands, "help"); /* "dtrain config help" */
-    return DT_OK;
-}
-
 dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
 {
     *args = (struct dt_arguments){.resume = "auto",
@@ -375,7 +352,15 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .count = 32,
                                   .max_detections = 100,
                                   .data = "synthetic"};
-    DT_TRY(choose_command(args, argc, argv));
+    /* The leading sub-command, "train ...", or help on it, "help train" or "train help". */
+    bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;
+    args->help = help_first;
+    args->named = argc > 1 + help_first && argv[1 + help_first][0] != '-';
+    args->command = args->named ? dt_command_find(argv[1 + help_first]) : dt_commands;
+    if (!args->command)
+        return dt_error_pass(DT_ERR_USAGE, __func__, __FILE__, __LINE__);
+    if (args->named && argc == 3 && strcmp(argv[2], "help") == 0)
+        args->help |= !strstr(args->command->operands, "help"); /* "dtrain config help" */
     if (args->help)
         return DT_OK;
     DT_TRY(DT_NEW(args->sets, (size_t)argc));

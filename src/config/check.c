@@ -145,9 +145,13 @@ static void check_metric(struct checking *k, const char *path, enum dt_metric me
           dt_config_detects(c) ? "detectors" : "classifiers", names);
 }
 
-/* Detectors have them all; the default is of classifiers. */
-static void check_eval_metrics(struct checking *k)
+static void check_evaluation(struct checking *k)
 {
+    const struct dt_config *c = k->config;
+    const double target = c->early_stop.target;
+    const enum dt_metric goal = dt_config_goal_metric(c);
+    const bool is_loss = dt_metric_gain(goal, 0, 1) < 0, is_blind = !dt_config_has_validation(c);
+    /* Detectors have all metrics; the default is of classifiers. */
     const bool is_default = !is_given(k->config, dt_key_find("eval.metrics"));
     char name[DT_CONFIG_NAME_MAX];
     const char *rest = k->config->eval.metrics;
@@ -155,15 +159,6 @@ static void check_eval_metrics(struct checking *k)
         for (enum dt_metric m = 0; m < DT_N_METRICS; m++)
             if (strcmp(name, dt_metric_name(m)) == 0)
                 check_metric(k, "eval.metrics", m);
-}
-
-static void check_evaluation(struct checking *k)
-{
-    const struct dt_config *c = k->config;
-    const double target = c->early_stop.target;
-    const enum dt_metric goal = dt_config_goal_metric(c);
-    const bool is_loss = dt_metric_gain(goal, 0, 1) < 0, is_blind = !dt_config_has_validation(c);
-    check_eval_metrics(k);
     check_metric(k, "early_stop.metric", c->early_stop.metric);
     if (target > 0 && is_blind)
         wrong(k, "early_stop.target",

@@ -147,13 +147,6 @@ static void print_names_or_list(struct dt_jsonw *w, const struct dt_key *key)
     dt_jsonw_add(w, "}]");
 }
 
-static void print_bool_or_int(struct dt_jsonw *w, const struct dt_key *key)
-{
-    dt_jsonw_add(w, "anyOf: [{type: %s}, {type: %s", "boolean", "integer");
-    print_bounds(w, key);
-    dt_jsonw_add(w, "}]");
-}
-
 /* Allows only the keys of the table, comments and "$schema". */
 static void close_schema_object(struct dt_jsonw *w)
 {
@@ -205,7 +198,9 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     } else if (is_either) {
         print_names_or_list(w, key);
     } else if (key->or_bool) {
-        print_bool_or_int(w, key);
+        dt_jsonw_add(w, "anyOf: [{type: %s}, {type: %s", "boolean", "integer");
+        print_bounds(w, key);
+        dt_jsonw_add(w, "}]");
     } else if (key->type == DT_KEY_LIST) {
         print_list(w, key);
     } else if (key->type == DT_KEY_TABLE) {

@@ -66,10 +66,6 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
 #define DETECTORS .of_detectors = true
 
 #define FIELD(member) .path = #member, .offset = offsetof(struct dt_config, member)
-#define BOOL(member, value, ...)                                                             \
-    {                                                                                        \
-        FIELD(member), .type = DT_KEY_BOOL, .number = (value), .max = 1, .help = __VA_ARGS__ \
-    }
 #define NUMBER(member, kind, value, low, high, ...)                                    \
     {                                                                                  \
         FIELD(member), .type = (kind), .number = (value), .min = (low), .max = (high), \
@@ -78,16 +74,11 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
 #define INT(member, value, low, high, ...) NUMBER(member, DT_KEY_INT, value, low, high, __VA_ARGS__)
 #define REAL(member, value, low, high, ...) \
     NUMBER(member, DT_KEY_REAL, value, low, high, __VA_ARGS__)
-#define POSITIVE(member, value, high, ...)                                                       \
-    {                                                                                            \
-        FIELD(member), .type = DT_KEY_REAL, .number = (value), .above_min = true, .max = (high), \
-                       .help = __VA_ARGS__                                                       \
-    }
-#define FRACTION(member, value, ...) /* 0 <= x < 1 */                                       \
-    {                                                                                       \
-        FIELD(member), .type = DT_KEY_REAL, .number = (value), .max = 1, .below_max = true, \
-                       .help = __VA_ARGS__                                                  \
-    }
+#define POSITIVE(member, value, high, ...) \
+    NUMBER(member, DT_KEY_REAL, value, 0, high, __VA_ARGS__, .above_min = true)
+#define FRACTION(member, value, ...) /* 0 <= x < 1 */ \
+    NUMBER(member, DT_KEY_REAL, value, 0, 1, __VA_ARGS__, .below_max = true)
+#define BOOL(member, value, ...) NUMBER(member, DT_KEY_BOOL, value, 0, 1, __VA_ARGS__)
 #define CHOICE(member, value, names, ...)                                                          \
     {                                                                                              \
         FIELD(member), .type = DT_KEY_CHOICE, .number = (value),                                   \

@@ -57,19 +57,7 @@ static double median_of(const double *values, int n)
     return median;
 }
 
-/* --- Libraries and clocks --- */
-
-static void compare_libraries(struct dt_doctor *d)
-{
-    for (int h = 1; h < d->n_hosts && d->has_device; h++) {
-        const char *a = d->all[d->first_of[h]].libraries, *b = d->all[0].libraries;
-        if (strcmp(a, b) != 0)
-            dt_doctor_find(d, DT_STAGE_DEVICES, DT_OK,
-                           "%s uses%s, but %s uses%s: speed and rounding may differ; install the "
-                           "same libraries, or set ONEDNN_MAX_CPU_ISA to what all CPUs have",
-                           dt_doctor_host(d, h), a, dt_doctor_host(d, 0), b);
-    }
-}
+/* --- Clocks --- */
 
 /* The host whose clock is in the middle; of two the first. */
 static int find_reference(const struct dt_doctor *d)
@@ -274,8 +262,21 @@ int dt_doctor_peer_address(const struct dt_doctor *d, int host, const char *addr
 }
 
 /* Docker and libvirt give their bridges the same address everywhere: MPI tries it and waits. */
-static void compare_addresses(struct dt_doctor *d)
+void dt_doctor_compare(struct dt_doctor *d)
 {
+    for (int h = 1; h < d->n_hosts && d->has_device; h++) {
+        const char *a = d->all[d->first_of[h]].libraries, *b = d->all[0].libraries;
+        if (strcmp(a, b) != 0)
+            dt_doctor_find(d, DT_STAGE_DEVICES, DT_OK,
+                           "%s uses%s, but %s uses%s: speed and rounding may differ; install the "
+                           "same libraries, or set ONEDNN_MAX_CPU_ISA to what all CPUs have",
+                           dt_doctor_host(d, h), a, dt_doctor_host(d, 0), b);
+    }
+    compare_clocks(d);
+    compare_ranks(d);
+    compare_disks(d);
+    compare_links(d);
+    /* Docker and libvirt give their bridges the same address everywhere: MPI tries it and waits. */
     for (int i = 0; i < d->all[0].n_interfaces; i++) {
         const struct dt_interface *own = &d->all[0].interfaces[i];
         const int peer = dt_doctor_peer_address(d, 0, own->address);
@@ -286,14 +287,4 @@ static void compare_addresses(struct dt_doctor *d)
                            dt_doctor_host(d, 0), dt_doctor_host(d, peer), own->address, own->name,
                            own->name, own->name);
     }
-}
-
-void dt_doctor_compare(struct dt_doctor *d)
-{
-    compare_libraries(d);
-    compare_clocks(d);
-    compare_ranks(d);
-    compare_disks(d);
-    compare_links(d);
-    compare_addresses(d);
 }

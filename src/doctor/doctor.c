@@ -138,16 +138,6 @@ static const struct {
     [DT_STAGE_SUMS] = {"summing over the ranks", dt_doctor_sums},
 };
 
-static void say(const struct dt_doctor *d, const char *what, double begin_s)
-{
-    char line[128];
-    snprintf(line, sizeof line, "doctor: %s", what);
-    if (d->rank == 0 && !dt_log_is_terminal() && dt_clock_s() - begin_s > patience_s)
-        dt_log(DT_LOG_INFO, "%s", line);
-    if (d->rank == 0)
-        dt_log_progress(line);
-}
-
 static dt_status allocate(struct dt_doctor *d)
 {
     const size_t n = (size_t)d->n_ranks;
@@ -172,7 +162,12 @@ static dt_status examine(struct dt_doctor *d, const char *json_path)
             d->first_of[d->n_hosts++] = r;
     }
     for (size_t i = 0; i < DT_COUNT(stages); i++) {
-        say(d, stages[i].what, begin_s);
+        char line[128];
+        snprintf(line, sizeof line, "doctor: %s", stages[i].what);
+        if (d->rank == 0 && !dt_log_is_terminal() && dt_clock_s() - begin_s > patience_s)
+            dt_log(DT_LOG_INFO, "%s", line);
+        if (d->rank == 0)
+            dt_log_progress(line);
         DT_TRY(stages[i].run(d));
     }
     dt_log_progress("");

@@ -114,7 +114,7 @@ dt_status dt_doctor_folder(struct dt_doctor *d);  /* storage.c */
 dt_status dt_doctor_data(struct dt_doctor *d);
 dt_status dt_doctor_clocks(struct dt_doctor *d); /* network.c */
 dt_status dt_doctor_network(struct dt_doctor *d);
-dt_status dt_doctor_sums(struct dt_doctor *d); /* sums.c */
+dt_status dt_doctor_sums(struct dt_doctor *d);
 /* compare_ranks.c, local: finds what is much slower than its like, and what differs. */
 void dt_doctor_compare(struct dt_doctor *d);
 /* A host other than `host` that has the address, too; -1 = none. */

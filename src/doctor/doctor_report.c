@@ -205,14 +205,16 @@ static int by_rate(const void *a, const void *b)
     return (difference > 0) - (difference < 0);
 }
 
-/* The slowest first. */
-static void print_pairs(const struct dt_doctor *d)
+/* The slowest pairs first. */
+static void print_network(const struct dt_doctor *d)
 {
-    if (d->n_pairs == 0)
-        return;
-    qsort(d->pairs, (size_t)d->n_pairs, sizeof *d->pairs, by_rate);
-    printf("\n%-26s %-26s %12s %12s %12s\n", "from", "to", "latency (us)", "forth (Gb/s)",
-           "back (Gb/s)");
+    const double factor = 2.0 * (d->n_ranks - 1) / d->n_ranks; /* of the bus, as in nccl-tests */
+    char plane[128];
+    if (d->n_pairs > 0) {
+        qsort(d->pairs, (size_t)d->n_pairs, sizeof *d->pairs, by_rate);
+        printf("\n%-26s %-26s %12s %12s %12s\n", "from", "to", "latency (us)", "forth (Gb/s)",
+               "back (Gb/s)");
+    }
     for (int i = 0; i < d->n_pairs && i < MOST_PAIRS; i++)
         printf("%5d %-*s %5d %-*s %12.1f %12.3f %12.3f\n", d->pairs[i].from, HOST_WIDTH,
                dt_comm_host(d->comm, d->pairs[i].from), d->pairs[i].to, HOST_WIDTH,
@@ -220,12 +222,6 @@ static void print_pairs(const struct dt_doctor *d)
                8e-9 * d->pairs[i].forth_bytes_per_s, 8e-9 * d->pairs[i].back_bytes_per_s);
     if (d->n_pairs > MOST_PAIRS)
         printf("and %d faster pairs\n", d->n_pairs - MOST_PAIRS);
-}
-
-static void print_sums(const struct dt_doctor *d)
-{
-    const double factor = 2.0 * (d->n_ranks - 1) / d->n_ranks; /* of the bus, as in nccl-tests */
-    char plane[128];
     dt_comm_describe_plane(d->bench.engine.plane, plane, sizeof plane);
     if (d->sums[0].bytes > 0)
         printf("\n%16s %12s %14s   by %s\n", "all-reduce (B)", "time (us)", "busbw (GB/s)", plane);
@@ -241,41 +237,11 @@ void dt_doctor_print(const struct dt_doctor *d)
     print_findings(d);
     print_ranks(d);
     print_hosts(d);
-    print_pairs(d);
-    print_sums(d);
+    print_network(d);
     fflush(stdout);
 }
 
 /* --- JSON, for scripts --- */
-
-static void write_findings(const struct dt_doctor *d, struct dt_jsonw *w)
-{
-    dt_jsonw_begin(w, "findings", '[');
-    for (int i = 0; i < d->n_findings; i++) {
-        const struct dt_finding *finding = &d->findings[i];
-        const bool *ranks = d->ranks_of + (size_t)i * (size_t)d->n_ranks;
-        dt_jsonw_add(w, "{is_problem: %hhd, code: %d, text: %s, ranks: [", finding->status != DT_OK,
-                     finding->status, finding->text);
-        for (int r = 0; r < d->n_ranks; r++)
-            if (ranks[r] && !finding->is_named)
-                dt_jsonw_integer(w, NULL, r);
-        dt_jsonw_add(w, "]}");
-    }
-    dt_jsonw_close(w, ']');
-}
-
-static void write_ranks(const struct dt_doctor *d, struct dt_jsonw *w)
-{
-    dt_jsonw_begin(w, "ranks", '[');
-    for (int r = 0; r < d->n_ranks; r++) {
-        const struct dt_host_info *own = &d->all[r];
-        dt_jsonw_add(w, "{rank: %d, host: %s, cpus: %d, ranks_on_these_cpus: %d, gpu: %s", r,
-                     dt_comm_host(d->comm, r), own->n_cpus, own->n_sharing, own->gpu);
-        dt_jsonw_add(w, "build: %s, cpu_flops_per_s: %g, cpu_share: %g, gpu_flops_per_s: %g}",
-                     own->build, own->cpu_flops_per_s, own->cpu_share, own->gpu_flops_per_s);
-    }
-    dt_jsonw_close(w, ']');
-}
 
 static void write_hosts(const struct dt_doctor *d, struct dt_jsonw *w)
 {
@@ -321,8 +287,27 @@ dt_status dt_doctor_save(const struct dt_doctor *d, const char *path)
     struct dt_jsonw w = {.pretty = true};
     dt_jsonw_add(&w, "{dtrain: %s, exit_code: %d, run_folder: %s", DTRAIN_VERSION,
                  d->n_findings > 0 ? d->findings[0].status : DT_OK, d->folder);
-    write_findings(d, &w);
-    write_ranks(d, &w);
+    dt_jsonw_begin(&w, "findings", '[');
+    for (int i = 0; i < d->n_findings; i++) {
+        const struct dt_finding *finding = &d->findings[i];
+        const bool *ranks = d->ranks_of + (size_t)i * (size_t)d->n_ranks;
+        dt_jsonw_add(&w, "{is_problem: %hhd, code: %d, text: %s, ranks: [",
+                     finding->status != DT_OK, finding->status, finding->text);
+        for (int r = 0; r < d->n_ranks; r++)
+            if (ranks[r] && !finding->is_named)
+                dt_jsonw_integer(&w, NULL, r);
+        dt_jsonw_add(&w, "]}");
+    }
+    dt_jsonw_close(&w, ']');
+    dt_jsonw_begin(&w, "ranks", '[');
+    for (int r = 0; r < d->n_ranks; r++) {
+        const struct dt_host_info *own = &d->all[r];
+        dt_jsonw_add(&w, "{rank: %d, host: %s, cpus: %d, ranks_on_these_cpus: %d, gpu: %s", r,
+                     dt_comm_host(d->comm, r), own->n_cpus, own->n_sharing, own->gpu);
+        dt_jsonw_add(&w, "build: %s, cpu_flops_per_s: %g, cpu_share: %g, gpu_flops_per_s: %g}",
+                     own->build, own->cpu_flops_per_s, own->cpu_share, own->gpu_flops_per_s);
+    }
+    dt_jsonw_close(&w, ']');
     write_hosts(d, &w);
     write_network(d, &w);
     dt_jsonw_close(&w, '}');

@@ -26,25 +26,22 @@ static bool is_repeated(void *context, const char *line)
     return comma && strtoll(comma + 1, NULL, 10) >= *(const int64_t *)context;
 }
 
-static dt_status write_header(struct dt_append *file)
+static dt_status open_csv(void *state, const struct dt_events_options *options)
 {
+    struct dt_append *file = state;
     char line[1024];
     struct dt_text text = dt_text_in(line, sizeof line);
+    int64_t from_step =
+        options->from_step > 0 ? options->from_step : 1; /* the header counts as 0 */
+    DT_TRY(dt_append_open(file, options->dir, "metrics.csv", options->append));
+    DT_TRY(dt_append_cut(file, is_repeated, &from_step));
+    if (file->end > 0)
+        return DT_OK;
     dt_text_add(&text, "event");
     for (size_t i = 0; i < DT_COUNT(columns); i++)
         dt_text_add(&text, ",%s", columns[i]);
     dt_text_add(&text, "\n");
     return dt_append_write(file, line, text.used);
-}
-
-static dt_status open_csv(void *state, const struct dt_events_options *options)
-{
-    struct dt_append *file = state;
-    int64_t from_step =
-        options->from_step > 0 ? options->from_step : 1; /* the header counts as 0 */
-    DT_TRY(dt_append_open(file, options->dir, "metrics.csv", options->append));
-    DT_TRY(dt_append_cut(file, is_repeated, &from_step));
-    return file->end == 0 ? write_header(file) : DT_OK;
 }
 
 static dt_status event_csv(void *state, const char *event, const struct dt_field *fields,

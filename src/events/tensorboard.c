@@ -56,35 +56,6 @@ static void put_entry(struct dt_proto *p, const char *name, const struct dt_json
 }
 
 /* A value of a summary: the main settings of the run, from the event run_start. */
-static void put_hparams_start(struct dt_proto *p, double wall_time_s, const struct dt_field *fields,
-                              int n_fields)
-{
-    enum { SESSION_START = 3 };
-    char name[64];
-    struct dt_json_doc *doc = NULL;
-    const struct dt_field *config = dt_field_find(fields, n_fields, "config");
-    struct dt_tfevents_plugin at =
-        dt_tfevents_open_plugin(p, "_hparams_/session_start_info", "hparams");
-    size_t start = dt_proto_open(p, SESSION_START);
-    if (config)
-        (void)dt_json_parse(&doc, config->text, strlen(config->text), "config", NULL);
-    for (size_t i = 0; doc && i < DT_COUNT(settings); i++) {
-        const struct dt_json *section = dt_json_get(dt_json_root(doc), settings[i][0]);
-        const struct dt_json *value = dt_json_get(section, settings[i][1]);
-        snprintf(name, sizeof name, "%s.%s", settings[i][0], settings[i][1]);
-        if (value)
-            put_entry(p, name, value);
-    }
-    for (size_t i = 0; i < DT_COUNT(numbers); i++)
-        put_entry(p, numbers[i],
-                  &(struct dt_json){.type = DT_JSON_NUMBER,
-                                    .number = dt_field_number(fields, n_fields, numbers[i])});
-    dt_proto_double(p, START_TIME, wall_time_s);
-    dt_proto_close(p, start);
-    dt_tfevents_close_plugin(p, at);
-    dt_json_destroy(doc);
-}
-
 /* How the run ended. */
 static void put_hparams_end(struct dt_proto *p, double wall_time_s, bool success)
 {
@@ -177,9 +148,32 @@ static void put_measured(struct tensorboard *tb, const char *event, const struct
 
 static void put_start(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
 {
-    const struct dt_field *config = dt_field_find(fields, n_fields, "config");
+    struct dt_proto *p = &tb->event;
     char *markdown = NULL;
-    put_hparams_start(&tb->event, dt_clock_unix_s(), fields, n_fields);
+    enum { SESSION_START = 3 };
+    char name[64];
+    struct dt_json_doc *doc = NULL;
+    const struct dt_field *config = dt_field_find(fields, n_fields, "config");
+    struct dt_tfevents_plugin at =
+        dt_tfevents_open_plugin(p, "_hparams_/session_start_info", "hparams");
+    size_t start = dt_proto_open(p, SESSION_START);
+    if (config)
+        (void)dt_json_parse(&doc, config->text, strlen(config->text), "config", NULL);
+    for (size_t i = 0; doc && i < DT_COUNT(settings); i++) {
+        const struct dt_json *section = dt_json_get(dt_json_root(doc), settings[i][0]);
+        const struct dt_json *value = dt_json_get(section, settings[i][1]);
+        snprintf(name, sizeof name, "%s.%s", settings[i][0], settings[i][1]);
+        if (value)
+            put_entry(p, name, value);
+    }
+    for (size_t i = 0; i < DT_COUNT(numbers); i++)
+        put_entry(p, numbers[i],
+                  &(struct dt_json){.type = DT_JSON_NUMBER,
+                                    .number = dt_field_number(fields, n_fields, numbers[i])});
+    dt_proto_double(p, START_TIME, dt_clock_unix_s());
+    dt_proto_close(p, start);
+    dt_tfevents_close_plugin(p, at);
+    dt_json_destroy(doc);
     if (!config || asprintf(&markdown, "```json\n%s\n```", config->text) < 0)
         return;
     dt_tfevents_text(&tb->event, "config/text_summary", markdown);

@@ -138,17 +138,6 @@ static void add_series(struct drawing *d, const struct topic *topic, int c, size
     };
 }
 
-static bool is_wide(const struct drawing *d)
-{
-    double low = INFINITY, high = 0;
-    for (size_t s = 0; s < d->n_series; s++)
-        for (size_t i = 0; i < d->series[s].n; i++) {
-            low = fmin(low, d->series[s].y[i]);
-            high = fmax(high, d->series[s].y[i]);
-        }
-    return low > 0 && high > 50 * low;
-}
-
 static bool draw(FILE *out, struct drawing *d, const struct topic *topic)
 {
     const char *progress = d->scale.in_epochs ? "epoch" : "step";
@@ -168,11 +157,18 @@ static bool draw(FILE *out, struct drawing *d, const struct topic *topic)
                 .text = note->text,
             };
         }
+    double low = INFINITY, high = 0;
+    for (size_t s = 0; s < d->n_series; s++)
+        for (size_t i = 0; i < d->series[s].n; i++) {
+            low = fmin(low, d->series[s].y[i]);
+            high = fmax(high, d->series[s].y[i]);
+        }
+    const bool is_log = topic->may_be_log && low > 0 && high > 50 * low;
     return dt_chart_print(out,
                           &(struct dt_chart){
                               .title = topic->title,
                               .x = {topic->over_time ? d->scale.unit.title : progress, false, true},
-                              .y = {topic->unit, topic->may_be_log && is_wide(d), topic->from_zero},
+                              .y = {topic->unit, is_log, topic->from_zero},
                               .series = d->series,
                               .n_series = d->n_series,
                               .marks = d->marks,

@@ -28,18 +28,6 @@ static int take(struct dt_point *out, const struct dt_stretch *stretch)
     return stretch->n;
 }
 
-static void widen(struct dt_curve *curve)
-{
-    struct dt_point points[4];
-    curve->width *= 2;
-    for (int i = 0; i < DT_CURVE_STRETCHES; i++) {
-        int n = 0;
-        for (int k = 2 * i; k < 2 * i + 2 && k < DT_CURVE_STRETCHES; k++)
-            n += take(points + n, &curve->stretches[k]);
-        keep(&curve->stretches[i], points, n);
-    }
-}
-
 static void cut(struct dt_stretch *stretch, int64_t step)
 {
     while (stretch->n > 0 && stretch->points[stretch->n - 1].step > step)
@@ -48,11 +36,18 @@ static void cut(struct dt_stretch *stretch, int64_t step)
 
 void dt_curve_add(struct dt_curve *curve, const struct dt_point *point)
 {
-    struct dt_point points[3];
+    struct dt_point points[4];
     if (curve->width == 0)
         curve->width = 1;
-    while (point->step / curve->width >= DT_CURVE_STRETCHES)
-        widen(curve);
+    while (point->step / curve->width >= DT_CURVE_STRETCHES) {
+        curve->width *= 2;
+        for (int i = 0; i < DT_CURVE_STRETCHES; i++) {
+            int n = 0;
+            for (int k = 2 * i; k < 2 * i + 2 && k < DT_CURVE_STRETCHES; k++)
+                n += take(points + n, &curve->stretches[k]);
+            keep(&curve->stretches[i], points, n);
+        }
+    }
     struct dt_stretch *stretch = &curve->stretches[point->step / curve->width];
     cut(stretch, point->step - 1);
     int n = take(points, stretch);

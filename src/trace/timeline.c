@@ -91,40 +91,36 @@ static void put_span(void *context, const struct dt_trace_span *span)
 
 /* --- The parts --- */
 
-static void put_part(struct part *part, const struct dt_timeline *t, const struct heading *heading)
-{
-    char host[DT_HOST_MAX], name[DT_HOST_MAX + 32];
-    dt_host_name(host);
-    for (char *c = host; *c; c++)
-        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
-            *c = '?';
-    snprintf(name, sizeof name, "rank %d (%s)", part->rank, host);
-    if (part->rank == 0) {
-        fprintf(part->out,
-                "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
-                "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
-                "\"dropped_spans\":%" PRId64,
-                DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last, 1e6 * heading->error_s,
-                heading->n_dropped);
-        if (!isnan(t->overlap))
-            fprintf(part->out, ",\"comm_overlap_share\":%.4f", t->overlap);
-        fprintf(part->out, "},\n\"traceEvents\":[\n");
-    } else {
-        fprintf(part->out, ",\n");
-    }
-    put_name(part, "process", 0, name);
-    dt_trace_list(put_span, part);
-    if (part->rank == dt_comm_size(t->comm) - 1)
-        fprintf(part->out, "\n]}\n");
-}
-
 static dt_status make_part(struct part *part, const struct dt_timeline *t,
                            const struct heading *heading)
 {
     part->rank = dt_comm_rank(t->comm);
     part->out = open_memstream(&part->text, &part->bytes);
-    if (part->out)
-        put_part(part, t, heading);
+    if (part->out) {
+        char host[DT_HOST_MAX], name[DT_HOST_MAX + 32];
+        dt_host_name(host);
+        for (char *c = host; *c; c++)
+            if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ')
+                *c = '?';
+        snprintf(name, sizeof name, "rank %d (%s)", part->rank, host);
+        if (part->rank == 0) {
+            fprintf(part->out,
+                    "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
+                    "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
+                    "\"dropped_spans\":%" PRId64,
+                    DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last,
+                    1e6 * heading->error_s, heading->n_dropped);
+            if (!isnan(t->overlap))
+                fprintf(part->out, ",\"comm_overlap_share\":%.4f", t->overlap);
+            fprintf(part->out, "},\n\"traceEvents\":[\n");
+        } else {
+            fprintf(part->out, ",\n");
+        }
+        put_name(part, "process", 0, name);
+        dt_trace_list(put_span, part);
+        if (part->rank == dt_comm_size(t->comm) - 1)
+            fprintf(part->out, "\n]}\n");
+    }
     bool has_failed = !part->out || ferror(part->out);
     if ((part->out && fclose(part->out) != 0) || has_failed)
         DT_FAIL(DT_ERR_MEMORY, "out of memory for the timeline");
