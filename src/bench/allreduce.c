@@ -72,21 +72,6 @@ static void print_row(const struct bench *b, const struct row *row)
     fflush(stdout);
 }
 
-static void print_head(const struct bench *b)
-{
-    char mpi[128], nccl[128];
-    dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
-    dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
-    printf("# dtrain %s, %d rank(s), %d on this node; %s%s%s\n", DTRAIN_VERSION,
-           b->base.engine.ranks.n_ranks, dt_comm_local_size(b->comm), mpi, nccl[0] ? ", " : "",
-           nccl);
-    printf("# %58s %26s %27s\n", "", "out-of-place", "in-place");
-    printf("%12s %12s %7s %6s %-15s %10s %7s %7s %10s %7s %7s %6s\n", "size", "count", "type",
-           "redop", "by", "time", "algbw", "busbw", "time", "algbw", "busbw", "#wrong");
-    printf("%12s %12s %7s %6s %-15s %10s %7s %7s %10s %7s %7s\n", "(B)", "(elements)", "", "", "",
-           "(us)", "(GB/s)", "(GB/s)", "(us)", "(GB/s)", "(GB/s)");
-}
-
 /* Ratio of the ring's time to that of the faster one of MPI's own, over the sizes that count. */
 static int compare(const struct bench *b, double *mean, double *worst)
 {
@@ -338,8 +323,19 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
     DT_TRY(dt_bench_open(&b->base, true));
     DT_TRY(choose_sizes(b, options));
     DT_TRY(dt_comm_agree(b->comm, allocate(b)));
-    if (b->base.engine.ranks.rank == 0)
-        print_head(b);
+    if (b->base.engine.ranks.rank == 0) {
+        char mpi[128], nccl[128];
+        dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
+        dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
+        printf("# dtrain %s, %d rank(s), %d on this node; %s%s%s\n", DTRAIN_VERSION,
+               b->base.engine.ranks.n_ranks, dt_comm_local_size(b->comm), mpi, nccl[0] ? ", " : "",
+               nccl);
+        printf("# %58s %26s %27s\n", "", "out-of-place", "in-place");
+        printf("%12s %12s %7s %6s %-15s %10s %7s %7s %10s %7s %7s %6s\n", "size", "count", "type",
+               "redop", "by", "time", "algbw", "busbw", "time", "algbw", "busbw", "#wrong");
+        printf("%12s %12s %7s %6s %-15s %10s %7s %7s %10s %7s %7s\n", "(B)", "(elements)", "", "",
+               "", "(us)", "(GB/s)", "(GB/s)", "(us)", "(GB/s)", "(GB/s)");
+    }
     for (int i = 0; i < b->n_sizes; i++)
         DT_TRY(run_size(b, &b->sizes[i], SUM_RING, SUM_ALLREDUCE));
     for (int i = 0; i < b->n_sizes && b->base.engine.plane == DT_PLANE_NCCL; i++)

@@ -272,22 +272,19 @@ static int most_workers(const struct bench *b)
 /* --- All measurements --- */
 
 /* Small batches, one per step; neither changes the rates. */
-static void choose_options(struct bench *b)
+/* Minimum over the ranks, as all must measure the same points. */
+/* Small batches, one per step; neither changes the rates. */
+static dt_status begin_result(struct bench *b)
 {
-    int given = b->engine.config->train.micro_batch_size;
-    uint32_t most = images_per_rank(b) < BATCH_MOST ? images_per_rank(b) : BATCH_MOST;
+    const struct dt_config *config = b->engine.config;
+    const int given = config->train.micro_batch_size;
+    const uint32_t most = images_per_rank(b) < BATCH_MOST ? images_per_rank(b) : BATCH_MOST;
     int batch = given > 0 && given < (int)most ? given : (int)most;
     if (batch % 2 != 0 && batch > 1)
         batch--; /* mixup and CutMix need pairs */
     b->engine.stage.micro_batch_size = batch;
     b->engine.stage.global_batch_size = b->engine.ranks.n_ranks * batch;
     b->options = dt_engine_loader_options(&b->engine, &b->sets, true);
-}
-
-/* Minimum over the ranks, as all must measure the same points. */
-static dt_status begin_result(struct bench *b)
-{
-    const struct dt_config *config = b->engine.config;
     b->result = (struct dt_input_result){
         .path = config->data.train,
         .is_raw = dt_config_is_synthetic(config),
@@ -335,7 +332,6 @@ static dt_status run_input_bench(struct bench *b, const char *json_path)
     DT_TRY(dt_sets_open(&b->sets, &data));
     if (images_per_rank(b) == 0)
         DT_FAIL_ALIKE(DT_ERR_CONFIG, "the training data have fewer images than there are ranks");
-    choose_options(b);
     DT_TRY(begin_result(b));
     DT_TRY(dt_comm_agree(b->engine.ranks.comm, make_room(b)));
     for (int workers = 1; workers <= most_workers(b); workers++)

@@ -152,20 +152,6 @@ static void print_points(const struct dt_input_result *r)
 }
 
 /* Largest ratio of the fastest to the slowest round of a point. */
-static void print_head(const struct dt_input_result *r)
-{
-    double n = r->n_images;
-    char bytes[32];
-    printf("# dtrain bench --input: throughput of the input pipeline without training\n");
-    printf("# data     %.0f images, %.1f KB each, %s in total: %s\n", n, mean_bytes(r) / 1e3,
-           dt_memory_format(bytes, sizeof bytes, (uint64_t)(n * mean_bytes(r))),
-           r->is_raw ? "synthetic" : r->path);
-    printf("# rows     %s pixels\n", r->sizes);
-    printf("# ranks    %d, each with %d CPU(s)\n", r->n_ranks, r->cpus);
-    printf("# MB/s counts encoded bytes. cold: the page cache was dropped first, if the file "
-           "system allows it.\n");
-}
-
 static dt_status save_json(const struct dt_input_result *r, const struct diagnosis *v,
                            const char *path)
 {
@@ -204,7 +190,16 @@ dt_status dt_input_result_report(const struct dt_input_result *result, const cha
     for (int i = 0; i < result->n_points; i++)
         spread = fmax(spread, result->points[i].fastest / result->points[i].slowest);
     find_diagnosis(&diagnosis, result);
-    print_head(result);
+    double n = result->n_images;
+    char bytes[32];
+    printf("# dtrain bench --input: throughput of the input pipeline without training\n");
+    printf("# data     %.0f images, %.1f KB each, %s in total: %s\n", n, mean_bytes(result) / 1e3,
+           dt_memory_format(bytes, sizeof bytes, (uint64_t)(n * mean_bytes(result))),
+           result->is_raw ? "synthetic" : result->path);
+    printf("# rows     %s pixels\n", result->sizes);
+    printf("# ranks    %d, each with %d CPU(s)\n", result->n_ranks, result->cpus);
+    printf("# MB/s counts encoded bytes. cold: the page cache was dropped first, if the file "
+           "system allows it.\n");
     print_stages(result);
     print_points(result);
     if (spread > 1.5)

@@ -194,14 +194,6 @@ static void use_synthetic(struct dt_config *config, int global_batch_size)
 }
 
 /* One pass over the images of a rank per step. */
-static void use_forward_only(struct dt_engine *engine, struct dt_config *config)
-{
-    engine->stage.n_passes = 1;
-    engine->stage.micro_batch_size = engine->stage.global_batch_size / engine->ranks.n_ranks;
-    engine->stage.global_batch_size = engine->stage.micro_batch_size * engine->ranks.n_ranks;
-    config->eval.batch_size_per_rank = engine->stage.micro_batch_size;
-}
-
 dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct dt_config *config,
                          const struct dt_bench_options *options, int per_rank)
 {
@@ -226,11 +218,15 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
         (b->engine.ranks.n_parts > 1 || b->engine.ranks.n_workers < b->engine.ranks.n_ranks))
         DT_FAIL_ALIKE(
             DT_ERR_CONFIG,
-            "dtrain bench measures steps in which all ranks update together; remove "
-            "comm.mode async and train.sync_every (scripts/compare_modes.sh trains in all "
-            "modes)");
-    if (options->forward_only)
-        use_forward_only(&b->engine, &own);
+            "dtrain bench measures steps in which all ranks update together; remove comm.mode "
+            "async and train.sync_every (scripts/compare_modes.sh trains in all modes)");
+    if (options->forward_only) { /* one pass over the images of a rank per step */
+        struct dt_stage *stage = &b->engine.stage;
+        stage->n_passes = 1;
+        stage->micro_batch_size = stage->global_batch_size / b->engine.ranks.n_ranks;
+        stage->global_batch_size = stage->micro_batch_size * b->engine.ranks.n_ranks;
+        own.eval.batch_size_per_rank = stage->micro_batch_size;
+    }
     b->images = b->engine.stage.global_batch_size / b->engine.ranks.n_ranks;
     b->n_steps = own.bench.rounds * own.bench.steps_per_round;
     if (options->trace)

@@ -8,18 +8,6 @@
 #include "cli/commands.h"
 #include "dtrain/config.h"
 
-static dt_status show_config(const struct dt_arguments *args)
-{
-    struct dt_config config;
-    char *text;
-    DT_TRY(dt_arguments_config(&config, args));
-    DT_TRY(dt_config_print(&text, &config));
-    size_t n = strlen(text);
-    printf("%s%s", text, n > 0 && text[n - 1] == '\n' ? "" : "\n");
-    free(text);
-    return DT_OK;
-}
-
 dt_status dt_cmd_config(const struct dt_arguments *args)
 {
     static const char *const names[] = {"show", "schema", "help"};
@@ -27,8 +15,16 @@ dt_status dt_cmd_config(const struct dt_arguments *args)
     if (args->n_operands > 1 && strcmp(name, "help") != 0)
         DT_FAIL(DT_ERR_USAGE, "%s: unexpected argument of dtrain config %s; see dtrain --help",
                 args->operands[1], name);
-    if (strcmp(name, "show") == 0)
-        return show_config(args);
+    if (strcmp(name, "show") == 0) {
+        struct dt_config config;
+        char *text;
+        DT_TRY(dt_arguments_config(&config, args));
+        DT_TRY(dt_config_print(&text, &config));
+        size_t n = strlen(text);
+        printf("%s%s", text, n > 0 && text[n - 1] == '\n' ? "" : "\n");
+        free(text);
+        return DT_OK;
+    }
     if (strcmp(name, "schema") == 0)
         return dt_config_print_schema(stdout);
     if (strcmp(name, "help") == 0)

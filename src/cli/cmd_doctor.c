@@ -31,21 +31,6 @@ static void say(const char *mark, const char *what, const char *format, ...)
 
 /* --- The build --- */
 
-static void say_build(void)
-{
-    const struct dt_gpu_report *gpus = dt_devices_gpus();
-    char mpi[128], nccl[128];
-    dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
-    dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
-    printf("build\n");
-    say(good, "dtrain", "%s", DTRAIN_VERSION);
-    if (dt_devices_has_cuda())
-        say(good, "CUDA", "%s, cuDNN %s, cuBLAS %s", gpus->runtime, gpus->cudnn, gpus->cublas);
-    else
-        say(absent, "CUDA", "not in this build (cmake -DDTRAIN_CUDA=ON)");
-    say(good, "communication", "%s, %s", mpi, nccl[0] ? nccl : "no NCCL");
-}
-
 /* --- The CPU --- */
 
 static void find_model(char *model, size_t bytes)
@@ -181,7 +166,17 @@ dt_status dt_cmd_doctor(const struct dt_arguments *args)
 {
     static struct dt_config config;
     DT_TRY(dt_arguments_config(&config, args));
-    say_build();
+    const struct dt_gpu_report *gpus = dt_devices_gpus();
+    char mpi[128], nccl[128];
+    dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
+    dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
+    printf("build\n");
+    say(good, "dtrain", "%s", DTRAIN_VERSION);
+    if (dt_devices_has_cuda())
+        say(good, "CUDA", "%s, cuDNN %s, cuBLAS %s", gpus->runtime, gpus->cudnn, gpus->cublas);
+    else
+        say(absent, "CUDA", "not in this build (cmake -DDTRAIN_CUDA=ON)");
+    say(good, "communication", "%s, %s", mpi, nccl[0] ? nccl : "no NCCL");
     DT_TRY(say_cpu(&config));
     say_gpus(&config);
     return say_run(&config);

@@ -61,31 +61,27 @@ static dt_status parse_step_time(double *out, const char *text)
                   "--step-time: \"%s\" is not a time such as 0.105, 105ms or measured", text);
 }
 
-static dt_status parse_network(struct dt_forecast_options *options, const struct dt_arguments *args)
-{
-    struct dt_forecast_network *network = &options->network;
-    network->ranks_per_node = args->ranks_per_node > 0 ? (int)args->ranks_per_node : 1;
-    options->measure_link = strcmp(args->link, "measured") == 0;
-    if (!options->measure_link)
-        DT_TRY(parse_link(&network->link, "--link", args->link));
-    if (!args->local_link != (network->ranks_per_node == 1))
-        DT_FAIL_ALIKE(DT_ERR_USAGE,
-                      "--local-link is the link between the ranks of a node and needs "
-                      "--ranks-per-node of 2 or more, and the other way round");
-    return args->local_link ? parse_link(&network->local, "--local-link", args->local_link) : DT_OK;
-}
-
 dt_status dt_cmd_forecast(struct dt_comm *comm, const struct dt_config *config,
                           const struct dt_arguments *args)
 {
     struct dt_forecast_options options = {.json_path = args->json};
+    struct dt_forecast_network *network = &options.network;
     options.n_ranks = dt_text_integers(options.ranks, DT_FORECAST_RANKS_MOST, 1 << 20, args->ranks);
     if (options.n_ranks == 0)
         DT_FAIL_ALIKE(
             DT_ERR_USAGE,
             "--ranks: \"%s\" is not a list of at most %d numbers of ranks, such as 8,64,512",
             args->ranks, DT_FORECAST_RANKS_MOST);
-    DT_TRY(parse_network(&options, args));
+    network->ranks_per_node = args->ranks_per_node > 0 ? (int)args->ranks_per_node : 1;
+    options.measure_link = strcmp(args->link, "measured") == 0;
+    if (!options.measure_link)
+        DT_TRY(parse_link(&network->link, "--link", args->link));
+    if (!args->local_link != (network->ranks_per_node == 1))
+        DT_FAIL_ALIKE(DT_ERR_USAGE,
+                      "--local-link is the link between the ranks of a node and needs "
+                      "--ranks-per-node of 2 or more, and the other way round");
+    if (args->local_link)
+        DT_TRY(parse_link(&network->local, "--local-link", args->local_link));
     DT_TRY(parse_step_time(&options.step_s, args->step_time));
     return dt_forecast_run(comm, config, &options);
 }

@@ -285,13 +285,6 @@ static dt_status check_given(struct dt_arguments *args)
     return DT_OK;
 }
 
-static int has_argument(enum dt_option_kind kind)
-{
-    return kind == DT_OPTION_FLAG       ? no_argument
-           : kind == DT_OPTION_OPTIONAL ? optional_argument
-                                        : required_argument;
-}
-
 /* The short name of an option, 0 if it has none. */
 static char letter_of(const struct dt_option *row)
 {
@@ -316,7 +309,10 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     rows[n++] = dt_option_find("version");
     dt_text_add(&text, ":");
     for (int i = 0; i < n; i++) {
-        int has = has_argument(rows[i]->kind);
+        const enum dt_option_kind kind = rows[i]->kind;
+        const int has = kind == DT_OPTION_FLAG       ? no_argument
+                        : kind == DT_OPTION_OPTIONAL ? optional_argument
+                                                     : required_argument;
         known[i] = (struct option){rows[i]->name, has, NULL, LONG_OPTION + i};
         if (letter_of(rows[i]))
             dt_text_add(&text, "%c%s", letter_of(rows[i]), has == required_argument ? ":" : "");

@@ -13,8 +13,7 @@ enum { MAX_NAMES = 256 };
 
 const struct dt_hint dt_hints[] = {
     {"eval.batch_size val.batch_size test.batch_size eval_batch eval_batch_size val_batch_size "
-     "validation_batch_size "
-     "test_batch_size",
+     "validation_batch_size test_batch_size",
      "eval.batch_size_per_rank", NULL, NULL},
     {"b bs batch batch_size global_batch total_batch_size", "train.global_batch_size", NULL, NULL},
     {"batch_size_per_device batch_size_per_gpu batch_per_gpu imgs_per_gpu local_batch_size "

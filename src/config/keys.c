@@ -183,8 +183,7 @@ const struct dt_key dt_keys[] = {
            EVAL),
     STRING(data.train_images, "", 0,
            "Detectors: folder of the images of a .json file of data.train; empty: ../X for "
-           "instances_X.json, "
-           "otherwise the folder of the file",
+           "instances_X.json, otherwise the folder of the file",
            FREE, DETECTORS),
     STRING(data.val_images, "", 0, "Detectors: the same for data.val", EVAL, DETECTORS),
     FRACTION(data.val_fraction, 0,
@@ -291,8 +290,7 @@ const struct dt_key dt_keys[] = {
              "0.9999; it grows to that as 1 - (1 + step)^(-2/3), as in timm; 0: no average"),
     INT(train.sync_every, 0, 0, 100000,
         "Local SGD: every rank trains on its own, and every so many steps the weights are "
-        "averaged; "
-        "async: steps between two meetings; 0: 1, async: 32"),
+        "averaged; async: steps between two meetings; 0: 1, async: 32"),
     BOOL(train.average_states, false,
          "Local SGD: average the optimizer's states as well, which a resumed run needs in order to "
          "be bit-identical if there is momentum"),
@@ -305,8 +303,7 @@ const struct dt_key dt_keys[] = {
              "Detectors, smooth_l1: difference from which on it is linear (keras-retinanet: 0.111)",
              DETECTORS),
     REAL(train.focal_alpha, 0.25, 0, 1,
-         "Detectors: weight of an anchor's own class in the focal loss; the others have 1 - "
-         "alpha",
+         "Detectors: weight of an anchor's own class in the focal loss; the others have 1 - alpha",
          DETECTORS),
     REAL(train.focal_gamma, 2, 0, 10, "Detectors: exponent of the focal loss; 0: cross entropy",
          DETECTORS),
@@ -449,8 +446,7 @@ const struct dt_key dt_keys[] = {
     CHOICE(
         comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,
         "Data type of gradients sent between ranks; auto: as computed, 16 bits in bf16 and fp16. "
-        "On CPUs fp16 and bf16 halve the messages; fp16 sends what rounding loses in the next "
-        "step",
+        "On CPUs fp16 and bf16 halve the messages; fp16 sends what rounding loses in the next step",
         INEXACT),
     POSITIVE(comm.bucket_cap_mb, 4, 4096,
              "Size in MiB of the buckets in which gradients are summed", INEXACT),

@@ -158,32 +158,28 @@ out:
 }
 
 /* What is not measured at once must not disturb it. */
-static dt_status measure_pairs(struct dt_doctor *d, int n_remote, void *data)
-{
-    const bool one_by_one = d->n_hosts <= HOSTS_ALL_PAIRS;
-    const int n_even = (n_remote + 1) / 2;
-    for (int i = 0; i < d->n_pairs; i++) {
-        if (i == n_remote || (i < n_remote && (one_by_one || i == n_even)))
-            DT_TRY(dt_comm_rest(d->comm));
-        if (d->rank != d->pairs[i].from && d->rank != d->pairs[i].to)
-            continue;
-        DT_TRY(measure_latency(d, &d->pairs[i]));
-        DT_TRY(measure_bandwidth(d, &d->pairs[i], data));
-    }
-    return dt_comm_rest(d->comm);
-}
-
 dt_status dt_doctor_network(struct dt_doctor *d)
 {
     const size_t most_pairs = (size_t)d->n_ranks + HOSTS_ALL_PAIRS * HOSTS_ALL_PAIRS;
+    const bool one_by_one = d->n_hosts <= HOSTS_ALL_PAIRS;
     uint8_t *data = NULL;
     dt_status status = DT_NEW(data, MOST_BYTES);
     if (status == DT_OK)
         status = DT_NEW(d->pairs, most_pairs);
     DT_TRY_OUT(dt_comm_agree(d->comm, status));
     const int n_remote = list_pairs(d);
-    for (int pass = 0; pass < N_PASSES; pass++)
-        DT_TRY_OUT(measure_pairs(d, n_remote, data));
+    for (int pass = 0; pass < N_PASSES; pass++) {
+        for (int i = 0; i < d->n_pairs; i++) {
+            /* Pairs that are not measured at once must not disturb each other. */
+            if (i == n_remote || (i < n_remote && (one_by_one || i == (n_remote + 1) / 2)))
+                DT_TRY_OUT(dt_comm_rest(d->comm));
+            if (d->rank != d->pairs[i].from && d->rank != d->pairs[i].to)
+                continue;
+            DT_TRY_OUT(measure_latency(d, &d->pairs[i]));
+            DT_TRY_OUT(measure_bandwidth(d, &d->pairs[i], data));
+        }
+        DT_TRY_OUT(dt_comm_rest(d->comm));
+    }
     DT_TRY_OUT(share_pairs(d));
     DT_TRY_OUT(dt_doctor_cpus(d)); /* still? */
 out:

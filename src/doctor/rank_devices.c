@@ -28,18 +28,6 @@ enum { SHARED_MIB_MPI = 8, SHARED_MIB_NCCL = 64, LOCKED_MIB = 64 };
 
 static const double burst_s = 0.2;
 
-static void check_shared_memory(struct dt_doctor *d, enum dt_plane plane)
-{
-    const int n = dt_comm_local_size(d->comm);
-    const double need = n * mib * (plane == DT_PLANE_NCCL ? SHARED_MIB_NCCL : SHARED_MIB_MPI);
-    const double left = (double)dt_file_free_bytes("/dev/shm");
-    if (n > 1 && dt_comm_local_rank(d->comm) == 0 && left < need)
-        dt_doctor_warn(d, DT_STAGE_DEVICES,
-                       "/dev/shm has %.0f MiB free, but the %d ranks of this host may need %.0f: "
-                       "mount -o remount,size=%.0fm /dev/shm, or docker run --shm-size=%.0fm",
-                       left / mib, n, need / mib, 2 * need / mib, 2 * need / mib);
-}
-
 /* Only InfiniBand needs memory that is locked. */
 static void check_locked_memory(struct dt_doctor *d)
 {
@@ -196,7 +184,15 @@ static dt_status try_device(struct dt_doctor *d, bool *all)
         return DT_OK;
     engine->backend = choice.backend;
     engine->plane = choice.plane;
-    check_shared_memory(d, choice.plane);
+    const int n = dt_comm_local_size(d->comm);
+    const double need =
+        n * mib * (choice.plane == DT_PLANE_NCCL ? SHARED_MIB_NCCL : SHARED_MIB_MPI);
+    const double left = (double)dt_file_free_bytes("/dev/shm");
+    if (n > 1 && dt_comm_local_rank(d->comm) == 0 && left < need)
+        dt_doctor_warn(d, DT_STAGE_DEVICES,
+                       "/dev/shm has %.0f MiB free, but the %d ranks of this host may need %.0f: "
+                       "mount -o remount,size=%.0fm /dev/shm, or docker run --shm-size=%.0fm",
+                       left / mib, n, need / mib, 2 * need / mib, 2 * need / mib);
     DT_TRY(dt_doctor_note_all(d, DT_STAGE_DEVICES, open_device(d), "", all));
     if (!*all)
         return DT_OK;

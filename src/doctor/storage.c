@@ -1,7 +1,6 @@
 /* The run folder and the data: whether all hosts see the same ones. */
 #include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>

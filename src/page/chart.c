@@ -161,19 +161,6 @@ static void put_colour(FILE *out, int colour)
         fprintf(out, " style=\"color:var(--c%d)\">", colour % DT_HTML_COLOURS);
 }
 
-static void put_title(FILE *out, const struct frame *frame, const struct dt_series *series,
-                      size_t i)
-{
-    fputs("<title>", out);
-    dt_html_text(out, series->name);
-    for (int a = X; a <= Y; a++) {
-        fputc('\n', out);
-        dt_html_text(out, frame->axis[a].title);
-        fprintf(out, ": %.6g", (a == X ? series->x : series->y)[i]);
-    }
-    fputs("</title>", out);
-}
-
 static void put_series(FILE *out, const struct frame *frame, const struct dt_series *series)
 {
     const size_t stride = series->n / TITLES_MOST + 1;
@@ -197,7 +184,14 @@ static void put_series(FILE *out, const struct frame *frame, const struct dt_ser
         if (series->has_dots && stride == 1)
             fprintf(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.8\"/>", x, y);
         fprintf(out, "<circle class=\"hit\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\">", x, y);
-        put_title(out, frame, series, i);
+        fputs("<title>", out);
+        dt_html_text(out, series->name);
+        for (int a = X; a <= Y; a++) {
+            fputc('\n', out);
+            dt_html_text(out, frame->axis[a].title);
+            fprintf(out, ": %.6g", (a == X ? series->x : series->y)[i]);
+        }
+        fputs("</title>", out);
         fputs("</circle>\n", out);
     }
     fputs("</g>\n", out);

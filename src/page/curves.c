@@ -103,17 +103,13 @@ static bool is_of_eval(const struct topic *topic, int c)
     return strncmp(topic->curves[c], "eval.", 5) == 0;
 }
 
-static const char *name_of(const struct topic *topic, int c)
-{
-    if (!topic->curves[1] || is_of_eval(topic, 0) == is_of_eval(topic, 1))
-        return strchr(topic->curves[c], '.') + 1;
-    return is_of_eval(topic, c) ? "validation" : "training";
-}
-
 static void add_series(struct drawing *d, const struct topic *topic, int c, size_t r)
 {
     const struct dt_run *run = &d->runs[r];
-    const char *what = name_of(topic, c);
+    const bool is_split = topic->curves[1] && is_of_eval(topic, 0) != is_of_eval(topic, 1);
+    const char *what = !is_split              ? strchr(topic->curves[c], '.') + 1
+                       : is_of_eval(topic, c) ? "validation"
+                                              : "training";
     const bool is_alone = d->n_runs == 1;
     struct line *line = &d->lines[d->n_series];
     size_t n = dt_run_points(run, topic->curves[c], d->points);

@@ -71,19 +71,6 @@ static dt_status add_share(struct events *e, const char *key, const char *name)
 }
 
 /* When the room is full, every second one is dropped, now and from then on. */
-static void add_rate(struct events *e)
-{
-    double rate = dt_event_number(e->event, "images_per_s");
-    if (!isfinite(rate) || e->n_steps++ % e->rate_stride != 0)
-        return;
-    if (e->n_rates == RATES_MOST) {
-        for (e->n_rates = 0; e->n_rates < RATES_MOST / 2; e->n_rates++)
-            e->rates[e->n_rates] = e->rates[2 * e->n_rates];
-        e->rate_stride *= 2;
-    }
-    e->rates[e->n_rates++] = rate;
-}
-
 /* --- Events --- */
 
 static dt_status add_note(struct events *e, bool is_restart, const char *text)
@@ -143,8 +130,16 @@ static dt_status on_run_start(struct events *e)
 
 static dt_status on_step(struct events *e)
 {
+    const double rate = dt_event_number(e->event, "images_per_s");
     get_step(&e->run->total_steps, e, "total_steps");
-    add_rate(e);
+    if (isfinite(rate) && e->n_steps++ % e->rate_stride == 0) {
+        if (e->n_rates == RATES_MOST) { /* every second one is dropped, now and from then on */
+            for (e->n_rates = 0; e->n_rates < RATES_MOST / 2; e->n_rates++)
+                e->rates[e->n_rates] = e->rates[2 * e->n_rates];
+            e->rate_stride *= 2;
+        }
+        e->rates[e->n_rates++] = rate;
+    }
     DT_TRY(add_share(e, "data_wait_s", "data wait"));
     DT_TRY(add_share(e, "comm_s", "exposed communication"));
     DT_TRY(add_share(e, "compute_s", "compute"));
@@ -259,17 +254,11 @@ static dt_status set_paths(struct dt_run *run, const char *path)
     return status;
 }
 
-static bool has_heartbeat(const struct dt_run *run)
-{
-    char path[DT_PATH_MAX];
-    struct stat info;
-    return dt_file_path(path, "%s/heartbeat.bin", run->folder) == DT_OK && stat(path, &info) == 0 &&
-           difftime(time(NULL), info.st_mtime) < 60;
-}
-
 dt_status dt_run_load(struct dt_run *run, const char *path)
 {
     struct events *events = NULL;
+    char heartbeat[DT_PATH_MAX];
+    struct stat info;
     *run = (struct dt_run){.median_images_per_s = NAN};
     DT_TRY(set_paths(run, path));
     FILE *file = fopen(run->path, "re");
@@ -285,7 +274,9 @@ dt_status dt_run_load(struct dt_run *run, const char *path)
         if (events->n_rates > 0)
             run->median_images_per_s = dt_percentile_f64(events->rates, events->n_rates, 0.5);
     }
-    run->is_alive = !run->end && has_heartbeat(run);
+    run->is_alive = !run->end &&
+                    dt_file_path(heartbeat, "%s/heartbeat.bin", run->folder) == DT_OK &&
+                    stat(heartbeat, &info) == 0 && difftime(time(NULL), info.st_mtime) < 60;
     free(events);
     fclose(file);
     return status;

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
