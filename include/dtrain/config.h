@@ -147,7 +147,7 @@ struct dt_config {
         int label_offset;       /* subtracted from every label in the files */
         char class_map[DT_PATH_MAX]; /* file of class names in the order of labels; "" = none */
         double max_bad_fraction;
-        enum dt_check check; /* of the bytes on several machines: train/preflight.h */
+        enum dt_check check; /* of the bytes on several machines: engine/preflight.h */
     } data;
     struct dt_config_train {
         int epochs;
@@ -289,10 +289,10 @@ dt_status dt_config_print_help(FILE *out, const char *keys);
 /* Copies the first of `names` (a field of names: a newline after each) and returns the rest; NULL
  * if there is none. */
 const char *dt_config_names_next(const char *names, char *name, size_t bytes);
-/* Whether an evaluation computes the metric: eval.metrics lists it, or early stopping or the choice
+/* True if an evaluation computes the metric: eval.metrics lists it, or early stopping or the choice
  * of the best checkpoint needs it. */
 bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric);
-/* Whether training, and whether validation, uses synthetic images. */
+/* True if training and validation use synthetic images; if there are images to validate on. */
 bool dt_config_is_synthetic(const struct dt_config *config);
 bool dt_config_has_validation(const struct dt_config *config);
 bool dt_config_detects(const struct dt_config *config); /* the model is a detector */
@@ -331,7 +331,7 @@ int dt_config_batch_size(const struct dt_config *config, int n_ranks);
 /* After how many steps ranks synchronise: 1 = in every step. */
 int dt_config_sync_every(const struct dt_config *config);
 enum dt_comm_mode dt_config_mode(const struct dt_config *config);
-/* Whether all ranks sum their gradients in every step. */
+/* True if all ranks sum their gradients in every step. */
 bool dt_config_sums(const struct dt_config *config);
 const char *dt_config_batch_key(const struct dt_config *config);
 

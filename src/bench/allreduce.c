@@ -21,7 +21,7 @@ enum { WARM_BYTES = 4 << 20, LEAST_BYTES = 8 };
 static const size_t default_most_bytes = 256 << 20;
 static const double repetition_s = 0.01;
 
-/* What sums: the ring and both ways of MPI in host memory, NCCL in the GPUs'. */
+/* The kinds of sums: the ring and both ways of MPI in host memory, NCCL in the GPUs'. */
 enum sum_kind { SUM_RING, SUM_IALLREDUCE, SUM_ALLREDUCE, SUM_NCCL, N_SUM_KINDS };
 enum sum_place { OUT_OF_PLACE, IN_PLACE, N_SUM_PLACES };
 

@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "trace/timeline.h"
 
-/* What one rank has measured; NaN = unknown. Seconds are per step. */
+/* The measurements of one rank; NaN = unknown. Seconds are per step. */
 struct dt_bench_rank {
     double step_s, step_median_s, wait_s, compute_s, comm_s;
     double queued_s;                           /* of the main thread, for a CPU */
@@ -64,7 +64,8 @@ dt_status dt_bench_open(struct dt_bench *b, bool is_layout);
 /* Images of a data set of which a batch can consist: all, or those of the commonest canvas. */
 uint32_t dt_bench_most(const struct dt_sets *sets, const struct dt_dataset *set);
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w);
-/* What measure uses, for b->n_steps after the warm-up: start the loader, then make one step each.
+/* The parts of measure, for b->n_steps after the warm-up: start the loader, then make one step
+ * each.
  */
 dt_status dt_bench_start(struct dt_bench *b);
 dt_status dt_bench_step(struct dt_bench *b);
@@ -72,7 +73,7 @@ void dt_bench_end(struct dt_bench *b, dt_status status);
 
 /* peak.c: sets the peaks in b->own and peak_size; unknown if the memory is too small. */
 dt_status dt_bench_peaks(struct dt_bench *b);
-/* Of the data sheet, dense, in FLOP/s; NaN = unknown. Local. */
+/* The peak of the data sheet, dense, in FLOP/s; NaN = unknown. Local. */
 double dt_bench_paper_flops(const struct dt_bench *b);
 
 /* result.c, local. "1.23 T", "45.6 G" into out[bytes]. */

@@ -128,18 +128,6 @@ static dt_status measure_stages(struct bench *b)
     return DT_OK;
 }
 
-static dt_status run_stages(struct bench *b)
-{
-    show_progress(b, "one thread, stage by stage");
-    DT_TRY(dt_comm_agree(b->engine.ranks.comm, measure_stages(b)));
-    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, &b->result.stage_images, 1));
-    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, &b->result.stage_bytes, 1));
-    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, b->result.stage_s, DT_N_INPUT_STAGES));
-    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
-        b->result.stage_s[i] /= b->engine.ranks.n_ranks;
-    return DT_OK;
-}
-
 /* --- The loader alone --- */
 
 static dt_status take_batch(struct bench *b)
@@ -338,7 +326,14 @@ static dt_status run_input_bench(struct bench *b, const char *json_path)
         n_points += is_measured(b, workers) * (2 - b->result.is_raw);
     b->begin_s = dt_clock_s();
     b->planned_s = b->result.n_rounds * (2 * stages_s + n_points * round_s);
-    DT_TRY(run_stages(b));
+    /* The stages in one thread, then the loader alone. */
+    show_progress(b, "one thread, stage by stage");
+    DT_TRY(dt_comm_agree(b->engine.ranks.comm, measure_stages(b)));
+    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, &b->result.stage_images, 1));
+    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, &b->result.stage_bytes, 1));
+    DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, b->result.stage_s, DT_N_INPUT_STAGES));
+    for (int i = 0; i < DT_N_INPUT_STAGES; i++)
+        b->result.stage_s[i] /= b->engine.ranks.n_ranks;
     for (int workers = 1; workers <= most_workers(b); workers++) {
         if (!is_measured(b, workers))
             continue;

@@ -1,4 +1,4 @@
-/* What the device can do, to compare the benchmark with: the rate of a matrix product and of a
+/* The peaks of the device, to compare the benchmark with: the rate of a matrix product and of a
  * copy, measured on all ranks at the same time, with the threads and the precision of training. */
 #include <math.h>
 #include <stdlib.h>

@@ -79,7 +79,7 @@ static void print_head(const char *what, const char *op)
            "of peak");
 }
 
-/* What is not an op. */
+/* The parts of a step that are no ops. */
 static void print_rest(const struct dt_bench *b, double ops_s)
 {
     struct dt_plan_times times;
@@ -122,7 +122,8 @@ static const char *format_ms(char *out, size_t bytes, double seconds)
     return out;
 }
 
-/* What a run of each took when it was chosen, and the next best. Nothing if nothing was chosen. */
+/* The time of each algorithm when it was chosen, and of the next best; nothing if none was chosen.
+ */
 static void print_choices(const struct dt_bench *b)
 {
     const struct dt_graph *g = b->engine.plan->graph;

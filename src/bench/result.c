@@ -78,7 +78,7 @@ void dt_bench_print_header(const struct dt_bench *b)
 
 /* --- Statistics --- */
 
-/* Of a step. Passes over different canvases do different work. */
+/* The work of a step; passes over different canvases differ. */
 static double mean_flops(const struct dt_bench *b)
 {
     const struct dt_graph *g = b->engine.plan->graph;

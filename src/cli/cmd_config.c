@@ -20,8 +20,7 @@ dt_status dt_cmd_config(const struct dt_arguments *args)
         char *text;
         DT_TRY(dt_arguments_config(&config, args));
         DT_TRY(dt_config_print(&text, &config));
-        size_t n = strlen(text);
-        printf("%s%s", text, n > 0 && text[n - 1] == '\n' ? "" : "\n");
+        printf("%s", text);
         free(text);
         return DT_OK;
     }

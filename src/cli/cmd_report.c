@@ -53,7 +53,7 @@ static int part_bytes(const char *text, int width)
     return text[n] == ' ' || space == 0 ? n : space;
 }
 
-/* Where line `line` of the cell begins. */
+/* The beginning of line `line` of the cell. */
 static const char *part(const char *text, int width, int line)
 {
     for (; line > 0; line--) {

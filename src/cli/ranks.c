@@ -82,14 +82,6 @@ static dt_status load_config(struct dt_config *config, struct dt_arguments *args
     return dt_arguments_config(config, args);
 }
 
-static dt_status share_config(struct dt_config *config, struct dt_comm *comm,
-                              struct dt_arguments *args)
-{
-    dt_status status = dt_comm_rank(comm) == 0 ? load_config(config, args) : DT_OK;
-    DT_TRY(dt_comm_agree(comm, status));
-    return dt_comm_bcast(comm, config, sizeof *config, 0);
-}
-
 /* --- The watchdog --- */
 
 /* Rank 0 may be the only one that sees the configuration: then the others take the default. */
@@ -148,7 +140,9 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
     if (status == DT_OK)
         status = dt_comm_agree(comm, dt_fault_init(rank));
     if (status == DT_OK)
-        status = share_config(&config, comm, args);
+        status = dt_comm_agree(comm, rank == 0 ? load_config(&config, args) : DT_OK);
+    if (status == DT_OK)
+        status = dt_comm_bcast(comm, &config, sizeof config, 0);
     if (status == DT_OK && args->json)
         status = dt_comm_agree(comm, rank == 0 ? dt_file_check_new(args->json) : DT_OK);
     if (status == DT_OK) {

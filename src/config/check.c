@@ -130,7 +130,7 @@ static void check_batches(struct checking *k)
         wrong(k, "train.deterministic", "only comm.algorithm \"ring\" adds in a fixed order");
 }
 
-/* Whether the metric is for this kind of network. */
+/* Reports a metric that is not for this kind of network. */
 static void check_metric(struct checking *k, const char *path, enum dt_metric metric)
 {
     const struct dt_config *c = k->config;

@@ -15,7 +15,7 @@
 
 enum { TEXT_BYTES = 12288, PATH_BYTES = 256 };
 
-/* Where a value was given. */
+/* The place where a value was given. */
 struct place {
     const char *source; /* file or "--set" */
     int line, column;   /* 0 = unknown or meaningless */

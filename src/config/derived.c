@@ -1,4 +1,4 @@
-/* What follows from several keys, and the table of metrics. */
+/* Values that follow from several keys, and the table of metrics. */
 #include <stdio.h>
 #include <string.h>
 

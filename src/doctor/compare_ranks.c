@@ -28,13 +28,14 @@ static double least_share(const struct dt_doctor *d)
     return least;
 }
 
-/* What to multiply a limit with: ranks that share CPUs with others send and write in slices. */
+/* The factor on a limit: ranks that share CPUs with others send and write in slices. */
 static double caution(const struct dt_doctor *d)
 {
     return least_share(d) < dt_least_cpu_share ? 0.3 : 1;
 }
 
-/* Of what is slow: a rank that hardly runs makes all that it takes part in slow. */
+/* The status of a slow part: a rank that hardly runs makes everything slow that it takes part in.
+ */
 static dt_status severity(const struct dt_doctor *d)
 {
     return least_share(d) < hardly_runs ? DT_OK : DT_ERR_DEVICE;
@@ -140,7 +141,7 @@ static void compare_disks(struct dt_doctor *d)
 
 /* --- Links --- */
 
-/* What a pair is compared by: the more the better. */
+/* A quality by which pairs are compared: the more the better. */
 struct measure {
     double (*value)(const struct dt_pair *pair);
     double limit; /* to the median */
@@ -216,7 +217,7 @@ static void check_links(struct dt_doctor *d, const struct measure *m, double *be
     }
 }
 
-/* Whether messages take a slower interface than the host has. */
+/* Finds hosts whose messages take a slower interface than the host has. */
 static void check_interfaces(struct dt_doctor *d, const double *best, const bool *is_bad)
 {
     for (int h = 0; h < d->n_hosts; h++) {

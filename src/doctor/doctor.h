@@ -43,7 +43,7 @@ struct dt_interface {
     int mtu, mbit_per_s; /* 0 = unknown */
 };
 
-/* What is known about a rank. NAN = unknown; what belongs to a host is of its first rank. */
+/* The facts about a rank. NAN = unknown; those of a host are with its first rank. */
 struct dt_host_info {
     char build[48], gpu[96], libraries[192];
     int n_cpus, n_sharing; /* CPUs it may use, ranks of its host that use some of them */

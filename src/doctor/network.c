@@ -251,7 +251,7 @@ static dt_status test_size(struct dt_doctor *d, struct dt_plan *plan, size_t byt
     return time_sums(d, plan, count, &test->seconds);
 }
 
-/* What one rank cannot build, none can. */
+/* A plan that one rank cannot build is measured by none. */
 static dt_status test_sum(struct dt_doctor *d, size_t bytes, struct dt_sum_test *test)
 {
     struct dt_graph *graph = NULL;

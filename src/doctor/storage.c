@@ -62,7 +62,7 @@ static dt_status check_shared(struct dt_doctor *d, bool *sees)
     return DT_OK;
 }
 
-/* What a file of that size takes until it is on the disk. */
+/* The time that a file of that size takes until it is on the disk. */
 static dt_status write_piece(const char *path, const uint8_t *bytes, double *seconds)
 {
     const double begin_s = dt_clock_s();

@@ -28,7 +28,7 @@ double dt_field_number(const struct dt_field *fields, int n_fields, const char *
 /* Writes a field with its name and value. */
 struct dt_jsonw;
 void dt_field_put(struct dt_jsonw *w, const struct dt_field *field);
-/* Whether it is a finite number and measures something, unlike a step or a number of images. */
+/* True for a finite number that measures something, unlike a step or a number of images. */
 bool dt_field_is_measured(const struct dt_field *field);
 /* Text of a field, "" if the event has none. */
 const char *dt_field_text(const struct dt_field *fields, int n_fields, const char *key);

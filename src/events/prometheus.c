@@ -14,18 +14,13 @@
 
 enum { LABELS_BYTES = 320, FILE_BYTES = 65536, MOST_OTHERS = 64, NAME_BYTES = 64 };
 
-/* What is taken from events: the value of a field times a factor, the sum of all values (counters),
+/* Each row takes from events the value of a field times a factor, the sum of all values (counters),
  * or without a field the number of events. */
-#define METRIC(NAME, name, traits, ...)                                                        \
-    {"eval", #name, "eval_" #name, "Latest evaluation", (DT_IN_PERCENT & (traits)) ? 0.01 : 1, \
-     false},
-#define RAW(NAME, name, traits, ...)               \
-    {"eval",                                       \
-     #name "_raw",                                 \
-     "eval_" #name "_raw",                         \
-     "Latest evaluation, of weights not averaged", \
-     (DT_IN_PERCENT & (traits)) ? 0.01 : 1,        \
-     false},
+#define EVAL(key, help, traits) \
+    {"eval", key, "eval_" key, help, (DT_IN_PERCENT & (traits)) ? 0.01 : 1, false},
+#define METRIC(NAME, name, traits, ...) EVAL(#name, "Latest evaluation", traits)
+#define RAW(NAME, name, traits, ...) \
+    EVAL(#name "_raw", "Latest evaluation, of weights not averaged", traits)
 static const struct {
     const char *event, *field, *name, *help;
     double factor;

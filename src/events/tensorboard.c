@@ -71,7 +71,7 @@ static void put_hparams_end(struct dt_proto *p, double wall_time_s, bool success
 
 /* --- Events --- */
 
-/* What a step event tells. */
+/* The tags of a step event. */
 static const struct {
     const char *field, *tag, *description;
 } step_tags[] = {

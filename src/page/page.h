@@ -36,7 +36,7 @@ void dt_table_add(struct dt_table *table, const char *format, ...)
 dt_status dt_table_check(const struct dt_table *table);
 const char *dt_table_cell(const struct dt_table *table, size_t row, size_t column);
 size_t dt_table_rows(const struct dt_table *table);
-/* Whether the runs differ in that row. */
+/* True if the runs differ in that row. */
 bool dt_table_row_differs(const struct dt_table *table, size_t row);
 
 /* Status, best and last value of each metric, time to 75 and 90 % of the best accuracy of all runs,

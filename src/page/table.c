@@ -93,25 +93,10 @@ static void put_trained(struct dt_table *table, const struct dt_run *run)
         append(table, ", %.4g epochs", epochs);
 }
 
-static void put_rate(struct dt_table *table, const struct dt_run *run)
-{
-    dt_table_add(table, isfinite(run->median_images_per_s) ? "%.4g" : "", run->median_images_per_s);
-}
-
 static void put_seconds(struct dt_table *table, double seconds)
 {
     char text[32];
     dt_table_add(table, "%s", dt_clock_format(text, sizeof text, seconds));
-}
-
-static void put_wall_time(struct dt_table *table, const struct dt_run *run)
-{
-    put_seconds(table, run->elapsed_s);
-}
-
-static void put_notes(struct dt_table *table, const struct dt_run *run)
-{
-    dt_table_add(table, "%" PRId64 ", %" PRId64, run->n_restarts, run->n_warnings);
 }
 
 static void append_place(struct dt_table *table, const struct dt_run *run, int64_t step)
@@ -123,21 +108,6 @@ static void append_place(struct dt_table *table, const struct dt_run *run, int64
         append(table, ", step %" PRId64, step);
 }
 
-struct fact {
-    const char *label;
-    void (*put)(struct dt_table *table, const struct dt_run *run);
-};
-
-static void add_facts(struct dt_table *table, const struct fact *facts, size_t n_facts,
-                      const struct dt_run *runs, size_t n)
-{
-    for (size_t f = 0; f < n_facts; f++) {
-        dt_table_add(table, "%s", facts[f].label);
-        for (size_t i = 0; i < n; i++)
-            facts[f].put(table, &runs[i]);
-    }
-}
-
 /* A metric of all runs. */
 struct results {
     const struct dt_run *runs;
@@ -147,7 +117,7 @@ struct results {
     struct dt_point *points; /* room for DT_CURVE_POINTS */
 };
 
-/* Whether a run has a curve whose name begins so. */
+/* True if a run has a curve whose name begins with `begin`. */
 static bool any_has(const struct results *results, const char *begin)
 {
     for (size_t i = 0; i < results->n_runs; i++)
@@ -222,19 +192,29 @@ static void add_times_to(struct dt_table *table, struct results *results)
 
 dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, size_t n)
 {
-    static const struct fact before[] = {{"status", put_status}, {"trained", put_trained}};
-    static const struct fact after[] = {{"images/s, median", put_rate},
-                                        {"wall time", put_wall_time},
-                                        {"restarts, warnings", put_notes}};
     struct results results = {.runs = runs, .n_runs = n};
     DT_TRY(DT_NEW(results.points, DT_CURVE_POINTS));
     begin(table, runs, n);
-    add_facts(table, before, DT_COUNT(before), runs, n);
+    dt_table_add(table, "status");
+    for (size_t i = 0; i < n; i++)
+        put_status(table, &runs[i]);
+    dt_table_add(table, "trained");
+    for (size_t i = 0; i < n; i++)
+        put_trained(table, &runs[i]);
     for (int metric = 0; metric < DT_N_METRICS; metric++)
         for (int last = 0; last < 2 && choose(&results, (enum dt_metric)metric); last++)
             add_metric(table, &results, !last);
     add_times_to(table, &results);
-    add_facts(table, after, DT_COUNT(after), runs, n);
+    dt_table_add(table, "images/s, median");
+    for (size_t i = 0; i < n; i++)
+        dt_table_add(table, isfinite(runs[i].median_images_per_s) ? "%.4g" : "",
+                     runs[i].median_images_per_s);
+    dt_table_add(table, "wall time");
+    for (size_t i = 0; i < n; i++)
+        put_seconds(table, runs[i].elapsed_s);
+    dt_table_add(table, "restarts, warnings");
+    for (size_t i = 0; i < n; i++)
+        dt_table_add(table, "%" PRId64 ", %" PRId64, runs[i].n_restarts, runs[i].n_warnings);
     free(results.points);
     return dt_table_check(table);
 }

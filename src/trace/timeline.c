@@ -21,19 +21,15 @@ enum {
     MEMORY_LEVEL = 8, /* zlib's default */
 };
 
-/* About all ranks. */
-struct heading {
-    double error_s; /* largest error of a clock */
-    int64_t n_spans, n_dropped;
-};
-
 /* One rank's part of the file. */
 struct part {
     FILE *out; /* writes the text */
     char *text;
     size_t bytes;
     int rank;
-    double offset_s; /* from dt_clock_s to the time of the file */
+    double offset_s;            /* from dt_clock_s to the time of the file */
+    double error_s;             /* of all ranks: the largest error of a clock */
+    int64_t n_spans, n_dropped; /* of all ranks */
     bool is_named[DT_N_TRACE_ROWS][ROW_IDS];
 };
 
@@ -90,8 +86,7 @@ static void put_span(void *context, const struct dt_trace_span *span)
 
 /* --- The parts --- */
 
-static dt_status make_part(struct part *part, const struct dt_timeline *t,
-                           const struct heading *heading)
+static dt_status make_part(struct part *part, const struct dt_timeline *t)
 {
     part->rank = dt_comm_rank(t->comm);
     part->out = open_memstream(&part->text, &part->bytes);
@@ -107,8 +102,8 @@ static dt_status make_part(struct part *part, const struct dt_timeline *t,
                     "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
                     "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
                     "\"dropped_spans\":%" PRId64,
-                    DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last,
-                    1e6 * heading->error_s, heading->n_dropped);
+                    DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last, 1e6 * part->error_s,
+                    part->n_dropped);
             if (!isnan(t->overlap))
                 fprintf(part->out, ",\"comm_overlap_share\":%.4f", t->overlap);
             fprintf(part->out, "},\n\"traceEvents\":[\n");
@@ -166,13 +161,13 @@ static dt_status begin_file(struct dt_new_file *file, z_stream *z, struct part *
     return dt_file_begin(file, path);
 }
 
-static dt_status save(struct part *part, const struct dt_timeline *t, const struct heading *heading)
+static dt_status save(struct part *part, const struct dt_timeline *t)
 {
     struct dt_comm *comm = t->comm;
     struct dt_new_file file = {.fd = -1};
     z_stream z = {0};
     uint64_t *sizes = NULL, most = 0;
-    dt_status status = make_part(part, t, heading);
+    dt_status status = make_part(part, t);
     if (status == DT_OK)
         status = DT_NEW(sizes, (size_t)dt_comm_size(comm));
     DT_TRY_OUT(dt_comm_agree(comm, status));
@@ -209,13 +204,15 @@ static dt_status collect(struct dt_timeline *t, struct part *part)
     double sums[] = {own.sums_s, own.computed_s};
     DT_TRY(dt_comm_sum_f64(t->comm, sums, DT_COUNT(sums)));
     t->overlap = sums[0] > 0 ? sums[1] / sums[0] : NAN;
-    const struct heading heading = {most[1], counts[0], counts[1]};
-    DT_TRY(save(part, t, &heading));
+    part->error_s = most[1];
+    part->n_spans = counts[0];
+    part->n_dropped = counts[1];
+    DT_TRY(save(part, t));
     if (part->rank == 0)
         dt_log(DT_LOG_INFO,
                "timeline of steps %" PRId64 " to %" PRId64 " in %s: %" PRId64 " spans, %" PRId64
                " dropped; open it in https://ui.perfetto.dev",
-               t->first, t->last, t->path, heading.n_spans, heading.n_dropped);
+               t->first, t->last, t->path, part->n_spans, part->n_dropped);
     return DT_OK;
 }
 

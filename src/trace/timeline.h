@@ -22,7 +22,7 @@ struct dt_timeline {
 
 /* `range` is "100-120" or "100", NULL for no timeline; DT_ERR_USAGE alike on all ranks. */
 dt_status dt_timeline_init(struct dt_timeline *timeline, struct dt_comm *comm, const char *range);
-/* Of steps 1 to n_steps, in the file `path`. */
+/* A timeline of steps 1 to n_steps, in the file `path`. */
 dt_status dt_timeline_init_all(struct dt_timeline *timeline, struct dt_comm *comm, int64_t n_steps,
                                const char *path);
 /* DT_ERR_USAGE, alike on all ranks, if the range begins after `last_step`, the run's end. A resumed
@@ -40,7 +40,7 @@ struct dt_overlap {
     double sums_s;     /* during which at least one sum was running */
     double computed_s; /* of these: during which the rank computed as well */
 };
-/* Of this process; after dt_trace_end. DT_ERR_MEMORY. */
+/* The overlap of this process; after dt_trace_end. DT_ERR_MEMORY. */
 dt_status dt_overlap_find(struct dt_overlap *out);
 
 #endif
