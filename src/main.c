@@ -7,7 +7,9 @@
 
 static dt_status run_command(const struct dt_arguments *args)
 {
-    if (args->help)
+    if (args->topic)
+        dt_topic_print(stdout, args->topic);
+    else if (args->help)
         dt_help_print(args->named ? args->command : NULL);
     else if (args->version)
         printf("dtrain %s\n", DTRAIN_VERSION);

@@ -72,6 +72,24 @@ static void print_command(const struct dt_command *command)
     }
 }
 
+/* Topics and lines, as the pages have them (scripts/cmake/DtrainTopics.cmake). */
+static const char *const topics[][2] = {
+#include "help_topics.inc"
+};
+
+bool dt_topic_print(FILE *out, const char *topic)
+{
+    bool is_found = false;
+    for (size_t i = 0; i < DT_COUNT(topics); i++) {
+        if (strcmp(topics[i][0], topic) != 0)
+            continue;
+        is_found = true;
+        if (out)
+            fprintf(out, "%s\n", topics[i][1]);
+    }
+    return is_found;
+}
+
 void dt_help_print(const struct dt_command *command)
 {
     if (command) {
@@ -82,9 +100,14 @@ void dt_help_print(const struct dt_command *command)
     printf("Train convolutional networks data-parallel on CPUs and GPUs.\n\nusage:\n");
     for (size_t i = 0; i < dt_n_commands; i++)
         print_command(&dt_commands[i]);
+    printf("  dtrain --help | --version\n"
+           "  dtrain COMMAND --help\n"
+           "  dtrain help TOPIC, of");
+    for (size_t i = 0; i < DT_COUNT(topics); i++)
+        if (i == 0 || strcmp(topics[i][0], topics[i - 1][0]) != 0)
+            printf(" %s", topics[i][0]);
     printf(
-        "  dtrain --help | --version\n"
-        "  dtrain COMMAND --help\n\n"
+        "\n\n"
         "Start several ranks with MPI: mpirun -np 2 --bind-to none dtrain --config FILE\n\n"
         "Environment:\n"
         "  DTRAIN_DEBUG=1           print more messages, and where an error was raised\n"

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/status.h"
 #include "dtrain/comm.h"
@@ -30,6 +31,7 @@ struct dt_arguments {
     int64_t ranks_per_node, min_bytes, max_bytes;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
         tee, recompute_bn, help, version;
+    const char *topic; /* of `dtrain help TOPIC`, or NULL */
     char **operands;
     int n_operands;
 };
@@ -117,6 +119,8 @@ void dt_command_operands(const struct dt_command *command, int *least, int *most
 
 /* NULL: help on all sub-commands. */
 void dt_help_print(const struct dt_command *command);
+/* Prints the short form of a page unless `out` is NULL; false if there is no such topic. */
+bool dt_topic_print(FILE *out, const char *topic);
 
 /* --- options.c: one table tells what value each option takes and where it is stored --- */
 

@@ -331,7 +331,6 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     return args->help || args->version ? DT_OK : check_given(args);
 }
 
-/* Parses the leading sub-command, "train ...", or help on it, "help train" or "train help". */
 dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
 {
     *args = (struct dt_arguments){.resume = "auto",
@@ -352,6 +351,10 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
     bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;
     args->help = help_first;
     args->named = argc > 1 + help_first && argv[1 + help_first][0] != '-';
+    if (help_first && argc == 3 && dt_topic_print(NULL, argv[2])) {
+        args->topic = argv[2];
+        return DT_OK;
+    }
     args->command = args->named ? dt_command_find(argv[1 + help_first]) : dt_commands;
     if (!args->command)
         return dt_error_pass(DT_ERR_USAGE, __func__, __FILE__, __LINE__);

@@ -83,6 +83,28 @@ TEST(commands)
     }
 }
 
+/* Each topic that the help names has text, without marks for the pages' readers. */
+TEST(topics)
+{
+    static const char *const names[] = {"resume", "data",    "precision",
+                                        "ranks",  "metrics", "exit-codes"};
+    for (size_t i = 0; i < DT_COUNT(names); i++) {
+        char *text = NULL, *words[] = {"dtrain", "help", (char *)names[i]};
+        size_t bytes;
+        struct dt_arguments args;
+        assert_int_equal(dt_arguments_parse(&args, 3, words), DT_OK);
+        FILE *out = open_memstream(&text, &bytes);
+        assert_true(dt_topic_print(out, args.topic));
+        fclose(out);
+        assert_true(bytes > 300);
+        assert_null(strstr(text, "<!--"));
+        assert_null(strstr(text, "](")); /* no links */
+        free(text);
+        dt_arguments_reset(&args);
+    }
+    assert_false(dt_topic_print(NULL, "nothing"));
+}
+
 TEST(values)
 {
     struct dt_arguments args;
@@ -113,6 +135,7 @@ TEST(wrong_lines)
     } rows[] = {
         {"trian", "did you mean train?"},
         {"help trian", "did you mean train?"},
+        {"help exit", "unknown command"},
         {"shapes x", "did you mean demo-data?"},
         {"plan --ranks 8", "did you mean forecast?"},
         {"--confg x", "did you mean --config"},
