@@ -124,12 +124,15 @@ def check_mlperf(run, optimizer="sgd"):
     evals = [line for line in lines if line["key"] == "eval_accuracy"]
     assert [line["metadata"]["epoch_num"] for line in evals] == [1, 2, 3, 4]
     assert [line["value"] for line in evals] == [0.64, 0.68, 0.72, 0.76]
-    assert values[f"{optimizer}_opt_end_learning_rate"] == 0.0001 and values["cache_clear"] is True
+    assert values[f"{optimizer}_opt_end_learning_rate"] == 0.0001 and "cache_clear" not in values
     assert (values[f"{optimizer}_opt_base_learning_rate"] / 0.001).is_integer()
     if "mlperf_logging" not in MISSING:
+        with open(os.path.join(run, "checked.log"), "w", encoding="utf-8") as file:
+            line = {**lines[0], "key": "cache_clear", "value": True}  # of who has cleared it
+            file.write(f":::MLLOG {json.dumps(line)}\n{read(run, LOG)}")
         checker = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--usage", "training"]
         done = subprocess.run(
-            [*checker, "--ruleset", "4.0.0", os.path.join(run, LOG)],
+            [*checker, "--ruleset", "4.0.0", os.path.join(run, "checked.log")],
             capture_output=True,
             text=True,
             cwd=run,
@@ -164,6 +167,9 @@ with tempfile.TemporaryDirectory() as folder:
     shutil.rmtree(name)
     assert tool(name, 40, -1, "optim.name=lars") == 0
     check_mlperf(name, "lars")
+    shutil.rmtree(name)
+    assert tool(name, 40, -1, "schedule.kind=cosine") == 0
+    assert "poly_power" not in read(name, LOG)  # it has none
 if MISSING:
     print(f"skipped: no {', '.join(MISSING)}, the rules alone were checked; scripts/setup.sh test installs them")
     sys.exit(77)
