@@ -206,11 +206,6 @@ static dt_status time_sums(struct bench *b, const struct row *row, enum sum_plac
 /* --- One size --- */
 
 /* NCCL's only place is the second. */
-static enum sum_place first_place(enum sum_kind kind)
-{
-    return kind == SUM_NCCL ? IN_PLACE : OUT_OF_PLACE;
-}
-
 /* Compares a first sum of each place and finds how many fill a repetition. */
 static dt_status try_row(struct bench *b, struct row *row, int *n_sums)
 {
@@ -219,7 +214,7 @@ static dt_status try_row(struct bench *b, struct row *row, int *n_sums)
     bool on_host = row->kind != SUM_NCCL;
     row->n_wrong = on_host ? 0 : NAN;
     DT_TRY(open_plane(b, row->kind));
-    for (enum sum_place place = first_place(row->kind); place < N_SUM_PLACES; place++) {
+    for (enum sum_place place = on_host ? OUT_OF_PLACE : IN_PLACE; place < N_SUM_PLACES; place++) {
         memcpy(b->sum, b->in, row->bytes);
         DT_TRY(time_sums(b, row, place, 1, &seconds));
         if (on_host)
@@ -250,7 +245,8 @@ static dt_status run_size(struct bench *b, const struct row *size, enum sum_kind
         for (enum sum_kind k = first; k <= last; k++) {
             DT_TRY(open_plane(b, k)); /* which then first touches its own memory */
             DT_TRY(sum_once(b, k, warm / sizeof(float)));
-            for (enum sum_place place = first_place(k); place < N_SUM_PLACES; place++)
+            for (enum sum_place place = k == SUM_NCCL ? IN_PLACE : OUT_OF_PLACE;
+                 place < N_SUM_PLACES; place++)
                 DT_TRY(time_sums(b, &rows[k - first], place, n_sums[k], &s[k][i][place]));
             DT_TRY(dt_comm_max_f64(b->comm, s[k][i], N_SUM_PLACES));
         }

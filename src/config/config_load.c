@@ -7,9 +7,11 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/json_token.h"
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "config/keys.h"
 #include "dtrain/models.h"
 
@@ -222,18 +224,6 @@ static dt_status apply_file(struct loading *l, const char *path)
     return DT_OK;
 }
 
-/* Parses `raw` as a JSON string, with the same strict parser as every other value. */
-static dt_status parse_as_string(struct dt_json_doc **doc, const char *raw)
-{
-    struct dt_jsonw w = {0};
-    dt_jsonw_string(&w, NULL, raw);
-    dt_status status = dt_jsonw_end(&w);
-    if (status == DT_OK)
-        status = dt_json_parse(doc, w.text, w.bytes, "--set", NULL);
-    dt_jsonw_reset(&w);
-    return status;
-}
-
 static dt_status apply_override(struct loading *l, const char *set)
 {
     struct dt_json_doc *doc = NULL;
@@ -251,15 +241,13 @@ static dt_status apply_override(struct loading *l, const char *set)
     bool wants_text = key && (key->type == DT_KEY_STRING || key->type == DT_KEY_CHOICE);
     dt_status status = dt_json_parse(&doc, raw, strlen(raw), "--set", NULL);
     if (status == DT_ERR_DATA || (doc && wants_text && dt_json_root(doc)->type != DT_JSON_STRING)) {
-        dt_json_destroy(doc); /* output.dir=2024 is a name, not a number */
-        doc = NULL;
-        status = parse_as_string(&doc, raw);
-        if (status == DT_ERR_DATA || (doc && strcmp(dt_json_root(doc)->string, raw) != 0)) {
+        /* output.dir=2024 is a name, not a number */
+        const struct dt_json text = {.type = DT_JSON_STRING, .string = raw};
+        if (dt_utf8_is_valid(raw) && strlen(raw) <= DT_JSON_STRING_MAX)
+            apply_value(l, path, &text);
+        else
             add_mistake(l, at, path, "the value is too long or not UTF-8");
-            status = DT_OK;
-        } else if (status == DT_OK) {
-            apply_value(l, path, dt_json_root(doc));
-        }
+        status = DT_OK;
     } else if (status == DT_OK) {
         apply_value(l, path, dt_json_root(doc));
     }

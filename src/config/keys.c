@@ -646,12 +646,11 @@ static void format_range(char *out, size_t bytes, const struct dt_key *key)
              dt_key_format(max, key->max));
 }
 
-static void format_choices(char *out, size_t bytes, const struct dt_key *key, const char *what)
+static void format_choices(struct dt_text *text, const struct dt_key *key, const char *what)
 {
-    struct dt_text text = dt_text_in(out, bytes);
-    dt_text_add(&text, "%s", what);
+    dt_text_add(text, "%s", what);
     for (const char *const *name = key->choices; *name; name++)
-        dt_text_add(&text, " \"%s\"%s", *name, name[1] ? "," : "");
+        dt_text_add(text, " \"%s\"%s", *name, name[1] ? "," : "");
 }
 
 const char *dt_column_expects(char *out, size_t bytes, const struct dt_column *column)
@@ -674,40 +673,38 @@ const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
 {
     char range[96];
     struct dt_text text = dt_text_in(out, bytes);
-    size_t used = 0;
     format_range(range, sizeof(range), key);
     switch (key->type) {
     case DT_KEY_BOOL:
-        snprintf(out, bytes, "true or false");
+        dt_text_add(&text, "true or false");
         break;
     case DT_KEY_REAL:
-        snprintf(out, bytes, "a number %s", range);
+        dt_text_add(&text, "a number %s", range);
         break;
     case DT_KEY_CHOICE:
-        format_choices(out, bytes, key, "one of");
+        format_choices(&text, key, "one of");
         break;
     case DT_KEY_STRING:
-        snprintf(out, bytes, "a string of %s%d bytes", key->min_length ? "1 to " : "at most ",
-                 key->max_length);
+        dt_text_add(&text, "a string of %s%d bytes", key->min_length ? "1 to " : "at most ",
+                    key->max_length);
         break;
     case DT_KEY_NAMES:
         if (key->choices)
-            format_choices(out, bytes, key, "a list of some of");
+            format_choices(&text, key, "a list of some of");
         else
-            snprintf(out, bytes, "a list of strings of at most %d bytes together", key->max_length);
+            dt_text_add(&text, "a list of strings of at most %d bytes together", key->max_length);
         break;
     case DT_KEY_TABLE:
         format_columns(&text, key);
         break;
     case DT_KEY_LIST:
         if (key->choices)
-            format_choices(out, bytes, key, "one of");
-        used = key->choices ? strlen(out) : 0;
-        snprintf(out + used, bytes - used, "%sa list of %s%d numbers %s", used ? ", or " : "",
-                 key->count_offset ? "at most " : "", key->max_length, range);
+            format_choices(&text, key, "one of");
+        dt_text_add(&text, "%sa list of %s%d numbers %s", key->choices ? ", or " : "",
+                    key->count_offset ? "at most " : "", key->max_length, range);
         break;
     default:
-        snprintf(out, bytes, "%san integer %s", key->or_bool ? "true, false or " : "", range);
+        dt_text_add(&text, "%san integer %s", key->or_bool ? "true, false or " : "", range);
     }
     return out;
 }

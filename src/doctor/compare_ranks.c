@@ -141,44 +141,26 @@ static void compare_disks(struct dt_doctor *d)
 
 /* --- Links --- */
 
-/* A quality by which pairs are compared: the more the better. */
-struct measure {
-    double (*value)(const struct dt_pair *pair);
-    double limit; /* to the median */
-    const char *(*print)(char out[32], double value);
-};
-
-static double rate_of(const struct dt_pair *pair)
+/* The quality by which pairs are compared, latency or rate: the more the better. */
+static double quality(const struct dt_pair *pair, bool of_latency)
 {
-    return fmin(pair->forth_bytes_per_s, pair->back_bytes_per_s);
+    return of_latency ? 1 / fmax(pair->latency_s, least_latency_s)
+                      : fmin(pair->forth_bytes_per_s, pair->back_bytes_per_s);
 }
 
-static double quickness_of(const struct dt_pair *pair)
+static const char *print_quality(char out[32], double value, bool of_latency)
 {
-    return 1 / fmax(pair->latency_s, least_latency_s);
-}
-
-static const char *print_rate(char out[32], double value)
-{
-    snprintf(out, 32, "at %.3g Gb/s", 8e-9 * value);
+    const double s = 1 / value;
+    if (of_latency)
+        snprintf(out, 32, "in %s%.3g ms", s > least_latency_s ? "" : "less than ", 1e3 * s);
+    else
+        snprintf(out, 32, "at %.3g Gb/s", 8e-9 * value);
     return out;
 }
-
-static const char *print_latency(char out[32], double value)
-{
-    const double seconds = 1 / value;
-    snprintf(out, 32, "in %s%.3g ms", seconds > least_latency_s ? "" : "less than ", 1e3 * seconds);
-    return out;
-}
-
-/* Late messages also pass at a low rate, so latency is compared first. */
-enum { LATENCY, RATE, N_MEASURES };
-static const struct measure measures[N_MEASURES] = {{quickness_of, slow_latency, print_latency},
-                                                    {rate_of, slow_link, print_rate}};
 
 /* A host with a slow link is slow in all its pairs, and then all of them are slow of 3 hosts: so
  * hosts are compared by the best of their pairs, and pairs only between hosts that are good. */
-static void find_best(double *best, const struct dt_doctor *d, const struct measure *m)
+static void find_best(double *best, const struct dt_doctor *d, bool of_latency)
 {
     for (int h = 0; h < d->n_hosts; h++)
         best[h] = 0;
@@ -186,34 +168,38 @@ static void find_best(double *best, const struct dt_doctor *d, const struct meas
         const struct dt_pair *pair = &d->pairs[i];
         const int hosts[] = {d->host_of[pair->from], d->host_of[pair->to]};
         for (size_t k = 0; k < DT_COUNT(hosts) && pair->is_remote; k++)
-            best[hosts[k]] = fmax(best[hosts[k]], m->value(pair));
+            best[hosts[k]] = fmax(best[hosts[k]], quality(pair, of_latency));
     }
 }
 
-static void check_links(struct dt_doctor *d, const struct measure *m, double *best, bool *is_bad)
+static void check_links(struct dt_doctor *d, bool of_latency, double *best, bool *is_bad)
 {
     static const char advice[] = "check cable, port and switch (ethtool, ip -s link), or take "
                                  "another network with --mca btl_tcp_if_include NAME";
     char own[32], normal[32];
-    find_best(best, d, m);
-    const double median = median_of(best, d->n_hosts), least = m->limit * caution(d) * median;
-    m->print(normal, median);
+    find_best(best, d, of_latency);
+    const double median = median_of(best, d->n_hosts);
+    const double limit = of_latency ? slow_latency : slow_link;
+    const double least = limit * caution(d) * median;
+    print_quality(normal, median, of_latency);
     for (int h = 0; h < d->n_hosts; h++) {
         const bool is_slow = best[h] < least;
         if (is_slow && !is_bad[h])
             dt_doctor_find(d, DT_STAGE_NETWORK, severity(d),
                            "messages of %s pass %s at best, the median host's %s: %s",
-                           dt_doctor_host(d, h), m->print(own, best[h]), normal, advice);
+                           dt_doctor_host(d, h), print_quality(own, best[h], of_latency), normal,
+                           advice);
         is_bad[h] |= is_slow;
     }
     for (int i = 0; i < d->n_pairs; i++) {
         const struct dt_pair *pair = &d->pairs[i];
         const bool is_known = is_bad[d->host_of[pair->from]] || is_bad[d->host_of[pair->to]];
-        if (pair->is_remote && !is_known && m->value(pair) < least)
+        if (pair->is_remote && !is_known && quality(pair, of_latency) < least)
             dt_doctor_find(d, DT_STAGE_NETWORK, severity(d),
                            "%s - %s: messages pass %s, the median host's %s: %s",
                            dt_comm_host(d->comm, pair->from), dt_comm_host(d->comm, pair->to),
-                           m->print(own, m->value(pair)), normal, advice);
+                           print_quality(own, quality(pair, of_latency), of_latency), normal,
+                           advice);
     }
 }
 
@@ -243,10 +229,10 @@ static void compare_links(struct dt_doctor *d)
     dt_status status = DT_NEW(best, (size_t)d->n_hosts);
     if (status == DT_OK)
         status = DT_NEW(is_bad, (size_t)d->n_hosts);
-    for (size_t i = 0; status == DT_OK && d->n_hosts >= LEAST_HOSTS && i < N_MEASURES; i++)
-        check_links(d, &measures[i], best, is_bad);
+    for (size_t i = 0; status == DT_OK && d->n_hosts >= LEAST_HOSTS && i < 2; i++)
+        check_links(d, i == 0, best, is_bad); /* late messages also pass at a low rate */
     if (status == DT_OK && d->n_hosts > 1) {
-        find_best(best, d, &measures[RATE]);
+        find_best(best, d, false);
         check_interfaces(d, best, is_bad);
     }
     free(best);

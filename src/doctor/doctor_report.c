@@ -31,14 +31,6 @@ static void add_ranges(struct dt_text *text, const bool *ranks, int n_ranks)
     }
 }
 
-static bool has_rank_of(const struct dt_doctor *d, const bool *ranks, int host)
-{
-    for (int r = d->first_of[host]; r < d->n_ranks; r++)
-        if (ranks[r] && d->host_of[r] == host)
-            return true;
-    return false;
-}
-
 /* "rank 4 (nodec)", "ranks 0-3 (nodea, nodeb)", "all ranks" */
 static const char *name_ranks(char *out, size_t bytes, const struct dt_doctor *d, const bool *ranks)
 {
@@ -52,9 +44,13 @@ static const char *name_ranks(char *out, size_t bytes, const struct dt_doctor *d
     }
     dt_text_add(&text, n == 1 ? "rank " : "ranks ");
     add_ranges(&text, ranks, d->n_ranks);
-    for (int h = 0; h < d->n_hosts; h++)
-        if (has_rank_of(d, ranks, h) && ++n_hosts <= MOST_HOSTS_NAMED)
+    for (int h = 0; h < d->n_hosts; h++) {
+        bool has_one = false;
+        for (int r = d->first_of[h]; r < d->n_ranks; r++)
+            has_one |= ranks[r] && d->host_of[r] == h;
+        if (has_one && ++n_hosts <= MOST_HOSTS_NAMED)
             dt_text_add(&text, "%s%s", n_hosts == 1 ? " (" : ", ", dt_doctor_host(d, h));
+    }
     dt_text_add(&text, "%s", n_hosts > MOST_HOSTS_NAMED ? ", ...)" : ")");
     return out;
 }
@@ -167,15 +163,6 @@ static const struct {
 };
 
 /* The least of the ranks of a host; infinite if unknown. */
-static double least_of(const struct dt_doctor *d, int host, size_t at)
-{
-    double least = INFINITY;
-    for (int r = d->first_of[host]; r < d->n_ranks; r++)
-        if (d->host_of[r] == host)
-            least = fmin(least, *(const double *)((const char *)&d->all[r] + at));
-    return least;
-}
-
 static void print_hosts(const struct dt_doctor *d)
 {
     printf("\n%-*s", HOST_WIDTH, "host");
@@ -185,7 +172,11 @@ static void print_hosts(const struct dt_doctor *d)
     for (int h = 0; h < d->n_hosts; h++) {
         printf("%-*s", HOST_WIDTH, dt_doctor_host(d, h));
         for (size_t i = 0; i < DT_COUNT(columns); i++) {
-            const double value = least_of(d, h, columns[i].at) / columns[i].unit;
+            double value = INFINITY; /* the least of the ranks of a host */
+            for (int r = d->first_of[h]; r < d->n_ranks; r++) {
+                const double own = *(const double *)((const char *)&d->all[r] + columns[i].at);
+                value = d->host_of[r] == h ? fmin(value, own / columns[i].unit) : value;
+            }
             if (isfinite(value))
                 printf(" %14.*f", columns[i].decimals, fabs(value) < 1e-3 ? 0 : value);
             else

@@ -15,50 +15,36 @@
 enum { LINE_BYTES = 512 };
 static const double redraw_s = 0.1; /* minimum between two progress lines */
 
-struct console {
-    double drawn_at_s;
-};
-
-struct event {
-    const struct dt_field *fields;
-    int n_fields;
-};
-
-static double number(const struct event *e, const char *key)
+static int64_t integer(const struct dt_event *e, const char *key)
 {
-    return dt_field_number(e->fields, e->n_fields, key);
-}
-
-static int64_t integer(const struct event *e, const char *key)
-{
-    double value = number(e, key);
+    double value = dt_field_number(e, key);
     return isnan(value) ? 0 : (int64_t)value;
 }
 
 /* ", loss 2.3026", only if the event has the field. */
-static void add_number(struct dt_text *line, const struct event *e, const char *key,
+static void add_number(struct dt_text *line, const struct dt_event *e, const char *key,
                        const char *before, int decimals, const char *after)
 {
-    if (!isnan(number(e, key)))
-        dt_text_add(line, "%s%.*f%s", before, decimals, number(e, key), after);
+    if (!isnan(dt_field_number(e, key)))
+        dt_text_add(line, "%s%.*f%s", before, decimals, dt_field_number(e, key), after);
 }
 
-static void on_step(const struct event *e)
+static void on_step(const struct dt_event *e)
 {
     char text[LINE_BYTES];
     struct dt_text line = dt_text_in(text, sizeof text);
     char elapsed[32], eta[32];
-    double elapsed_s = number(e, "elapsed_s"), eta_s = number(e, "eta_s");
+    double elapsed_s = dt_field_number(e, "elapsed_s"), eta_s = dt_field_number(e, "eta_s");
     dt_text_add(&line, "epoch %" PRId64 " step %" PRId64, integer(e, "epoch"), integer(e, "step"));
-    if (number(e, "total_steps") > 0)
+    if (dt_field_number(e, "total_steps") > 0)
         dt_text_add(&line, "/%" PRId64 " (%.0f %%)", integer(e, "total_steps"),
-                    floor(100 * number(e, "step") / number(e, "total_steps")));
-    dt_text_add(&line, ":  loss %.4f", number(e, "loss")); /* even if it is not finite */
+                    floor(100 * dt_field_number(e, "step") / dt_field_number(e, "total_steps")));
+    dt_text_add(&line, ":  loss %.4f", dt_field_number(e, "loss")); /* even if it is not finite */
     add_number(&line, e, "class_loss", " (class ", 4, "");
     add_number(&line, e, "box_loss", ", box ", 4, ")");
     add_number(&line, e, "top1", "  top1 ", 2, "");
-    if (!isnan(number(e, "lr")))
-        dt_text_add(&line, "  lr %.4g", number(e, "lr"));
+    if (!isnan(dt_field_number(e, "lr")))
+        dt_text_add(&line, "  lr %.4g", dt_field_number(e, "lr"));
     add_number(&line, e, "images_per_s", "  ", 1, " images/s");
     if (isfinite(elapsed_s))
         dt_text_add(&line, "  elapsed %s", dt_clock_format(elapsed, sizeof(elapsed), elapsed_s));
@@ -84,7 +70,7 @@ static bool is_metric(const char *key)
     return false;
 }
 
-static void on_eval(const struct event *e)
+static void on_eval(const struct dt_event *e)
 {
     char text[LINE_BYTES];
     struct dt_text line = dt_text_in(text, sizeof text);
@@ -95,41 +81,41 @@ static void on_eval(const struct event *e)
            integer(e, "images"));
 }
 
-static void on_checkpoint(const struct event *e)
+static void on_checkpoint(const struct dt_event *e)
 {
     dt_log(DT_LOG_INFO, "checkpoint of step %" PRId64 " in %s (%.1f s)", integer(e, "step"),
-           dt_field_text(e->fields, e->n_fields, "path"), number(e, "seconds"));
+           dt_field_text(e, "path"), dt_field_number(e, "seconds"));
 }
 
-static void on_warning(const struct event *e)
+static void on_warning(const struct dt_event *e)
 {
-    dt_log(DT_LOG_WARNING, "%s", dt_field_text(e->fields, e->n_fields, "text"));
+    dt_log(DT_LOG_WARNING, "%s", dt_field_text(e, "text"));
 }
 
 /* Printed only if input is slow; most runs print nothing. */
-static void on_input(const struct event *e)
+static void on_input(const struct dt_event *e)
 {
     const double least = 0.01;
-    if (!(number(e, "wait_share") < least))
-        dt_log(DT_LOG_INFO, "%s", dt_field_text(e->fields, e->n_fields, "text"));
+    if (!(dt_field_number(e, "wait_share") < least))
+        dt_log(DT_LOG_INFO, "%s", dt_field_text(e, "text"));
 }
 
 /* ", <before><text><after>", only if the event has a text. */
-static void add_text(struct dt_text *line, const struct event *e, const char *key,
+static void add_text(struct dt_text *line, const struct dt_event *e, const char *key,
                      const char *before, const char *after)
 {
-    const char *text = dt_field_text(e->fields, e->n_fields, key);
+    const char *text = dt_field_text(e, key);
     if (text && text[0])
         dt_text_add(line, "%s%s%s", before, text, after);
 }
 
-static void on_run_end(const struct event *e)
+static void on_run_end(const struct dt_event *e)
 {
     char text[LINE_BYTES + 2 * DT_PATH_MAX], duration[32];
     struct dt_text line = dt_text_in(text, sizeof text);
-    double seconds = number(e, "seconds");
-    dt_text_add(&line, "end: %s after %" PRId64 " steps",
-                dt_field_text(e->fields, e->n_fields, "status"), integer(e, "steps"));
+    double seconds = dt_field_number(e, "seconds");
+    dt_text_add(&line, "end: %s after %" PRId64 " steps", dt_field_text(e, "status"),
+                integer(e, "steps"));
     if (isfinite(seconds))
         dt_text_add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
     add_number(&line, e, "images_per_s", ", ", 1, " images/s");
@@ -144,32 +130,30 @@ static void on_run_end(const struct event *e)
 
 static const struct {
     const char *event;
-    void (*show)(const struct event *e);
+    void (*show)(const struct dt_event *e);
 } shown[] = {
     {"step", on_step},   {"eval", on_eval},       {"checkpoint", on_checkpoint},
     {"input", on_input}, {"warning", on_warning}, {"run_end", on_run_end},
 };
 
-static dt_status event_console(void *state, const char *event, const struct dt_field *fields,
-                               int n_fields)
+static dt_status event_console(void *state, const struct dt_event *event)
 {
-    struct event e = {.fields = fields, .n_fields = n_fields};
     (void)state;
     for (size_t i = 0; i < DT_COUNT(shown); i++)
-        if (strcmp(shown[i].event, event) == 0)
-            shown[i].show(&e);
+        if (strcmp(shown[i].event, event->name) == 0)
+            shown[i].show(event);
     return DT_OK;
 }
 
 static void progress_console(void *state, const char *what, int64_t done, int64_t total)
 {
-    struct console *console = state;
+    double *drawn_at_s = state;
     char text[LINE_BYTES];
     struct dt_text line = dt_text_in(text, sizeof text);
     double now_s = dt_clock_s();
-    if (!dt_log_is_terminal() || now_s - console->drawn_at_s < redraw_s)
+    if (!dt_log_is_terminal() || now_s - *drawn_at_s < redraw_s)
         return;
-    console->drawn_at_s = now_s;
+    *drawn_at_s = now_s;
     dt_text_add(&line, "%s: %" PRId64, what, done);
     if (total > 0)
         dt_text_add(&line, "/%" PRId64 " (%.0f %%)", total, 100.0 * (double)done / (double)total);
@@ -178,9 +162,9 @@ static void progress_console(void *state, const char *what, int64_t done, int64_
 
 static dt_status open_console(void *state, const struct dt_events_options *options)
 {
-    struct console *console = state;
+    double *drawn_at_s = state;
     (void)options;
-    console->drawn_at_s = -redraw_s;
+    *drawn_at_s = -redraw_s;
     return DT_OK;
 }
 
@@ -193,7 +177,7 @@ static void close_console(void *state)
 
 const struct dt_sink dt_sink_console = {
     .title = "the console",
-    .state_bytes = sizeof(struct console),
+    .state_bytes = sizeof(double),
     .open = open_console,
     .event = event_console,
     .progress = progress_console,

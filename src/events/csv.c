@@ -44,16 +44,15 @@ static dt_status open_csv(void *state, const struct dt_events_options *options)
     return dt_append_write(file, line, text.used);
 }
 
-static dt_status event_csv(void *state, const char *event, const struct dt_field *fields,
-                           int n_fields)
+static dt_status event_csv(void *state, const struct dt_event *event)
 {
     char line[1024];
     struct dt_text text = dt_text_in(line, sizeof line);
-    if (strcmp(event, "step") != 0 && strcmp(event, "eval") != 0)
+    if (strcmp(event->name, "step") != 0 && strcmp(event->name, "eval") != 0)
         return DT_OK;
-    dt_text_add(&text, "%s", event);
+    dt_text_add(&text, "%s", event->name);
     for (size_t i = 0; i < DT_COUNT(columns); i++) {
-        double value = dt_field_number(fields, n_fields, columns[i]);
+        double value = dt_field_number(event, columns[i]);
         dt_text_add(&text, isfinite(value) ? ",%.10g" : ",", value);
     }
     dt_text_add(&text, "\n");

@@ -65,10 +65,11 @@ void dt_events_close(struct dt_events *report)
 void dt_events_emit(struct dt_events *report, const char *event, const struct dt_field *fields,
                     int n_fields)
 {
+    const struct dt_event all = {event, fields, n_fields};
     dt_error_keep();
     for (size_t i = 0; report && i < DT_COUNT(rows); i++) {
         void *state = report->states[i];
-        if (!state || rows[i].sink->event(state, event, fields, n_fields) == DT_OK)
+        if (!state || rows[i].sink->event(state, &all) == DT_OK)
             continue;
         dt_log(DT_LOG_WARNING, "no more events are written to %s: %s", rows[i].sink->title,
                dt_error_text());
@@ -84,34 +85,38 @@ void dt_events_progress(struct dt_events *report, const char *what, int64_t done
             rows[i].sink->progress(report->states[i], what, done, total);
 }
 
-const struct dt_field *dt_field_find(const struct dt_field *fields, int n_fields, const char *key)
+const struct dt_field *dt_field_find(const struct dt_event *event, const char *key)
 {
-    for (int i = 0; i < n_fields; i++)
-        if (strcmp(fields[i].key, key) == 0)
-            return &fields[i];
+    for (int i = 0; i < event->n_fields; i++)
+        if (strcmp(event->fields[i].key, key) == 0)
+            return &event->fields[i];
     return NULL;
 }
 
-double dt_field_number(const struct dt_field *fields, int n_fields, const char *key)
+static double number_of(const struct dt_field *field)
 {
-    const struct dt_field *field = dt_field_find(fields, n_fields, key);
     if (field && field->kind == DT_FIELD_INT)
         return (double)field->integer;
     return field && field->kind == DT_FIELD_NUMBER ? field->number : NAN;
 }
 
-bool dt_field_is_measured(const struct dt_field *field)
+double dt_field_number(const struct dt_event *event, const char *key)
+{
+    return number_of(dt_field_find(event, key));
+}
+
+double dt_field_measured(const struct dt_field *field)
 {
     static const char *const counts[] = {"step", "epoch", "images"};
     for (size_t i = 0; i < DT_COUNT(counts); i++)
         if (strcmp(field->key, counts[i]) == 0)
-            return false;
-    return isfinite(dt_field_number(field, 1, field->key));
+            return NAN;
+    return isfinite(number_of(field)) ? number_of(field) : NAN;
 }
 
-const char *dt_field_text(const struct dt_field *fields, int n_fields, const char *key)
+const char *dt_field_text(const struct dt_event *event, const char *key)
 {
-    const struct dt_field *field = dt_field_find(fields, n_fields, key);
+    const struct dt_field *field = dt_field_find(event, key);
     return field && field->kind == DT_FIELD_TEXT && field->text ? field->text : "";
 }
 

@@ -5,13 +5,19 @@
 #include "dtrain/config.h"
 #include "dtrain/events.h"
 
+struct dt_event {
+    const char *name; /* "step" */
+    const struct dt_field *fields;
+    int n_fields;
+};
+
 struct dt_sink {
     const char *title; /* for messages */
     bool in_folder;    /* needs the run folder */
     size_t state_bytes;
     /* `state` is zeroed and freed by the caller; close is also called after a failed open. */
     dt_status (*open)(void *state, const struct dt_events_options *options);
-    dt_status (*event)(void *state, const char *event, const struct dt_field *fields, int n_fields);
+    dt_status (*event)(void *state, const struct dt_event *event);
     void (*progress)(void *state, const char *what, int64_t done, int64_t total); /* or NULL */
     void (*close)(void *state);                                                   /* or NULL */
 };
@@ -22,15 +28,16 @@ DT_SINK_LIST(DT_SINK)
 #undef DT_SINK
 
 /* The field of that name, NULL if the event has none. */
-const struct dt_field *dt_field_find(const struct dt_field *fields, int n_fields, const char *key);
-/* Value of an integer or number field, NAN if the event has none. */
-double dt_field_number(const struct dt_field *fields, int n_fields, const char *key);
+const struct dt_field *dt_field_find(const struct dt_event *event, const char *key);
+/* The value of an integer or number field, NAN if the event has none; the text of a field, "" if
+ * the event has none. */
+double dt_field_number(const struct dt_event *event, const char *key);
+const char *dt_field_text(const struct dt_event *event, const char *key);
+/* The number of an integer or number field that is finite and measures something, unlike a step or
+ * a number of images; NAN of any other. */
+double dt_field_measured(const struct dt_field *field);
 /* Writes a field with its name and value. */
 struct dt_jsonw;
 void dt_field_put(struct dt_jsonw *w, const struct dt_field *field);
-/* True for a finite number that measures something, unlike a step or a number of images. */
-bool dt_field_is_measured(const struct dt_field *field);
-/* Text of a field, "" if the event has none. */
-const char *dt_field_text(const struct dt_field *fields, int n_fields, const char *key);
 
 #endif

@@ -11,14 +11,13 @@ static dt_status open_jsonl(void *state, const struct dt_events_options *options
     return dt_append_cut(state, NULL, NULL);
 }
 
-static dt_status event_jsonl(void *state, const char *event, const struct dt_field *fields,
-                             int n_fields)
+static dt_status event_jsonl(void *state, const struct dt_event *event)
 {
     struct dt_jsonw w = {0};
     char time[DT_CLOCK_UTC];
-    dt_jsonw_add(&w, "{ts: %s, event: %s", dt_clock_utc(time), event);
-    for (int i = 0; i < n_fields; i++)
-        dt_field_put(&w, &fields[i]);
+    dt_jsonw_add(&w, "{ts: %s, event: %s", dt_clock_utc(time), event->name);
+    for (int i = 0; i < event->n_fields; i++)
+        dt_field_put(&w, &event->fields[i]);
     dt_jsonw_close(&w, '}');
     dt_status status = dt_jsonw_end(&w);
     if (status == DT_OK)

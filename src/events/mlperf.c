@@ -108,11 +108,11 @@ static dt_status put_optimizer(struct mlperf *m, double lr, double steps_per_epo
 }
 
 /* Once, although a run may start several times. */
-static dt_status on_run_start(struct mlperf *m, const struct dt_field *fields, int n_fields)
+static dt_status on_run_start(struct mlperf *m, const struct dt_event *event)
 {
     enum { IMAGENET_IMAGES = 1281167 }; /* other data cannot be of the closed division */
     const struct dt_config *c = m->config;
-#define VALUE(key) dt_field_number(fields, n_fields, key)
+#define VALUE(key) dt_field_number(event, key)
     const struct dt_field head[] = {
         DT_TEXT("submission_benchmark", dt_config_detects(c) ? "ssd" : "resnet"),
         DT_TEXT("submission_division",
@@ -168,11 +168,11 @@ static dt_status end_block(struct mlperf *m)
     return put_interval(m, m->mark_ms, "block_stop", metadata, 2);
 }
 
-static dt_status on_eval(struct mlperf *m, const struct dt_field *fields, int n_fields)
+static dt_status on_eval(struct mlperf *m, const struct dt_event *event)
 {
-    const double top1 = dt_field_number(fields, n_fields, "top1");
-    const double value = isnan(top1) ? dt_field_number(fields, n_fields, "ap") : top1 / 100;
-    const int64_t epoch = dt_field_find(fields, n_fields, "epoch")->integer;
+    const double top1 = dt_field_number(event, "top1");
+    const double value = isnan(top1) ? dt_field_number(event, "ap") : top1 / 100;
+    const int64_t epoch = dt_field_find(event, "epoch")->integer;
     const struct dt_field metadata[] = {DT_INT("epoch_num", epoch), DT_INT("step", m->step)};
     const struct dt_field accuracy = DT_NUM("eval_accuracy", value);
     DT_TRY(end_block(m));
@@ -183,31 +183,30 @@ static dt_status on_eval(struct mlperf *m, const struct dt_field *fields, int n_
     return put_interval(m, now_ms(), "eval_stop", metadata, 2);
 }
 
-static dt_status on_run_end(struct mlperf *m, const struct dt_field *fields, int n_fields)
+static dt_status on_run_end(struct mlperf *m, const struct dt_event *event)
 {
-    bool is_complete = dt_field_number(fields, n_fields, "exit_code") == 0;
+    bool is_complete = dt_field_number(event, "exit_code") == 0;
     const struct dt_field metadata[] = {DT_TEXT("status", is_complete ? "success" : "aborted")};
     DT_TRY(end_block(m));
     return put_interval(m, now_ms(), "run_stop", metadata, 1);
 }
 
-static dt_status event_mlperf(void *state, const char *event, const struct dt_field *fields,
-                              int n_fields)
+static dt_status event_mlperf(void *state, const struct dt_event *event)
 {
     struct mlperf *m = state;
     dt_status status = DT_OK;
-    const struct dt_field *step = dt_field_find(fields, n_fields, "step");
+    const struct dt_field *step = dt_field_find(event, "step");
     bool is_report = true;
-    if (strcmp(event, "step") == 0) {
+    if (strcmp(event->name, "step") == 0) {
         status = begin_block(m);
         m->step = step->integer;
-    } else if (strcmp(event, "eval") == 0) {
+    } else if (strcmp(event->name, "eval") == 0) {
         m->step = step->integer;
-        status = on_eval(m, fields, n_fields);
-    } else if (strcmp(event, "run_start") == 0)
-        status = on_run_start(m, fields, n_fields);
-    else if (strcmp(event, "run_end") == 0)
-        status = on_run_end(m, fields, n_fields);
+        status = on_eval(m, event);
+    } else if (strcmp(event->name, "run_start") == 0)
+        status = on_run_start(m, event);
+    else if (strcmp(event->name, "run_end") == 0)
+        status = on_run_end(m, event);
     else
         is_report = false;
     if (is_report)

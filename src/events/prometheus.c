@@ -80,24 +80,24 @@ static dt_status open_prometheus(void *state, const struct dt_events_options *op
     return DT_OK;
 }
 
-static void take(struct prometheus *p, const char *event, const struct dt_field *fields,
-                 int n_fields)
+static void take(struct prometheus *p, const struct dt_event *event)
 {
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
-        double value = rows[i].field ? dt_field_number(fields, n_fields, rows[i].field) : 1;
-        if (strcmp(rows[i].event, event) != 0 || (rows[i].adds && isnan(value)))
+        double value = rows[i].field ? dt_field_number(event, rows[i].field) : 1;
+        if (strcmp(rows[i].event, event->name) != 0 || (rows[i].adds && isnan(value)))
             continue;
         bool adds = rows[i].adds && !isnan(p->values[i]);
         p->values[i] = rows[i].factor * value + (adds ? p->values[i] : 0);
     }
-    if (strcmp(event, "telemetry") != 0)
+    if (strcmp(event->name, "telemetry") != 0)
         return;
     p->n_others = 0;
-    for (int i = 0; i < n_fields && p->n_others < MOST_OTHERS; i++) {
-        if (!dt_field_is_measured(&fields[i]))
+    for (int i = 0; i < event->n_fields && p->n_others < MOST_OTHERS; i++) {
+        const double value = dt_field_measured(&event->fields[i]);
+        if (isnan(value))
             continue;
-        snprintf(p->others[p->n_others].name, NAME_BYTES, "telemetry_%s", fields[i].key);
-        p->others[p->n_others++].value = dt_field_number(&fields[i], 1, fields[i].key);
+        snprintf(p->others[p->n_others].name, NAME_BYTES, "telemetry_%s", event->fields[i].key);
+        p->others[p->n_others++].value = value;
     }
 }
 
@@ -136,12 +136,11 @@ static dt_status write_file(struct prometheus *p)
     return status;
 }
 
-static dt_status event_prometheus(void *state, const char *event, const struct dt_field *fields,
-                                  int n_fields)
+static dt_status event_prometheus(void *state, const struct dt_event *event)
 {
     struct prometheus *p = state;
-    take(p, event, fields, n_fields);
-    bool is_due = strcmp(event, "step") != 0 || !(dt_clock_s() < p->written_s + 1);
+    take(p, event);
+    bool is_due = strcmp(event->name, "step") != 0 || !(dt_clock_s() < p->written_s + 1);
     return is_due ? write_file(p) : DT_OK;
 }
 

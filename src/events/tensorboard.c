@@ -1,6 +1,7 @@
 /* tensorboard/ in the run folder: an event file per start of the run. Each begins by telling
  * readers to drop what the run repeats, so that no point is doubled after a resume. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,11 +123,11 @@ static dt_status open_tensorboard(void *state, const struct dt_events_options *o
     return end_event(tb);
 }
 
-static void put_steps(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
+static void put_steps(struct tensorboard *tb, const struct dt_event *event)
 {
     for (size_t i = 0; i < DT_COUNT(step_tags); i++) {
-        double value = dt_field_number(fields, n_fields, step_tags[i].field);
-        if (dt_field_find(fields, n_fields, step_tags[i].field))
+        double value = dt_field_number(event, step_tags[i].field);
+        if (dt_field_find(event, step_tags[i].field))
             dt_tfevents_scalar(&tb->event, step_tags[i].tag, value,
                                tb->has_steps ? NULL : step_tags[i].description);
     }
@@ -134,26 +135,25 @@ static void put_steps(struct tensorboard *tb, const struct dt_field *fields, int
 }
 
 /* Every measurement, as <event>/<key>. */
-static void put_measured(struct tensorboard *tb, const char *event, const struct dt_field *fields,
-                         int n_fields)
+static void put_measured(struct tensorboard *tb, const struct dt_event *event)
 {
     char tag[96];
-    for (int i = 0; i < n_fields; i++) {
-        snprintf(tag, sizeof tag, "%s/%s", event, fields[i].key);
-        if (dt_field_is_measured(&fields[i]))
-            dt_tfevents_scalar(&tb->event, tag, dt_field_number(fields, n_fields, fields[i].key),
-                               NULL);
+    for (int i = 0; i < event->n_fields; i++) {
+        const double value = dt_field_measured(&event->fields[i]);
+        snprintf(tag, sizeof tag, "%s/%s", event->name, event->fields[i].key);
+        if (!isnan(value))
+            dt_tfevents_scalar(&tb->event, tag, value, NULL);
     }
 }
 
-static void put_start(struct tensorboard *tb, const struct dt_field *fields, int n_fields)
+static void put_start(struct tensorboard *tb, const struct dt_event *event)
 {
     struct dt_proto *p = &tb->event;
     char *markdown = NULL;
     enum { SESSION_START = 3 };
     char name[64];
     struct dt_json_doc *doc = NULL;
-    const struct dt_field *config = dt_field_find(fields, n_fields, "config");
+    const struct dt_field *config = dt_field_find(event, "config");
     struct dt_tfevents_plugin at =
         dt_tfevents_open_plugin(p, "_hparams_/session_start_info", "hparams");
     size_t start = dt_proto_open(p, SESSION_START);
@@ -169,7 +169,7 @@ static void put_start(struct tensorboard *tb, const struct dt_field *fields, int
     for (size_t i = 0; i < DT_COUNT(numbers); i++)
         put_entry(p, numbers[i],
                   &(struct dt_json){.type = DT_JSON_NUMBER,
-                                    .number = dt_field_number(fields, n_fields, numbers[i])});
+                                    .number = dt_field_number(event, numbers[i])});
     dt_proto_double(p, START_TIME, dt_clock_unix_s());
     dt_proto_close(p, start);
     dt_tfevents_close_plugin(p, at);
@@ -181,43 +181,40 @@ static void put_start(struct tensorboard *tb, const struct dt_field *fields, int
 }
 
 /* The picture may have been removed since. */
-static void put_picture(struct tensorboard *tb, const char *event, const struct dt_field *fields,
-                        int n_fields)
+static void put_picture(struct tensorboard *tb, const struct dt_event *event)
 {
     enum { MOST_BYTES = 1 << 26 };
-    const struct dt_field *width = dt_field_find(fields, n_fields, "width");
-    const struct dt_field *height = dt_field_find(fields, n_fields, "height");
+    const struct dt_field *width = dt_field_find(event, "width");
+    const struct dt_field *height = dt_field_find(event, "height");
     char *text = NULL;
     size_t bytes;
-    if (dt_file_load(&text, &bytes, dt_field_text(fields, n_fields, "path"), MOST_BYTES) != DT_OK)
+    if (dt_file_load(&text, &bytes, dt_field_text(event, "path"), MOST_BYTES) != DT_OK)
         return;
     const uint8_t *file = (const uint8_t *)text;
     if (width && height)
-        dt_tfevents_image(&tb->event, event, width->integer, height->integer, file, bytes);
+        dt_tfevents_image(&tb->event, event->name, width->integer, height->integer, file, bytes);
     else
-        dt_tfevents_png(&tb->event, event, file, bytes);
+        dt_tfevents_png(&tb->event, event->name, file, bytes);
     free(text);
 }
 
-static dt_status event_tensorboard(void *state, const char *event, const struct dt_field *fields,
-                                   int n_fields)
+static dt_status event_tensorboard(void *state, const struct dt_event *event)
 {
     struct tensorboard *tb = state;
-    const struct dt_field *step = dt_field_find(fields, n_fields, "step");
+    const struct dt_field *step = dt_field_find(event, "step");
     tb->step = step ? step->integer : tb->step;
     dt_tfevents_begin(&tb->event, dt_clock_unix_s(), tb->step);
     size_t summary = dt_tfevents_open_summary(&tb->event);
-    if (strcmp(event, "step") == 0)
-        put_steps(tb, fields, n_fields);
-    else if (strcmp(event, "eval") == 0 || strcmp(event, "telemetry") == 0)
-        put_measured(tb, event, fields, n_fields);
-    else if (strcmp(event, "run_start") == 0)
-        put_start(tb, fields, n_fields);
-    else if (strcmp(event, "samples") == 0 || strcmp(event, "detections") == 0)
-        put_picture(tb, event, fields, n_fields);
-    else if (strcmp(event, "run_end") == 0)
-        put_hparams_end(&tb->event, dt_clock_unix_s(),
-                        dt_field_number(fields, n_fields, "exit_code") == 0);
+    if (strcmp(event->name, "step") == 0)
+        put_steps(tb, event);
+    else if (strcmp(event->name, "eval") == 0 || strcmp(event->name, "telemetry") == 0)
+        put_measured(tb, event);
+    else if (strcmp(event->name, "run_start") == 0)
+        put_start(tb, event);
+    else if (strcmp(event->name, "samples") == 0 || strcmp(event->name, "detections") == 0)
+        put_picture(tb, event);
+    else if (strcmp(event->name, "run_end") == 0)
+        put_hparams_end(&tb->event, dt_clock_unix_s(), dt_field_number(event, "exit_code") == 0);
     else
         return DT_OK;
     dt_tfevents_close_summary(&tb->event, summary);

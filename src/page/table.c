@@ -85,14 +85,6 @@ static void put_status(struct dt_table *table, const struct dt_run *run)
         dt_table_add(table, "%s, %.0f %% done", run->is_alive ? "running" : "unfinished", done);
 }
 
-static void put_trained(struct dt_table *table, const struct dt_run *run)
-{
-    double epochs = dt_run_epochs(run, run->step);
-    dt_table_add(table, "%" PRId64 " steps", run->step);
-    if (isfinite(epochs))
-        append(table, ", %.4g epochs", epochs);
-}
-
 static void put_seconds(struct dt_table *table, double seconds)
 {
     char text[32];
@@ -199,8 +191,12 @@ dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, si
     for (size_t i = 0; i < n; i++)
         put_status(table, &runs[i]);
     dt_table_add(table, "trained");
-    for (size_t i = 0; i < n; i++)
-        put_trained(table, &runs[i]);
+    for (size_t i = 0; i < n; i++) {
+        const double epochs = dt_run_epochs(&runs[i], runs[i].step);
+        dt_table_add(table, "%" PRId64 " steps", runs[i].step);
+        if (isfinite(epochs))
+            append(table, ", %.4g epochs", epochs);
+    }
     for (int metric = 0; metric < DT_N_METRICS; metric++)
         for (int last = 0; last < 2 && choose(&results, (enum dt_metric)metric); last++)
             add_metric(table, &results, !last);
