@@ -113,22 +113,6 @@ dt_status dt_bench_start(struct dt_bench *b)
     return dt_loader_start(b->loader, 0, 0);
 }
 
-static dt_status run_rounds(struct dt_bench *b)
-{
-    DT_TRY(dt_bench_start(b));
-    for (int i = 0; i < b->engine.config->bench.warmup_steps; i++)
-        DT_TRY(dt_bench_step(b));
-    DT_TRY(b->engine.backend->sync(b->engine.device));
-    const double wait_s = dt_loader_wait_s(b->loader), begin_queued_s = queued_s();
-    dt_plan_reset_times(b->engine.plan);
-    for (int round = 0; round < b->engine.config->bench.rounds; round++)
-        DT_TRY(run_round(b, round));
-    dt_timeline_step(&b->timeline, INT64_MAX);
-    b->own.wait_s = (dt_loader_wait_s(b->loader) - wait_s) / b->n_steps;
-    b->own.queued_s = (queued_s() - begin_queued_s) / b->n_steps;
-    return DT_OK;
-}
-
 /* --- Results --- */
 
 static dt_status collect(struct dt_bench *b)
@@ -257,6 +241,10 @@ static dt_status allocate(struct dt_bench *b)
     return DT_NEW(b->hosts, (size_t)b->engine.ranks.n_ranks);
 }
 
+/* Called by all ranks, from sizes.c. The memory and the comparison with an old result are local to
+ * a rank and may fail on one alone, so that the ranks agree on them before the first step: a rank
+ * that left later would leave the others in a sum. The result is printed last and agreed on, too.
+ */
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
 {
     char host[DT_HOST_MAX];
@@ -277,7 +265,17 @@ dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
         dt_bench_print_header(b);
     DT_TRY(dt_plan_init_params(b->engine.plan, b->engine.config->train.seed));
     DT_TRY(dt_plan_broadcast(b->engine.plan));
-    DT_TRY(run_rounds(b));
+    DT_TRY(dt_bench_start(b));
+    for (int i = 0; i < b->engine.config->bench.warmup_steps; i++)
+        DT_TRY(dt_bench_step(b));
+    DT_TRY(b->engine.backend->sync(b->engine.device));
+    const double wait_s = dt_loader_wait_s(b->loader), begin_queued_s = queued_s();
+    dt_plan_reset_times(b->engine.plan);
+    for (int round = 0; round < b->engine.config->bench.rounds; round++)
+        DT_TRY(run_round(b, round));
+    dt_timeline_step(&b->timeline, INT64_MAX);
+    b->own.wait_s = (dt_loader_wait_s(b->loader) - wait_s) / b->n_steps;
+    b->own.queued_s = (queued_s() - begin_queued_s) / b->n_steps;
     DT_TRY(collect(b));
     return dt_comm_agree(b->engine.ranks.comm, show(b, w));
 }

@@ -118,6 +118,11 @@ static void watch(const struct dt_comm *comm, const struct dt_config_watchdog *l
     dt_error_clear();
 }
 
+/* The order of the start: signals are caught and the watchdog runs before MPI, whose start may
+ * hang; the builds are compared before any message whose size depends on the build; the
+ * configuration is read by rank 0 alone, and its errors are agreed on before it is broadcast. An
+ * error that only one rank knows of ends the job by MPI_Abort, since the others may wait for that
+ * rank. */
 dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
 {
     static struct dt_config config;

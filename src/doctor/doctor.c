@@ -149,6 +149,9 @@ static dt_status allocate(struct dt_doctor *d)
     return DT_OK;
 }
 
+/* Called by all ranks. A stage notes what it finds and goes on, so that one run shows all problems;
+ * only an error of the communication itself ends the examination. The findings are gathered on all
+ * ranks, which then draw the same conclusions in the same order and end with the same status. */
 static dt_status examine(struct dt_doctor *d, const char *json_path)
 {
     const double begin_s = dt_clock_s();

@@ -161,6 +161,9 @@ static dt_status begin_file(struct dt_new_file *file, z_stream *z, struct part *
     return dt_file_begin(file, path);
 }
 
+/* Called by all ranks. Each agrees twice before a message: a rank without memory for its part, or
+ * rank 0 without a file, must not leave the others in the exchange. Later errors of the file are
+ * rank 0's own, which receives the parts all the same. */
 static dt_status save(struct part *part, const struct dt_timeline *t)
 {
     struct dt_comm *comm = t->comm;
