@@ -33,23 +33,6 @@ static void say(const char *mark, const char *what, const char *format, ...)
 
 /* --- The CPU --- */
 
-static void find_model(char *model, size_t bytes)
-{
-    char line[512];
-    FILE *file = fopen("/proc/cpuinfo", "r");
-    snprintf(model, bytes, "of unknown model");
-    while (file && fgets(line, sizeof line, file)) {
-        const char *colon = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !colon)
-            continue;
-        colon += 1 + strspn(colon + 1, " \t");
-        snprintf(model, bytes, "%.*s", (int)strcspn(colon, "\n"), colon);
-        break;
-    }
-    if (file)
-        fclose(file);
-}
-
 static int count_allowed_cpus(void)
 {
     cpu_set_t set;
@@ -73,10 +56,21 @@ static dt_status try_device(const struct dt_backend *backend, const struct dt_co
 
 static dt_status say_cpu(const struct dt_config *config)
 {
-    char text[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    char text[256], line[512];
     struct dt_config plain = *config;
     printf("CPU\n");
-    find_model(text, sizeof text);
+    snprintf(text, sizeof text, "of unknown model");
+    while (file && fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon)
+            continue;
+        colon += 1 + strspn(colon + 1, " \t");
+        snprintf(text, sizeof text, "%.*s", (int)strcspn(colon, "\n"), colon);
+        break;
+    }
+    if (file)
+        fclose(file);
     say(good, "model", "%s", text);
     say(good, "CPUs", "%d allowed for this process", count_allowed_cpus());
     plain.train.precision = DT_PRECISION_FP32;

@@ -6,34 +6,6 @@
 #include "base/mem.h"
 #include "config/keys.h"
 
-typedef void visit(struct dt_jsonw *w, const struct dt_key *key, const struct dt_config *config);
-
-/* Visits every key in order, inside one JSON object per section; `inner` names a second object
- * inside that one; end_section closes both. */
-static void for_each_key(struct dt_jsonw *w, const char *inner, visit *visit_key,
-                         void (*end_section)(struct dt_jsonw *w), const struct dt_config *config)
-{
-    for (size_t i = 0; i < dt_config_n_keys(); i++) {
-        const struct dt_key *key = &dt_keys[i];
-        if (dt_key_begins_section(key)) {
-            char section[DT_CONFIG_NAME_MAX];
-            if (i > 0)
-                end_section(w);
-            snprintf(section, sizeof(section), "%.*s", dt_key_section(key), key->path);
-            dt_jsonw_begin(w, section, '{');
-            if (inner)
-                dt_jsonw_begin(w, inner, '{');
-        }
-        visit_key(w, key, config);
-    }
-    end_section(w);
-}
-
-static const char *leaf(const struct dt_key *key)
-{
-    return key->path + dt_key_section(key) + 1;
-}
-
 static void print_table(struct dt_jsonw *w, const char *name, const struct dt_key *key,
                         const struct dt_config *config)
 {
@@ -91,32 +63,6 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
     }
 }
 
-static void visit_value(struct dt_jsonw *w, const struct dt_key *key,
-                        const struct dt_config *config)
-{
-    dt_key_print(w, leaf(key), key, config);
-}
-
-static void end_object(struct dt_jsonw *w)
-{
-    dt_jsonw_close(w, '}');
-}
-
-dt_status dt_config_print(char **text, const struct dt_config *config)
-{
-    struct dt_jsonw w = {.pretty = true};
-    dt_jsonw_begin(&w, NULL, '{');
-    for_each_key(&w, NULL, visit_value, end_object, config);
-    dt_jsonw_close(&w, '}');
-    dt_status status = dt_jsonw_end(&w);
-    if (status == DT_OK) {
-        *text = w.text;
-        w.text = NULL;
-    }
-    dt_jsonw_reset(&w);
-    return status;
-}
-
 static void print_bounds(struct dt_jsonw *w, const struct dt_key *key)
 {
     dt_jsonw_number(w, key->above_min ? "exclusiveMinimum" : "minimum", key->min);
@@ -170,8 +116,8 @@ static void print_columns(struct dt_jsonw *w, const struct dt_key *key)
     close_schema_object(w);
 }
 
-static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
-                         const struct dt_config *defaults)
+static void print_key_schema(struct dt_jsonw *w, const struct dt_key *key,
+                             const struct dt_config *defaults)
 {
     static const char *const types[] = {
         [DT_KEY_BOOL] = "boolean",   [DT_KEY_INT] = "integer", [DT_KEY_INT64] = "integer",
@@ -179,7 +125,7 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
         [DT_KEY_STRING] = "string",  [DT_KEY_LIST] = "array",  [DT_KEY_NAMES] = "array",
         [DT_KEY_TABLE] = "array",
     };
-    dt_jsonw_begin(w, leaf(key), '{');
+    dt_jsonw_begin(w, key->path + dt_key_section(key) + 1, '{');
     dt_jsonw_string(w, "description", key->help);
     bool is_either = key->type == DT_KEY_LIST && key->choices;
     if (!is_either && !key->or_bool)
@@ -212,6 +158,47 @@ static void visit_schema(struct dt_jsonw *w, const struct dt_key *key,
     dt_jsonw_close(w, '}');
 }
 
+/* Every key in order, inside one JSON object per section: its value, or its schema with the value
+ * as the default. */
+static void print_keys(struct dt_jsonw *w, const struct dt_config *config, bool is_schema)
+{
+    for (size_t i = 0; i < dt_config_n_keys(); i++) {
+        const struct dt_key *key = &dt_keys[i];
+        const int section = dt_key_section(key);
+        char name[DT_CONFIG_NAME_MAX];
+        snprintf(name, sizeof name, "%.*s", section, key->path);
+        if (dt_key_begins_section(key))
+            dt_jsonw_begin(w, name, '{');
+        if (dt_key_begins_section(key) && is_schema)
+            dt_jsonw_begin(w, "properties", '{');
+        if (is_schema)
+            print_key_schema(w, key, config);
+        else
+            dt_key_print(w, key->path + section + 1, key, config);
+        if (i + 1 < dt_config_n_keys() && !dt_key_begins_section(key + 1))
+            continue;
+        if (is_schema)
+            close_schema_object(w);
+        else
+            dt_jsonw_close(w, '}');
+    }
+}
+
+dt_status dt_config_print(char **text, const struct dt_config *config)
+{
+    struct dt_jsonw w = {.pretty = true};
+    dt_jsonw_begin(&w, NULL, '{');
+    print_keys(&w, config, false);
+    dt_jsonw_close(&w, '}');
+    dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK) {
+        *text = w.text;
+        w.text = NULL;
+    }
+    dt_jsonw_reset(&w);
+    return status;
+}
+
 static dt_status put_file(FILE *out, const char *text)
 {
     if (fputs(text, out) == EOF || fflush(out) == EOF)
@@ -227,7 +214,7 @@ dt_status dt_config_print_schema(FILE *out)
     dt_jsonw_add(&w, "{$schema: %s, title: %s, properties: {",
                  "https://json-schema.org/draft/2020-12/schema",
                  "Configuration of dtrain " DTRAIN_VERSION);
-    for_each_key(&w, "properties", visit_schema, close_schema_object, &defaults);
+    print_keys(&w, &defaults, true);
     close_schema_object(&w);
     dt_status status = dt_jsonw_end(&w);
     if (status == DT_OK)
