@@ -11,7 +11,6 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "base/utf8.h"
 #include "config/keys.h"
 #include "dtrain/models.h"
 
