@@ -10,8 +10,8 @@
 #   --repeat 3         measurements of each point; the table has their median
 #   --model A,B        networks (default: the configuration's)
 #   --precision P,Q    precisions (default: the configuration's)
-#   --storage S,T      synthetic (default), disk: the configured training data, or memory: those
-#                      data, kept in memory after their first epoch
+#   --storage S,T      synthetic (default), disk: the configured training data, memory: those data,
+#                      kept in memory after their first epoch, or NAME=PATH: the training data there
 #   --out DIR          results (default: runs/scaling)
 #
 # Measures every combination. DIR receives a JSON file of dtrain bench for each measurement, and
@@ -71,7 +71,7 @@ fi
 
 # One measurement: a file, and its options in ${options[@]}.
 choose() { # model precision storage ranks repetition
-    local series=$1-$2-$3-$mode
+    local series=$1-$2-${3%%=*}-$mode
     file=$out/${series//config-/}-np$4-$5.json
     if [ "$mode" = weak ]; then
         options=(--set "train.batch_size_per_rank=$batch_size" --set train.global_batch_size=0)
@@ -84,7 +84,8 @@ choose() { # model precision storage ranks repetition
     synthetic) ;;
     disk) options+=(--data real --set data.cache_mb=0) ;;
     memory) options+=(--data real --set "data.cache_mb=$memory_mb") ;;
-    *) usage "--storage is synthetic, disk or memory" ;;
+    [a-zA-Z]*=?*) options+=(--data real --set data.cache_mb=0 --set "data.train=${3#*=}") ;;
+    *) usage "--storage is synthetic, disk, memory or NAME=PATH" ;;
     esac
 }
 

@@ -26,7 +26,7 @@ dt_status dt_cmd_report(const struct dt_arguments *args)
 
 dt_status dt_cmd_scaling(const struct dt_arguments *args)
 {
-    return dt_scaling(args->operands[0]);
+    return dt_scaling(args->operands, args->n_operands);
 }
 
 /* --- Tables as plain text --- */

@@ -13,10 +13,10 @@ dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n);
 /* curves.c: the curves of all runs in at most `most` common charts. */
 dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most);
 
-/* scaling.c: reads the measurements in the folder, SERIES-npRANKS-REPETITION.json as written by
+/* scaling.c: reads the measurements in the folders, SERIES-npRANKS-REPETITION.json as written by
  * `dtrain bench --json`; prints a table of their medians and saves scaling.json, scaling.csv and
- * scaling.html there. DT_ERR_NO_INPUT if there are none. */
-dt_status dt_scaling(const char *dir);
+ * scaling.html in the first one. DT_ERR_NO_INPUT if there are none. */
+dt_status dt_scaling(char *const *folders, int n_folders);
 
 /* --- table.c: the common facts and the differences of runs, as tables of texts --- */
 

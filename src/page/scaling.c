@@ -1,4 +1,4 @@
-/* `dtrain scaling FOLDER`: sums up the measurements of scripts/scaling.sh. Each is a file of
+/* `dtrain scaling FOLDER...`: sums up the measurements of scripts/scaling.sh. Each is a file of
  * `dtrain bench --json` named SERIES-npRANKS-REPETITION.json; a point is the median of the
  * repetitions of a series with a number of ranks. */
 #include <dirent.h>
@@ -17,16 +17,17 @@
 #include "page/html.h"
 #include "page/page.h"
 
-enum { MOST_FILES = 10000, SERIES_BYTES = 96 };
+enum { MOST_FILES = 10000, SERIES_BYTES = 192, FACTS_BYTES = 320 };
 
 struct measurement {
     char series[SERIES_BYTES];
+    char facts[FACTS_BYTES]; /* the network, the device, the first host, the day */
     int ranks, repetition;
     double images_per_s, step_s, comm_share, wait_share; /* NAN: not measured */
 };
 
 struct point {
-    const char *series;
+    const char *series, *facts;
     int ranks, n;                          /* n: repetitions */
     double images_per_s, slowest, fastest; /* of all ranks */
     double step_s, comm_share, wait_share;
@@ -34,7 +35,6 @@ struct point {
 };
 
 struct scaling {
-    const char *dir;
     struct measurement *measurements;
     struct point *points;
     int n_measurements, n_points;
@@ -44,21 +44,29 @@ struct scaling {
 
 /* --- Reading --- */
 
-/* False for files that are no measurements. */
-static bool parse_name(struct measurement *m, const char *name)
+/* Replaces what HTML or CSV would have to quote. */
+static void make_plain(char *text, const char *quoted)
+{
+    for (char *c = text; (c = strpbrk(c, quoted));)
+        *c = '_';
+    dt_utf8_escape(text);
+}
+
+/* False for files that are no measurements. Of several folders, a series has the folder's name too.
+ */
+static bool parse_name(struct measurement *m, const char *folder, const char *name)
 {
     int end = 0;
     const char *np = strstr(name, "-np");
     for (const char *next = np; next; next = strstr(next + 1, "-np"))
         np = next;
-    if (!np || np - name >= SERIES_BYTES ||
+    if (!np || np - name >= SERIES_BYTES / 2 ||
         sscanf(np, "-np%d-%d.json%n", &m->ranks, &m->repetition, &end) != 2 || np[end] != '\0' ||
         end == 0 || m->ranks < 1)
         return false;
-    snprintf(m->series, sizeof m->series, "%.*s", (int)(np - name), name);
-    for (char *c = m->series; (c = strpbrk(c, "<>&\"',\n"));)
-        *c = '_'; /* what HTML or CSV would have to quote */
-    dt_utf8_escape(m->series);
+    snprintf(m->series, sizeof m->series, "%.64s%s%.*s", folder, folder[0] ? "/" : "",
+             (int)(np - name), name);
+    make_plain(m->series, "<>&\"',\n");
     return true;
 }
 
@@ -73,6 +81,16 @@ static dt_status load_measurement(struct measurement *m, const char *dir, const 
     m->step_s = dt_json_number(root, "step_median_s");
     m->comm_share = dt_json_number(root, "exposed_comm_share");
     m->wait_share = dt_json_number(root, "data_wait_share");
+    const char *facts[] = {"model", "precision", "device", "date"};
+    for (size_t i = 0; i < DT_COUNT(facts); i++) {
+        const struct dt_json *fact = dt_json_get(root, facts[i]);
+        facts[i] = fact && fact->string ? fact->string : "?";
+    }
+    const struct dt_json *hosts = dt_json_get(root, "hosts"), *host = hosts ? hosts->child : NULL;
+    snprintf(m->facts, sizeof m->facts, "%s %s; %s; %s%s; %.10s", facts[0], facts[1], facts[2],
+             host && host->string ? host->string : "?", host && host->next ? " and others" : "",
+             facts[3]);
+    make_plain(m->facts, "<>&\n");
     dt_json_destroy(doc);
     if (!(m->images_per_s > 0))
         DT_FAIL(DT_ERR_DATA, "%s is not a result of dtrain bench: it has no images_per_s", path);
@@ -86,26 +104,25 @@ static int by_series(const void *a, const void *b)
     return order != 0 ? order : x->ranks - y->ranks;
 }
 
-static dt_status load_folder(struct scaling *s)
+static dt_status load_folder(struct scaling *s, const char *path, const char *name)
 {
+    const int n_before = s->n_measurements;
     dt_status status = DT_OK;
-    DIR *dir = opendir(s->dir);
+    DIR *dir = opendir(path);
     if (!dir)
-        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", s->dir, strerror(errno));
-    DT_TRY_OUT(DT_NEW(s->measurements, MOST_FILES));
+        DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
     for (struct dirent *entry; (entry = readdir(dir)) && s->n_measurements < MOST_FILES;) {
         struct measurement *m = &s->measurements[s->n_measurements];
-        if (!parse_name(m, entry->d_name))
+        if (!parse_name(m, name, entry->d_name))
             continue;
-        DT_TRY_OUT(load_measurement(m, s->dir, entry->d_name));
+        DT_TRY_OUT(load_measurement(m, path, entry->d_name));
         s->n_measurements++;
     }
-    if (s->n_measurements == 0)
+    if (s->n_measurements == n_before)
         DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT,
                             "%s has no measurements (NAME-np2-1.json); scripts/scaling.sh makes "
                             "them",
-                            s->dir));
-    qsort(s->measurements, (size_t)s->n_measurements, sizeof *s->measurements, by_series);
+                            path));
 out:
     closedir(dir);
     return status;
@@ -135,7 +152,7 @@ static dt_status make_points(struct scaling *s)
         for (n = 1; i + n < s->n_measurements && by_series(m, m + n) == 0;)
             n++;
         struct point *p = &s->points[s->n_points++];
-        *p = (struct point){.series = m->series, .ranks = m->ranks, .n = n};
+        *p = (struct point){.series = m->series, .facts = m->facts, .ranks = m->ranks, .n = n};
         p->step_s = MEDIAN(step_s);
         p->comm_share = MEDIAN(comm_share);
         p->wait_share = MEDIAN(wait_share);
@@ -177,8 +194,9 @@ static void print_table(const struct scaling *s, FILE *out)
     for (int i = 0; i < s->n_points; i++) {
         const struct point *p = &s->points[i];
         if (i == 0 || strcmp(p[-1].series, p->series) != 0)
-            fprintf(out, "%s\n%7s %10s %19s %9s %8s %11s %13s\n", p->series, "ranks", "images/s",
-                    "(slowest..fastest)", "step ms", "speedup", "efficiency", "exposed comm");
+            fprintf(out, "%s: %s\n%7s %10s %19s %9s %8s %11s %13s\n", p->series, p->facts, "ranks",
+                    "images/s", "(slowest..fastest)", "step ms", "speedup", "efficiency",
+                    "exposed comm");
         fprintf(out, "%7d %10.1f %9.1f..%-8.1f %9.1f %8.2f %9.1f %%", p->ranks, p->images_per_s,
                 p->slowest, p->fastest, 1e3 * p->step_s, p->speedup, 100 * p->efficiency);
         if (isfinite(p->comm_share))
@@ -300,12 +318,16 @@ static dt_status save_text(const struct scaling *s, const char *path,
     return dt_file_end(&file, dt_file_write_stream(file.fd, out, &text, &bytes, path));
 }
 
-dt_status dt_scaling(const char *dir)
+dt_status dt_scaling(char *const *folders, int n_folders)
 {
-    struct scaling s = {.dir = dir};
+    struct scaling s = {0};
+    const char *dir = folders[0];
     char path[DT_PATH_MAX];
     dt_status status = DT_OK;
-    DT_TRY_OUT(load_folder(&s));
+    DT_TRY_OUT(DT_NEW(s.measurements, MOST_FILES));
+    for (int i = 0; i < n_folders; i++)
+        DT_TRY_OUT(load_folder(&s, folders[i], n_folders > 1 ? folders[i] : ""));
+    qsort(s.measurements, (size_t)s.n_measurements, sizeof *s.measurements, by_series);
     DT_TRY_OUT(make_points(&s));
     DT_TRY_OUT(DT_NEW(s.series, 2 * (size_t)s.n_points));
     DT_TRY_OUT(DT_NEW(s.x, 2 * (size_t)s.n_points));

@@ -45,8 +45,16 @@ cp "$out/synthetic-weak-np1-1.json" "$work/odd/<b>,\"x-np1-1.json"
 grep -q "^_b___x,1,1," "$work/odd/scaling.csv" || fail "$(cat "$work/odd/scaling.csv")"
 ! grep -q "<b>" "$work/odd/scaling.html" || fail "the page has a tag from the name of a file"
 
+# Several folders on one page; a storage with a name is a place of the training data.
+"$dtrain" demo-data "$work/photos" --images-per-class 2 --size 32 > /dev/null
+"$here/../../scripts/scaling.sh" --out "$work/places" --np 1 --batch-size 4 --repeat 1 --storage "ssd=$work/photos" \
+    -- "${quick[@]}" --set data.source=auto > "$work/log" 2>&1 || fail "$(cat "$work/log")"
+"$dtrain" scaling "$out" "$work/places" > "$work/log"
+grep -q "/places/ssd-weak: tiny fp32; cpu, .*; [0-9-]*$" "$work/log" || fail "$(cat "$work/log")"
+[ "$(wc -l < "$out/scaling.csv")" = 4 ] || fail "$(cat "$out/scaling.csv")"
+
 refused 64 "holds measurements with other settings" scaling --np 1,2 --batch-size 8 -- "${quick[@]}"
-refused 64 "\-\-storage is synthetic, disk or memory" scaling --storage tape
+refused 64 "\-\-storage is synthetic, disk, memory or NAME=PATH" scaling --storage tape
 refused 64 "there is no option --ranks" scaling --ranks 2
 refused 64 "2;4 is not a list of numbers" scaling --np "2;4"
 
