@@ -45,7 +45,7 @@ mkdir -p "$out"
 cat >"$out/config.json" <<JSON
 {
     "model": {"name": "tiny", "num_classes": 10, "image_size": 32},
-    "data": {"synthetic_train": $((batch * 16)), "synthetic_val": 1000, "workers": 1},
+    "data": {"source": "synthetic", "synthetic_train": $((batch * 16)), "synthetic_val": 1000, "workers": 1},
     "train": {"epochs": 1000, "max_steps": $steps, "global_batch_size": $batch},
     "schedule": {"kind": "constant", "lr": 0.02, "lr_scaling": "none", "warmup_epochs": 0},
     "device": {"kind": "cpu", "threads": 1},

@@ -17,6 +17,7 @@
 #include "dtrain/comm.h"
 #include "dtrain/eval.h"
 #include "dtrain/train.h"
+#include "engine/sets.h"
 #include "watch/watchdog.h"
 
 /* --- Errors --- */
@@ -178,6 +179,7 @@ dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
     if (args->dry_run && args->dry_run[0] && !print_plan)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--dry-run=%s: write --dry-run or --dry-run=plan",
                       args->dry_run);
+    DT_TRY(dt_sets_check_given(config));
     if (args->dry_run)
         return dt_dry_run(comm, config, print_plan);
     struct dt_train_options options = {.resume = args->resume,

@@ -57,15 +57,26 @@ static int largest_size(const struct dt_config *config)
     return size;
 }
 
+dt_status dt_sets_check_given(const struct dt_config *config)
+{
+    if (config->data.train[0] || config->data.source == DT_SOURCE_SYNTHETIC)
+        return DT_OK;
+    DT_FAIL_ALIKE(DT_ERR_CONFIG,
+                  "data.train: not given; name a folder with a folder of images per class, shards "
+                  "such as train-{0000..0009}.tar, or a .csv or COCO .json file (--set "
+                  "data.train=PATH); generated images: --set data.source=synthetic");
+}
+
 static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool train,
                           const char *cache_dir)
 {
     const struct dt_config *config = sets->config;
     const bool is_split = config->data.val_fraction > 0;
     const char *path = train || is_split ? config->data.train : config->data.val;
-    if (!dt_config_is_synthetic(config) && path[0] == '\0')
-        DT_FAIL(DT_ERR_CONFIG, "data.%s: no path given; name a folder or shards",
-                train ? "train" : "val");
+    if (train || is_split)
+        DT_TRY(dt_sets_check_given(config));
+    else if (config->data.source != DT_SOURCE_SYNTHETIC && path[0] == '\0')
+        DT_FAIL(DT_ERR_CONFIG, "data.val: not given; name a folder or shards");
     struct dt_dataset_options options = {
         .data = &config->data,
         .path = path,

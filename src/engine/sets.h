@@ -28,6 +28,8 @@ struct dt_sets {
 };
 
 void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_config *config);
+/* DT_ERR_CONFIG unless training data are named, or generated images asked for. */
+dt_status dt_sets_check_given(const struct dt_config *config);
 
 struct dt_sets_options {
     bool train, val;          /* which sets */

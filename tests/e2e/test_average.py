@@ -12,7 +12,7 @@ from scratch import content, np, run, safetensors_np, sets, train, write_config 
 
 CONFIG = {
     "model": {"name": "resnet20", "image_size": 32, "num_classes": 10},
-    "data": {"synthetic_train": 24, "synthetic_val": 8, "workers": 1},
+    "data": {"source": "synthetic", "synthetic_train": 24, "synthetic_val": 8, "workers": 1},
     "train": {"epochs": 1, "global_batch_size": 8, "micro_batch_size": 4, "deterministic": True},
     "eval": {"batch_size_per_rank": 8},
     "schedule": {"kind": "constant", "lr": 0.05, "lr_scaling": "none", "warmup_epochs": 0},

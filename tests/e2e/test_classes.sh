@@ -84,7 +84,11 @@ ends 0 "no label is below 1, .*data.label_offset=1" train from_one --set data.tr
 table 0 2000000000 > "$work/far.csv"
 refused 65 "far.csv:3: label 2000000000 is out of range" train new --set data.train="$work/far.csv"
 
-# Generated images only where no data are given.
+# Generated images only where no data are given, and they are asked for.
+for what in train "train --dry-run" samples; do
+    refused 78 "data.train: not given; name a folder .*, shards .*, or a .csv .*; generated images: --set data.source=" \
+        "$dtrain" $what --set model.name=tiny
+done
 refused 78 'data.train: given, but data.source "synthetic"' train new --set data.source=synthetic
 refused 66 "no data at .*/nowhere" train new --set data.train="$work/nowhere"
 

@@ -17,7 +17,7 @@ from scratch import DTRAIN, content, events, np, rig, run, safetensors_np, sets,
 STEPS, DECAY = 6, 0.6
 CONFIG = {
     "model": {"name": "resnet20", "image_size": 32, "num_classes": 10},
-    "data": {"synthetic_train": 24, "synthetic_val": 40, "workers": 1},
+    "data": {"source": "synthetic", "synthetic_train": 24, "synthetic_val": 40, "workers": 1},
     "train": {"epochs": 2, "global_batch_size": 8, "deterministic": True, "ema_decay": DECAY},
     "eval": {"batch_size_per_rank": 8, "metrics": ["loss", "top1"]},
     "schedule": {"kind": "constant", "lr": 0.01, "lr_scaling": "none", "warmup_epochs": 0},

@@ -5,7 +5,7 @@
 cat > "$work/config.json" <<JSON
 {
   "model": {"name": "tiny", "num_classes": 10, "image_size": 32},
-  "data": {"synthetic_train": 48, "synthetic_val": 8, "workers": 1},
+  "data": {"source": "synthetic", "synthetic_train": 48, "synthetic_val": 8, "workers": 1},
   "train": {"max_steps": 4, "global_batch_size": 12},
   "device": {"kind": "cpu", "threads": 1},
   "output": {"log_every": 2}

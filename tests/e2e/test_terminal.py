@@ -64,7 +64,7 @@ def in_file(words):
     return done.returncode, done.stdout
 
 
-write_config({})
+write_config({"data": {"source": "synthetic"}})
 for ranks in (0, 2):
     code, text = on_terminal(command(ranks, f"terminal-{ranks}", SETTINGS))
     rewritten = text.count(REWRITE + b"epoch ")

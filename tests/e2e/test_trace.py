@@ -111,5 +111,5 @@ def main():
     train("odd", "3-9", ranks=1, text="no timeline is written: cannot replace odd/trace.json.gz")
 
 
-scratch.write_config({})
+scratch.write_config({"data": {"source": "synthetic"}})
 main()

@@ -11,7 +11,7 @@ export HWLOC_XMLFILE=$tests/support/two_nodes.xml HWLOC_THISSYSTEM=1
 cat > "$work/config.json" <<JSON
 {
   "model": {"name": "tiny", "num_classes": 10, "image_size": 16},
-  "data": {"synthetic_train": 16, "synthetic_val": 8, "workers": 2, "augment": "none"},
+  "data": {"source": "synthetic", "synthetic_train": 16, "synthetic_val": 8, "workers": 2, "augment": "none"},
   "train": {"epochs": 100000, "global_batch_size": 8},
   "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
   "schedule": {"kind": "constant", "lr": 0.001},

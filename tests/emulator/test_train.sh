@@ -7,7 +7,7 @@ export DTRAIN_EMULATED_GPUS=1
 cat > "$work/config.json" <<JSON
 {
   "model": {"name": "tiny", "num_classes": 10, "image_size": 16},
-  "data": {"synthetic_train": 24, "synthetic_val": 8, "workers": 1, "augment": "none"},
+  "data": {"source": "synthetic", "synthetic_train": 24, "synthetic_val": 8, "workers": 1, "augment": "none"},
   "train": {"epochs": 100, "max_steps": 8, "global_batch_size": 8,
             "deterministic": true},
   "eval": {"every_epochs": 0, "batch_size_per_rank": 8},

@@ -91,7 +91,7 @@ def real_run(work):
     run = os.path.join(work, "real")
     settings = {
         "model": {"name": "tiny", "image_size": 32},
-        "data": {"synthetic_train": 48, "synthetic_val": 12},
+        "data": {"source": "synthetic", "synthetic_train": 48, "synthetic_val": 12},
         "train": {"max_steps": 4, "global_batch_size": 12},
         "device": {"kind": "cpu", "threads": 1},
         "output": {"dir": run, "sinks": ["tensorboard"]},

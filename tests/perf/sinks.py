@@ -13,7 +13,7 @@ import turns
 DTRAIN = os.path.abspath(turns.parser().parse_args().program)
 SETTINGS = {
     "model": {"name": "resnet18"},
-    "data": {"synthetic_train": 512, "synthetic_val": 0},
+    "data": {"source": "synthetic", "synthetic_train": 512, "synthetic_val": 0},
     "train": {"global_batch_size": 32, "max_steps": 13},
     "device": {"kind": "cpu"},
     "output": {"log_every": 1, "sinks": ["jsonl"]},
