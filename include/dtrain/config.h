@@ -264,6 +264,7 @@ struct dt_config {
     struct dt_config_bench {
         int warmup_steps, rounds, steps_per_round;
     } bench;
+    char notes[1024]; /* no key: what loading has changed, lines to show */
 };
 
 void dt_config_init(struct dt_config *config); /* every key at its default */
@@ -272,6 +273,8 @@ void dt_config_init(struct dt_config *config); /* every key at its default */
  * message; did you mean ...". Codes: DT_ERR_CONFIG, or the file's own (66, 77, 74). */
 dt_status dt_config_load(struct dt_config *config, const char *path, const char *const *sets,
                          size_t n_sets);
+/* True of "-", standard input, and of pipes: they can be loaded once. */
+bool dt_config_is_stream(const char *path);
 /* The complete configuration as pretty JSON text that dt_config_load accepts; caller frees. */
 dt_status dt_config_print(char **text, const struct dt_config *config);
 /* Lists the keys that differ between a saved run and one that resumes it, one line

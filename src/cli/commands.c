@@ -110,6 +110,7 @@ void dt_help_print(const struct dt_command *command)
         "\n\n"
         "Start several ranks with MPI: mpirun -np 2 --bind-to none dtrain --config FILE\n\n"
         "Environment:\n"
+        "  DTRAIN_CONFIG_PATH=A:B   folders where --config NAME is looked for\n"
         "  DTRAIN_DEBUG=1           print more messages, and where an error was raised\n"
         "  DTRAIN_FAULT=stop@100:1  inject a fault, here: stop rank 1 at step 100\n\n"
         "Exit codes: 0 done, 64 usage, 65 bad data, 66 input missing, 69 device, 70 internal,\n"

@@ -154,6 +154,12 @@ void dt_arguments_reset(struct dt_arguments *args);
 /* The configuration given by --config, --set and --out. */
 dt_status dt_arguments_config(struct dt_config *config, const struct dt_arguments *args);
 
+/* --- config_file.c --- */
+
+/* The file of --config: a name without a folder, with or without ".json", is looked for here, in
+ * DTRAIN_CONFIG_PATH, and among the configurations of the build or of the installation. */
+dt_status dt_config_find(char out[DT_PATH_MAX], const char *name);
+
 /* --- ranks.c --- */
 
 /* Starts MPI and runs args->command on its ranks. Errors have been printed. */

@@ -19,7 +19,8 @@
 
 static const struct dt_option options[] = {
     {"config", DT_OPTION_TEXT, AT(config), 0, 0, "FILE",
-     "read the configuration from this JSON file (keys: dtrain config help)"},
+     "read the configuration from this JSON file, such as resnet50 (- reads standard input; keys: "
+     "dtrain config help)"},
     {"set", DT_OPTION_SETTING, AT(sets), 0, 0, "KEY=VALUE", "override one key; may be repeated"},
     {"out", DT_OPTION_TEXT, AT(out), 0, 0, "DIR",
      "use this run folder; short for --set output.dir=DIR"},
@@ -373,7 +374,10 @@ void dt_arguments_reset(struct dt_arguments *args)
 
 dt_status dt_arguments_config(struct dt_config *config, const struct dt_arguments *args)
 {
-    DT_TRY(dt_config_load(config, args->config, args->sets, args->n_sets));
+    char file[DT_PATH_MAX];
+    if (args->config)
+        DT_TRY(dt_config_find(file, args->config));
+    DT_TRY(dt_config_load(config, args->config ? file : NULL, args->sets, args->n_sets));
     if (!args->out)
         return DT_OK;
     return dt_file_path(config->output.dir, "%s", args->out);

@@ -85,11 +85,13 @@ static dt_status load_config(struct dt_config *config, struct dt_arguments *args
 
 /* --- The watchdog --- */
 
-/* Rank 0 may be the only one that sees the configuration: then the others take the default. */
+/* Rank 0 may be the only one that sees the configuration: then the others take the default. So do
+ * all if it can be read only once. */
 static struct dt_config_watchdog own_limits(const struct dt_arguments *args)
 {
     static struct dt_config config;
-    if (dt_arguments_config(&config, args) != DT_OK &&
+    const bool waits = args->config && dt_config_is_stream(args->config);
+    if ((waits || dt_arguments_config(&config, args) != DT_OK) &&
         dt_config_load(&config, NULL, NULL, 0) != DT_OK)
         memset(&config, 0, sizeof config);
     dt_error_clear();
@@ -149,6 +151,9 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
         status = dt_comm_agree(comm, rank == 0 ? load_config(&config, args) : DT_OK);
     if (status == DT_OK)
         status = dt_comm_bcast(comm, &config, sizeof config, 0);
+    for (char *rest = config.notes, *line; status == DT_OK && (line = strsep(&rest, "\n"));)
+        if (line[0])
+            dt_log(DT_LOG_NOTICE, "%s", line);
     if (status == DT_OK && args->json)
         status = dt_comm_agree(comm, rank == 0 ? dt_file_check_new(args->json) : DT_OK);
     if (status == DT_OK) {

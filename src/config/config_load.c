@@ -1,11 +1,14 @@
 /* Defaults, then the file, then the overrides. Loading does not stop at the first mistake: each
  * becomes a line "source:line:column: path: message", and the lines together are the error. Rules
  * that involve several keys are checked only if every key is valid by itself. */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/json_token.h"
 #include "base/mem.h"
@@ -27,6 +30,7 @@ struct loading {
     const char *source;   /* currently read: the file or "--set" */
     struct place *places; /* one per key: the origin of its value */
     struct dt_text text;  /* the mistakes so far */
+    struct dt_text notes;
     int n_omitted;
 };
 
@@ -179,6 +183,23 @@ static void apply_string(struct loading *l, const struct dt_key *key, const stru
         add_mistake(l, place_of(l, value), key->path, "%s", what);
 }
 
+/* "; did you mean device.kind="gpu"?" for device="gpu": the key of a section that takes the text as
+ * a choice, else its name. */
+static const char *suggest_member(char *out, size_t bytes, const char *section,
+                                  const struct dt_json *value)
+{
+    char name[PATH_BYTES];
+    snprintf(name, sizeof name, "%s.name", section);
+    const struct dt_key *found = dt_key_find(name);
+    for (size_t i = 0; i < dt_config_n_keys(); i++)
+        if (strncmp(dt_keys[i].path, name, strlen(section) + 1) == 0 &&
+            dt_key_takes_choice(&dt_keys[i], value))
+            found = &dt_keys[i];
+    if (found && value->type == DT_JSON_STRING)
+        snprintf(out, bytes, "; did you mean %s=%.60s?", found->path, value->string);
+    return out;
+}
+
 /* Sets the key or section `path` from `value`. */
 static void apply_value(struct loading *l, const char *path, const struct dt_json *value)
 {
@@ -194,10 +215,39 @@ static void apply_value(struct loading *l, const char *path, const struct dt_jso
             dt_key_suggest(suggestion, sizeof suggestion, path);
         add_mistake(l, place_of(l, value), path, "unknown key%s", suggestion);
     } else if (value->type != DT_JSON_OBJECT)
-        add_mistake(l, place_of(l, value), path, "expected an object with the keys of %s, got %s",
-                    path, describe_value(got, sizeof(got), value));
+        add_mistake(l, place_of(l, value), path, "expected an object with the keys of %s, got %s%s",
+                    path, describe_value(got, sizeof(got), value),
+                    suggest_member(suggestion, sizeof suggestion, path, value));
     else
         apply_members(l, path, value);
+}
+
+bool dt_config_is_stream(const char *path)
+{
+    struct stat info;
+    return strcmp(path, "-") == 0 || (stat(path, &info) == 0 && S_ISFIFO(info.st_mode));
+}
+
+static dt_status read_stream(struct dt_json_doc **doc, const char *path, const char *source)
+{
+    enum { MOST_BYTES = 1 << 20 };
+    const bool is_stdin = strcmp(path, "-") == 0;
+    char *text;
+    DT_TRY(DT_NEW(text, MOST_BYTES));
+    FILE *in = is_stdin ? stdin : fopen(path, "re");
+    const size_t bytes = in ? fread(text, 1, MOST_BYTES, in) : 0;
+    dt_status status = DT_OK;
+    if (!in || ferror(in))
+        status = DT_ERROR(DT_ERR_IO, "cannot read %s: %s", source, strerror(errno));
+    else if (bytes == MOST_BYTES)
+        status = DT_ERROR(DT_ERR_DATA, "%s has more than the %d bytes that are accepted", source,
+                          MOST_BYTES - 1);
+    else
+        status = dt_json_parse(doc, text, bytes, source, NULL);
+    if (in && !is_stdin)
+        fclose(in);
+    free(text);
+    return status;
 }
 
 /* Malformed JSON counts as one mistake; an unreadable file fails at once. */
@@ -205,8 +255,9 @@ static dt_status apply_file(struct loading *l, const char *path)
 {
     struct dt_json_doc *doc = NULL;
     char got[160], text[DT_PATH_MAX + 512];
-    l->source = path;
-    dt_status status = dt_json_load(&doc, path, NULL);
+    l->source = strcmp(path, "-") == 0 ? "standard input" : path;
+    dt_status status = dt_config_is_stream(path) ? read_stream(&doc, path, l->source)
+                                                 : dt_json_load(&doc, path, NULL);
     if (status == DT_ERR_DATA) {
         snprintf(text, sizeof(text), "%s", dt_error_text());
         add_line(l, text);
@@ -272,6 +323,60 @@ static void settle_alternatives(struct loading *l)
     }
 }
 
+static bool is_set(const struct loading *l, const char *path)
+{
+    return strcmp(l->places[dt_key_find(path) - dt_keys].source, "--set") == 0;
+}
+
+static bool is_in_file(const struct loading *l, const char *path)
+{
+    return l->places[dt_key_find(path) - dt_keys].line > 0;
+}
+
+/* Of a range of shards, whether their folder is there. */
+static bool is_there(const char *path)
+{
+    char folder[DT_PATH_MAX];
+    const size_t n = strcspn(path, "{");
+    snprintf(folder, sizeof folder, "%.*s", (int)n, path);
+    char *slash = path[n] ? strrchr(folder, '/') : NULL;
+    if (slash)
+        *slash = '\0';
+    return (path[n] && !slash) || dt_file_exists(folder);
+}
+
+/* A recipe names data of its own, which those of --set replace. */
+static void settle_data(struct loading *l)
+{
+    struct dt_config_data *data = &l->config->data;
+    const bool generated = is_set(l, "data.source") && data->source == DT_SOURCE_SYNTHETIC;
+    const bool split = is_set(l, "data.val_fraction") && data->val_fraction > 0;
+    const bool lost = is_set(l, "data.train") && data->val[0] && !is_there(data->val);
+    if (generated && is_in_file(l, "data.train"))
+        memset(data->train, 0, sizeof data->train);
+    if (!is_in_file(l, "data.val") || !(generated || split || lost))
+        return;
+    if (!generated && !split)
+        dt_text_add(&l->notes,
+                    "data.val: %.400s of %s does not exist, so nothing is evaluated; name yours, "
+                    "or set data.val_fraction=0.1\n",
+                    data->val, l->places[dt_key_find("data.val") - dt_keys].source);
+    memset(data->val, 0, sizeof data->val);
+}
+
+/* A default does not refuse a short run. */
+static void settle_warmup(struct loading *l)
+{
+    double *warmup = &l->config->schedule.warmup_epochs;
+    const char *path = "schedule.warmup_epochs";
+    const int epochs = l->config->train.epochs;
+    if (is_set(l, path) || is_in_file(l, path) || *warmup <= epochs)
+        return;
+    dt_text_add(&l->notes, "%s: the default of %g is longer than train.epochs %d; it is %g here\n",
+                path, *warmup, epochs, epochs / 4.0);
+    *warmup = epochs / 4.0;
+}
+
 dt_status dt_config_load(struct dt_config *config, const char *path, const char *const *sets,
                          size_t n_sets)
 {
@@ -282,6 +387,7 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
     l.text = dt_text_in(text, TEXT_BYTES);
     DT_TRY_OUT(DT_NEW(l.places, dt_config_n_keys()));
     dt_config_init(config);
+    l.notes = dt_text_in(config->notes, sizeof config->notes);
     for (size_t i = 0; i < dt_config_n_keys(); i++)
         l.places[i] = (struct place){.source = path ? path : "configuration"};
     if (path)
@@ -289,6 +395,8 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
     for (size_t i = 0; i < n_sets; i++)
         DT_TRY_OUT(apply_override(&l, sets[i]));
     settle_alternatives(&l);
+    settle_data(&l);
+    settle_warmup(&l);
     if (!dt_model_find(config->model.name))
         report_rule(&l, "model.name", dt_error_text());
     if (l.text.used == 0)

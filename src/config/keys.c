@@ -171,8 +171,7 @@ const struct dt_key dt_keys[] = {
            DETECTORS),
 
     CHOICE(data.source, DT_SOURCE_AUTO, sources,
-           "Format of data.train and data.val; auto: recognised by the paths" SOURCES_HELP,
-           FREE),
+           "Format of data.train and data.val; auto: recognised by the paths" SOURCES_HELP, FREE),
     STRING(data.train, "", 0,
            "Training data: shards such as train-{0000..0009}.tar, a folder or a file, see "
            "data.source",

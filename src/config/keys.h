@@ -86,6 +86,8 @@ bool dt_key_is_comment(const char *name);
 /* False if the value is invalid; *culprit is then the value to show. */
 bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
                       const struct dt_json *value, const struct dt_json **culprit);
+/* True if the value is one of the key's names, as in device.kind="gpu". */
+bool dt_key_takes_choice(const struct dt_key *key, const struct dt_json *value);
 /* Appends text..end with the environment's values in place of ${NAME} and ${NAME:-VALUE}, and ${ in
  * place of $${. False: `mistake` says what is wrong. VALUE is expanded too, values are not. */
 bool dt_key_expand(struct dt_text *out, const char *text, const char *end, struct dt_text *mistake);

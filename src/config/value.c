@@ -19,10 +19,18 @@ static bool in_bounds(const struct dt_key *key, const struct dt_json *value)
 /* The index of the choice that is named, -1 if it is none. */
 static int find_choice(const struct dt_key *key, const struct dt_json *value)
 {
-    for (int i = 0; value->type == DT_JSON_STRING && key->choices && key->choices[i]; i++)
-        if (strcmp(key->choices[i], value->string) == 0)
+    if (value->type != DT_JSON_STRING)
+        return -1;
+    const char *name = strcmp(value->string, "gpu") == 0 ? "cuda" : value->string;
+    for (int i = 0; key->choices && key->choices[i]; i++)
+        if (strcmp(key->choices[i], name) == 0)
             return i;
     return -1;
+}
+
+bool dt_key_takes_choice(const struct dt_key *key, const struct dt_json *value)
+{
+    return key->type == DT_KEY_CHOICE && find_choice(key, value) >= 0;
 }
 
 static bool set_string(const struct dt_key *key, struct dt_config *config,

@@ -125,7 +125,7 @@ dt_status dt_doctor_data(struct dt_doctor *d)
                                    .is_raw = true,
                                    .may_lack = true};
     bool all;
-    if (!dt_config_is_synthetic(d->config) && !d->config->data.train[0])
+    if (d->config->data.source != DT_SOURCE_SYNTHETIC && !d->config->data.train[0])
         return DT_OK;
     DT_TRY(dt_bench_find_index(d->config, &d->bench.engine.ranks, &data.cache_dir));
     dt_status status = dt_sets_open(&d->bench.sets, &data);

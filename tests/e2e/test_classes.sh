@@ -89,7 +89,8 @@ for what in train "train --dry-run" samples; do
     refused 78 "data.train: not given; name a folder .*, shards .*, or a .csv .*; generated images: --set data.source=" \
         "$dtrain" $what --set model.name=tiny
 done
-refused 78 'data.train: given, but data.source "synthetic"' train new --set data.source=synthetic
+refused 78 'data.train: given, but data.source "synthetic"' train new --set data.source=synthetic \
+    --set data.train="$work/train"
 refused 66 "no data at .*/nowhere" train new --set data.train="$work/nowhere"
 
 # Shards know their classes too, and mean the same by a label as the folder they were made from.

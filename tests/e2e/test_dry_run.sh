@@ -48,7 +48,34 @@ shows "step  *8 .*(milestone)"
 shows "^learning rate 0.02, step, then 0.002 from step 8, 0.0002 from step 24$"
 [ "$(grep -c milestone "$work/out")" = 1 ] || fail "$(cat "$work/out")"
 
-# A warm-up that is longer than the run.
+# A name without a folder, with or without .json, is looked for in several; a pipe and - are read.
+here() { # code, text, name, settings...
+    ends "$1" "$2" "$dtrain" --config "$3" --out "$work/run" --dry-run "${@:4}"
+}
+mkdir "$work/mine"
+sed 's/"max_steps": 20/"max_steps": 7/' "$work/config.json" > "$work/mine/first.json"
+for name in first first.json; do
+    DTRAIN_CONFIG_PATH=$work/nowhere:$work/mine here 0 "" $name
+    shows " 7 steps in all"
+done
+DTRAIN_CONFIG_PATH=$work/mine here 66 "no such file in .:$work/mine:/.*/configs:.*; did you mean first?" frist.json
+for name in resnet50 resnet50.json; do
+    here 0 "" $name --set data.source=synthetic --set train.global_batch_size=2
+    shows "^resnet50, images of 224 x 224, 1000 classes"
+done
+here 0 "data.val: data/imagenet/.* of /.*/resnet50.json does not exist, so nothing is evaluated" resnet50 \
+    --set data.train="$work/train" --set train.global_batch_size=2
+shows "^resnet50, images of 224 x 224, 10 classes"
+here 0 "" - < "$work/mine/first.json"
+shows " 7 steps in all"
+here 0 "" <(cat "$work/mine/first.json")
+shows " 7 steps in all"
+here 78 "standard input:1:9: zoo: unknown key" - <<< '{"zoo": 1}'
+
+# A warm-up that is longer than the run; the default one shrinks.
+here 0 "the default of 5 is longer than train.epochs 2; it is 0.5 here" - --set train.epochs=2 <<JSON
+{"model": {"name": "tiny"}, "data": {"source": "synthetic"}, "device": {"kind": "cpu"}}
+JSON
 dry 78 --dry-run --set schedule.warmup_steps=801
 says "schedule.warmup_steps: a warm-up of 801 steps is longer than the run of 800 steps"
 

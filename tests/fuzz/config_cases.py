@@ -123,7 +123,6 @@ optim.trust_coefficient=0.02 -> only "lars"
 optim.clip_value=1 optim.clip_norm=1 -> optim.clip_norm 1
 optim.unfreeze_epoch=3 -> lists nothing
 schedule.warmup_epochs=4 train.epochs=3 -> longer than train.epochs 3
-train.epochs=3 -> @schedule.warmup_epochs 5 epochs is longer
 schedule.milestones=[30, 60, 60] -> 60 after 60 is not in ascending order
 schedule.milestones=[] -> empty
 schedule.warmup_steps=9 schedule.warmup_epochs=4 -> schedule.warmup_epochs 4 is given too; leave \
@@ -200,6 +199,8 @@ SETS = (  # arguments of --set, message
     (["=3"], ": expected key.path=value"),
     (["amp=true"], "amp: *use train.precision=fp16 (or bf16)"),
     (["train=3"], "train: expected an object with the keys of train, got 3"),
+    (["device=gpu"], 'device: *got "gpu"; did you mean device.kind=gpu?'),
+    (["optim=adam"], 'optim: *got "adam"; did you mean optim.name=adam?'),
     (["model.name=resnet5O"], 'model.name: *did you mean "resnet50"'),
     (["train.deterministic=yes"], "train.deterministic: expected true or false"),
     (["data.train=a\xff"], "data.train: the value is too long or not UTF-8"),

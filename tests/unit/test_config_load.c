@@ -218,6 +218,34 @@ TEST(ready_configurations)
     assert_true(n >= 5);
 }
 
+/* What --set asks for does not depend on defaults, nor on the data of a recipe. */
+TEST(what_was_asked_for)
+{
+    static const struct {
+        const char *set, *train, *val, *note;
+        double warmup_epochs;
+    } cases[] = {
+        {"device.kind=gpu", "t", "v/{0..1}.tar", "", 5},
+        {"train.epochs=2", "t", "v/{0..1}.tar",
+         "schedule.warmup_epochs: the default of 5 is longer than train.epochs 2; it is 0.5", 0.5},
+        {"data.source=synthetic", "", "", "", 5},
+        {"data.val_fraction=0.2", "t", "", "", 5},
+        {"data.val=w", "t", "w", "", 5},
+        {"data.train=u", "u", "", "data.val: v/{0..1}.tar of ", 5},
+    };
+    for (size_t i = 0; i < DT_COUNT(cases); i++) {
+        struct dt_config c;
+        write_text("config.json", "{\"data\": {\"train\": \"t\", \"val\": \"v/{0..1}.tar\"}}");
+        load(&c, at("config.json"), &cases[i].set, 1);
+        assert_string_equal(c.data.train, cases[i].train);
+        assert_string_equal(c.data.val, cases[i].val);
+        assert_true(c.schedule.warmup_epochs == cases[i].warmup_epochs);
+        assert_ptr_equal(strstr(c.notes, cases[i].note), c.notes);
+        assert_true(cases[i].note[0] || !c.notes[0]);
+        assert_int_equal(c.device.kind, i == 0 ? DT_DEVICE_CUDA : DT_DEVICE_AUTO);
+    }
+}
+
 static void capture(char **text, dt_status (*print)(FILE *out))
 {
     size_t bytes = 0;
