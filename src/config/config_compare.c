@@ -28,11 +28,14 @@ static bool is_same(const struct dt_key *key, const struct dt_config *a, const s
     return n_a == n_b && (n_a <= 0 || memcmp(x, y, (size_t)n_a * sizeof *x) == 0);
 }
 
-static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_config *saved)
+/* A longer run is what people ask for: whoever resumes it says what becomes of the schedule. */
+static enum dt_key_effect effect_of(const struct dt_key *key, const struct dt_config *saved,
+                                    const struct dt_config *now)
 {
     const enum dt_schedule_kind kind = saved->schedule.kind;
-    bool is_fixed =
-        key->effect == DT_KEY_LENGTH ? dt_schedule_has_end(kind) : kind == DT_SCHEDULE_PLATEAU;
+    const bool is_shorter = now->train.epochs < saved->train.epochs;
+    bool is_fixed = key->effect == DT_KEY_LENGTH ? dt_schedule_has_end(kind) && is_shorter
+                                                 : kind == DT_SCHEDULE_PLATEAU;
     if (key->effect != DT_KEY_LENGTH && key->effect != DT_KEY_EVAL)
         return key->effect;
     return is_fixed ? DT_KEY_FIXED : DT_KEY_FREE;
@@ -61,7 +64,7 @@ void dt_config_compare(const struct dt_config *saved, const struct dt_config *no
     struct dt_text fixed = dt_text_in(refused, bytes), other = dt_text_in(inexact, bytes);
     for (size_t i = 0; i < dt_config_n_keys(); i++) {
         const struct dt_key *key = &dt_keys[i];
-        enum dt_key_effect effect = effect_of(key, saved);
+        enum dt_key_effect effect = effect_of(key, saved, now);
         struct dt_text *list = effect == DT_KEY_FIXED ? &fixed : &other;
         if (effect == DT_KEY_FREE || is_same(key, saved, now))
             continue;

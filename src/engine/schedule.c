@@ -38,7 +38,7 @@ static void add_part(struct dt_schedule *s, const struct dt_config *config, int 
         part->step = part[-1].step + (epoch - part[-1].epoch) * part[-1].steps_per_epoch;
 }
 
-static int64_t step_at(const struct dt_schedule *s, double epoch)
+int64_t dt_schedule_step_at(const struct dt_schedule *s, double epoch)
 {
     const struct dt_schedule_part *part = s->parts + s->n_parts - 1;
     while (part > s->parts && (double)part->epoch > epoch)
@@ -101,10 +101,11 @@ void dt_schedule_init(struct dt_schedule *s, const struct dt_config *config, int
         add_part(s, config, plain_batch, n_images, 0);
     for (int i = 0; i < train->n_stages && train->stages[i].epoch < train->epochs; i++)
         add_part(s, config, plain_batch, n_images, train->stages[i].epoch);
-    s->total_steps = step_at(s, train->epochs);
-    s->warmup_steps = c->warmup_steps > 0 ? c->warmup_steps : step_at(s, c->warmup_epochs);
+    s->total_steps = dt_schedule_step_at(s, train->epochs);
+    s->warmup_steps =
+        c->warmup_steps > 0 ? c->warmup_steps : dt_schedule_step_at(s, c->warmup_epochs);
     for (int i = 0; i < c->n_milestones; i++)
-        s->milestones[i] = step_at(s, c->milestones[i]);
+        s->milestones[i] = dt_schedule_step_at(s, c->milestones[i]);
 }
 
 /* --- The kinds, for a scale of 1 --- */

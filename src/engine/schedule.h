@@ -68,6 +68,8 @@ double dt_schedule_peak(const struct dt_schedule *schedule, int64_t step);
 /* The stage of update number `step`, and epochs done before it. */
 const struct dt_schedule_part *dt_schedule_part(const struct dt_schedule *schedule, int64_t step);
 double dt_schedule_epochs(const struct dt_schedule *schedule, int64_t step);
+/* The first step of an epoch, counted from 0. */
+int64_t dt_schedule_step_at(const struct dt_schedule *schedule, double epoch);
 /* Images, or pixels, that the updates from `from` until before `to` train on. */
 double dt_schedule_images(const struct dt_schedule *schedule, int64_t from, int64_t to);
 double dt_schedule_pixels(const struct dt_schedule *schedule, int64_t from, int64_t to);

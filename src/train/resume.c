@@ -212,14 +212,16 @@ static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine
             engine->config->train.batch_size_per_rank, resume->state.global_batch_size,
             resume->state.n_ranks, engine->stage.global_batch_size, engine->ranks.n_ranks);
     if (refused[0] && !resume->may_differ)
-        DT_FAIL(
-            DT_ERR_CONFIG,
-            "cannot resume from %s, which belongs to a different run:\n%s\n    use the old values, "
-            "--allow-config-change, or another --out for a new run",
-            resume->path, refused);
+        DT_FAIL(DT_ERR_CONFIG,
+                "cannot resume from %s, which belongs to a different run:\n%s\n    to go on with "
+                "the old "
+                "values: dtrain resume %s; with the new ones: add --allow-config-change; for a new "
+                "run: another --out",
+                resume->path, refused, resume->is_own ? engine->config->output.dir : "its folder");
     DT_TRY(check_stages(resume, engine, &saved));
     if (refused[0])
         dt_log(DT_LOG_WARNING, "continuing as a different run: %s", one_line(refused));
+    resume->saved_epochs = saved.train.epochs;
     resume->new_optimizer = saved.optim.name != engine->config->optim.name;
     if (resume->new_optimizer)
         dt_log(DT_LOG_WARNING, "optim.name has changed: momentum and all other states of the "

@@ -9,6 +9,7 @@ struct dt_resume {
     bool found, is_own; /* is_own: it is in this run's folder */
     bool may_differ;    /* --allow-config-change */
     bool new_optimizer; /* another one than the checkpoint's, whose states mean something else */
+    int saved_epochs;   /* train.epochs of the run it is of */
     struct dt_checkpoint state;
     char path[DT_PATH_MAX]; /* the checkpoint folder, verified */
 };

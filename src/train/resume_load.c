@@ -72,6 +72,21 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_engin
                dt_precision_name(engine->config->train.precision));
 }
 
+/* The rate of most schedules depends on the length of the run, so it jumps. */
+static void log_new_length(const struct dt_resume *resume, const struct dt_engine *engine)
+{
+    const int then = resume->saved_epochs, now = engine->config->train.epochs;
+    const int64_t step = resume->state.step;
+    struct dt_schedule old = engine->schedule;
+    old.total_steps = dt_schedule_step_at(&old, then);
+    if (then == now || step == 0 || !dt_schedule_has_end(old.config->kind))
+        return;
+    dt_log(DT_LOG_INFO,
+           "train.epochs was %d and is now %d, over which the schedule stretches: the learning "
+           "rate was %.4g in the last step, goes on with %.4g and ends in epoch %d",
+           then, now, dt_schedule_lr(&old, step - 1), dt_schedule_lr(&engine->schedule, step), now);
+}
+
 /* Why a resumed run goes another way than one that was never stopped; NULL if it does not. */
 static const char *find_loss(const struct dt_engine *engine)
 {
@@ -166,6 +181,7 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
             DT_TRY(dt_comm_agree(engine->ranks.comm,
                                  dt_checkpoint_match(&resume->state, state, resume->path)));
         adopt(state, &resume->state, engine);
+        log_new_length(resume, engine);
         if (resume->new_optimizer)
             state->n_updates = 0;
     }

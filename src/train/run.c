@@ -186,13 +186,23 @@ static void publish_model(const struct run *r, char to[DT_PATH_MAX])
 
 /* --- Messages --- */
 
-static void log_finished(const struct run *r)
+/* The start before may have been killed before it published the model. Another folder's run stays
+ * where it is. Rank 0. */
+static void log_finished(const struct run *r, const struct dt_resume *resume)
 {
-    char best[96];
+    char best[96], model[DT_PATH_MAX] = "";
+    const char *dir = r->engine.config->output.dir, *key = find_end(r);
+    if (resume->is_own)
+        publish_model(r, model);
+    else if (dt_file_path(model, "%s/model.safetensors", resume->path) != DT_OK)
+        dt_error_clear();
     dt_best_describe(best, sizeof best, &r->at);
     dt_log(DT_LOG_INFO,
-           "already finished after %" PRId64 " steps%s%s%s; raise %s or choose another --out",
-           r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", find_end(r));
+           "already finished after %" PRId64
+           " steps%s%s%s; its model is %s; to train longer, raise "
+           "%s: dtrain resume %s --set %s=N; for a new run, choose another --out",
+           r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", model, key,
+           resume->is_own ? dir : "its folder", key);
 }
 
 /* How the previous run ended, where this one resumes, and what it is going to do. */
@@ -249,7 +259,6 @@ static dt_status open_run(struct run *r, struct dt_resume *resume,
 dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
 {
     struct dt_resume resume;
-    char model[DT_PATH_MAX];
     bool validated = dt_config_has_validation(r->engine.config);
     DT_TRY(dt_timeline_init(&r->timeline, r->engine.ranks.comm, options->trace));
     DT_TRY(dt_file_path(r->timeline.path, "%s/trace.json.gz", r->engine.config->output.dir));
@@ -262,8 +271,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     r->was_complete = resume.found && dt_run_is_complete(r) && !r->at.eval_due;
     if (r->was_complete) {
         if (r->engine.ranks.rank == 0)
-            publish_model(r, model); /* the previous start may have been killed before it */
-        log_finished(r);
+            log_finished(r, &resume);
         return DT_OK;
     }
     DT_TRY(dt_timeline_check(&r->timeline, r->at.step, r->engine.last_step));

@@ -36,7 +36,7 @@ for ranks in 1 2; do
         fail "interrupted and continued: another end on $ranks ranks"
     # On whichever rank decides: the others took the same decision, or they would still wait.
     run "$ranks" "whole$ranks"
-    says "already finished after $steps steps (best loss .*); raise early_stop.patience"
+    says "already finished after $steps steps (best loss .*).*; to train longer, raise early_stop.patience: "
 done
 
 # A metric that is never defined is waited for no longer than another, also when started again.

@@ -83,11 +83,13 @@ unchanged "a first run without data"
 # Restarting a finished run says so and changes nothing.
 folder=$work/tiny-1-b
 cp "$folder/config.json" "$folder/metrics.jsonl" "$work/before/"
-expect 0 "already finished after 20 steps (best top1 [0-9.]* in epoch [0-9]*); raise train.max_steps" \
+expect 0 "already finished after 20 steps (best top1 [0-9.]* in epoch [0-9]*); its model is $folder/model.safetensors; .* raise train.max_steps: dtrain resume $folder --set" \
     --out "$folder" --set checkpoint.every_steps=10
 unchanged "a finished run"
-expect 0 "already finished after 20 steps.*raise early_stop.target or choose another --out" \
+expect 0 "already finished after 20 steps.*raise early_stop.target: .*choose another --out" \
     --out "$folder" --set train.max_steps=40 --set early_stop.target=1.5
+expect 0 "its model is $folder/checkpoints/step-000000020/model.safetensors; to train" --out "$work/new" --resume "$folder"
+never_says "$work/new"
 
 # Changes that do not alter the result, or are allowed explicitly.
 uncut=$(hash_of "$folder")
@@ -96,6 +98,15 @@ expect 0 "the resumed run will not be bit-identical: train.micro_batch_size: was
 expect 0 "continuing as a different run: train.global_batch_size: was 12, now 10; schedule.lr: " \
     --out "$folder" --set train.max_steps=24 --set train.global_batch_size=10 --set schedule.lr=0.01 \
     --allow-config-change
+
+# More epochs alone are no other run; fewer are, and the line says how to go on.
+longer() { # code text epochs
+    expect "$1" "$2" --out "$work/longer" --set schedule.kind=cosine --set train.max_steps=0 --set train.epochs="$3"
+}
+longer 0 "end: OK" 1
+longer 0 "already finished after .*; to train longer, raise train.epochs: dtrain resume $work/longer --set" 1
+longer 0 "train.epochs was 1 and is now 2, .* rate was 0.0007612 in the last step, goes on with 0.01 " 2
+longer 78 "to go on with the old values: dtrain resume $work/longer; with the new ones: add --allow" 1
 
 # From a checkpoint of another folder. A stop before the first step copies it to the run's own, and
 # repeating the command resumes from there.
