@@ -66,6 +66,17 @@ out:
     return status;
 }
 
+/* A network may be evaluated on other data than what its run kept of the training data. */
+static void prefer_val(struct dt_arguments *args)
+{
+    static const char key[] = "data.val=";
+    bool is_given = false;
+    for (size_t i = 0; i < args->n_sets; i++)
+        is_given |= strncmp(args->sets[i], key, strlen(key)) == 0 && args->sets[i][strlen(key)];
+    if (is_given) /* there is room for as many as there are words */
+        args->sets[args->n_sets++] = "data.val_fraction=0";
+}
+
 /* Weights without --config have their own configuration. They are verified on the way, which takes
  * long, so from here on their path is that of the file that was found. */
 static dt_status load_config(struct dt_config *config, struct dt_arguments *args)
@@ -80,6 +91,8 @@ static dt_status load_config(struct dt_config *config, struct dt_arguments *args
         args->weights = model;
         args->config = own;
     }
+    if (args->weights)
+        prefer_val(args);
     return dt_arguments_config(config, args);
 }
 

@@ -43,6 +43,10 @@ echo "$n_val of 120 images are for validation"
 grep -q " $((120 - n_val)) training and $n_val validation images" "$work/log2" ||
     fail "training and evaluation use different images"
 
+# Other data are evaluated if they are named.
+(cd "$work" && ends 0 "" "$dtrain" eval run1 --set data.val="train")
+shows '"images": *120'
+
 # The same images from a table; half of them.
 train 1 table --set data.source=csv --set data.train="$work/all.csv" --set data.max_train=40
 says " 40 training and "
