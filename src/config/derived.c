@@ -1,7 +1,10 @@
 /* Values that follow from several keys, and the table of metrics. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/mem.h"
+#include "base/text.h"
 #include "dtrain/config.h"
 
 /* --- Metrics --- */
@@ -47,6 +50,34 @@ bool dt_schedule_has_end(enum dt_schedule_kind kind)
         bool has_end;
     } rows[] = {DT_SCHEDULE_LIST(HAS_END)};
     return rows[kind].has_end;
+}
+
+/* Also every part of shards such as "a-{0..9}.tar::b.tar". Unchanged if it becomes too long. */
+static void make_absolute(char path[DT_PATH_MAX], const char *folder)
+{
+    char absolute[DT_PATH_MAX];
+    struct dt_text text = dt_text_in(absolute, sizeof absolute);
+    bool fits = true;
+    for (const char *part = path; *part && fits;) {
+        const char *joint = strstr(part, "::"), *next = joint ? joint + 2 : part + strlen(part);
+        fits = dt_text_add_whole(&text, "%s%s%.*s", part[0] == '/' ? "" : folder,
+                                 part[0] == '/' ? "" : "/", (int)(next - part), part);
+        part = next;
+    }
+    if (fits && path[0])
+        memcpy(path, absolute, text.used + 1);
+}
+
+void dt_config_make_absolute(struct dt_config *config)
+{
+    char *const paths[] = {config->data.train,        config->data.val,
+                           config->data.train_images, config->data.val_images,
+                           config->data.class_map,    config->model.initial_checkpoint};
+    char folder[DT_PATH_MAX];
+    if (!getcwd(folder, sizeof folder))
+        return;
+    for (size_t i = 0; i < DT_COUNT(paths); i++)
+        make_absolute(paths[i], folder);
 }
 
 const char *dt_config_names_next(const char *names, char *name, size_t bytes)

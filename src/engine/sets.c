@@ -93,7 +93,11 @@ static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool tr
         .rest_of = !train && is_split ? sets->train_set : NULL,
         .canvases = sets->canvases,
     };
-    DT_TRY(dt_dataset_open(set, &options));
+    const dt_status status = dt_dataset_open(set, &options);
+    if (status == DT_ERR_NO_INPUT)
+        DT_FAIL(status, "%s; if the data are elsewhere: --set data.%s=PATH", dt_error_text(),
+                train || is_split ? "train" : "val");
+    DT_TRY(status);
     sets->num_classes = dt_dataset_n_classes(*set);
     if (!dt_dataset_classes(*set) && sets->num_classes < sets->weights_classes)
         sets->num_classes = sets->weights_classes;

@@ -200,10 +200,12 @@ static dt_status check_stages(const struct dt_resume *resume, const struct dt_en
 
 static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine)
 {
-    struct dt_config saved;
+    struct dt_config saved, now = *engine->config;
     char refused[LIST_BYTES], inexact[LIST_BYTES];
     DT_TRY(dt_checkpoint_config(&saved, resume->path));
-    dt_config_compare(&saved, engine->config, refused, inexact, LIST_BYTES);
+    dt_config_make_absolute(&now);
+    dt_config_make_absolute(&saved); /* older runs stored paths as given */
+    dt_config_compare(&saved, &now, refused, inexact, LIST_BYTES);
     if (!refused[0] && !is_own_batch(&resume->state, engine))
         snprintf(
             refused, LIST_BYTES,

@@ -42,12 +42,14 @@ bool dt_run_is_complete(const struct run *r)
 static dt_status prepare_output(struct run *r)
 {
     struct dt_events_options console = {.config = r->engine.config};
+    struct dt_config stored = *r->engine.config;
     if (r->engine.ranks.rank != 0)
         return DT_OK;
+    dt_config_make_absolute(&stored); /* for whoever evaluates from another folder */
     DT_TRY(dt_run_folder_open(&r->folder, r->engine.config->output.dir));
     dt_checkpoint_clean(r->save_policy.dir);
     DT_TRY(dt_checkpoint_check_dir(r->save_policy.dir));
-    DT_TRY(dt_config_print(&r->config_json, r->engine.config));
+    DT_TRY(dt_config_print(&r->config_json, &stored));
     return dt_events_open(&r->engine.report, &console);
 }
 

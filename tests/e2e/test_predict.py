@@ -82,6 +82,20 @@ def test_wrong_images():
     assert run("predict", "run", "text.jpg", code=65).stdout == ""
 
 
+def test_another_folder():
+    """A run finds its data from anywhere; data that have moved are named."""
+    os.mkdir("elsewhere")
+    os.chdir("elsewhere")
+    here = run("eval", "../run").stdout
+    os.rename("../images", "../moved")
+    assert "/images: No such file or directory; if the data are elsewhere: --set data.val=PATH" in (
+        run("eval", "../run", code=66).stderr
+    )
+    assert run("eval", "../run", "--set", "data.val=../moved").stdout == here
+    os.rename("../moved", "../images")
+    os.chdir("..")
+
+
 def test_refusals():
     os.mkdir("empty")
     assert "holds no .jpg" in run("predict", "run", "empty", code=65).stderr
@@ -97,10 +111,11 @@ write_config(CONFIG)
 train("run")
 run("eval", "run", "--predictions", "all.csv")
 with open("all.csv", newline="", encoding="utf-8") as table:
-    ROWS = {row["file"]: row for row in csv.DictReader(table)}
+    ROWS = {os.path.relpath(row["file"]): row for row in csv.DictReader(table)}
 test_one_image()
 test_many()
 test_png()
 test_wrong_images()
+test_another_folder()
 test_refusals()
 print("predict agrees with eval on", len(ROWS), "images")
