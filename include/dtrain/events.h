@@ -73,7 +73,9 @@ struct dt_field {
  *   staleness   comm.mode async: step, updates, mean, max, histogram (array: how many updates had
  *               staleness 0, 1, ...); since the start of this process
  *   warning     text
- *   run_end     status, exit_code, steps, seconds, [top1] */
+ *   run_end     status, exit_code, reason (of a failure the error's sentence), steps, seconds,
+ *               images_per_s, model, warnings (of rank 0, since this start), [best_metric, best,
+ *               best_epoch, best_path], [top1] */
 struct dt_events;
 
 struct dt_events_options {

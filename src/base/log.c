@@ -25,8 +25,9 @@ enum {
     FILE_MAX_BYTES = 64 << 20
 };
 
-/* The lock guards file, file_bytes and progress_shown, and makes each line one whole. The rest is
- * set by the main thread before others log. A thread takes no other lock while it holds this one.
+/* The lock guards file, file_bytes, n_warnings and progress_shown, and makes each line one whole.
+ * The rest is set by the main thread before others log. A thread takes no other lock while it holds
+ * this one.
  */
 static struct {
     pthread_mutex_t lock;
@@ -35,6 +36,7 @@ static struct {
     char place[DT_HOST_MAX + 32];
     int terminal; /* descriptor of the terminal that shows stderr, else stderr */
     bool progress_shown, tee;
+    int64_t n_warnings;
     int file; /* -1 = none */
     off_t file_bytes;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -167,8 +169,17 @@ void dt_log(enum dt_log_level level, const char *format, ...)
     pthread_mutex_lock(&state.lock);
     if (is_shown)
         print(level, text);
+    state.n_warnings += level == DT_LOG_WARNING || level == DT_LOG_NOTICE;
     write_file(level, text);
     pthread_mutex_unlock(&state.lock);
+}
+
+int64_t dt_log_warnings(void)
+{
+    pthread_mutex_lock(&state.lock);
+    const int64_t n = state.n_warnings;
+    pthread_mutex_unlock(&state.lock);
+    return n;
 }
 
 /* Removes a line that a crash or a full disk left incomplete. Not by base/file.h, which logs. */

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* A notice is a warning that all ranks have alike. */
 enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARNING, DT_LOG_NOTICE, DT_LOG_INFO, DT_LOG_DEBUG };
@@ -28,6 +29,8 @@ void dt_log_record(enum dt_log_level level, const char *text);
 
 /* Lines look like "dtrain: warning: text". A transient line (dt_log_progress) is cleared first. */
 void dt_log(enum dt_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* How many warnings and notices there were so far. */
+int64_t dt_log_warnings(void);
 
 /* True if rank 0's stderr reaches a terminal that can show a self-rewriting line (columns > 0, TERM
  * not dumb), directly or through mpirun. Under mpirun stdout looks like a terminal even in a job

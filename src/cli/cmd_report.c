@@ -1,11 +1,13 @@
 /* dtrain report: runs as one web page. dtrain compare: the tables of the report as plain text; of
- * configuration and environment only the differences. dtrain scaling: sums up the measurements of
- * scripts/scaling.sh. */
+ * configuration and environment only the differences. dtrain runs: a line for each run of a folder.
+ * dtrain scaling: sums up the measurements of scripts/scaling.sh. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/text.h"
 #include "cli/commands.h"
 #include "page/page.h"
@@ -13,9 +15,9 @@
 dt_status dt_cmd_report(const struct dt_arguments *args)
 {
     const char *path = args->output ? args->output : "report.html";
-    const size_t n = (size_t)args->n_operands;
+    size_t n = (size_t)args->n_operands;
     struct dt_run *runs = NULL;
-    dt_status status = dt_runs_load(&runs, args->operands, n);
+    dt_status status = dt_runs_load(&runs, args->operands, &n);
     if (status == DT_OK)
         status = dt_page_save(path, runs, n);
     if (status == DT_OK)
@@ -116,9 +118,9 @@ static const struct {
 
 dt_status dt_cmd_compare(const struct dt_arguments *args)
 {
-    const size_t n = (size_t)args->n_operands;
+    size_t n = (size_t)args->n_operands;
     struct dt_run *runs = NULL;
-    dt_status status = dt_runs_load(&runs, args->operands, n);
+    dt_status status = dt_runs_load(&runs, args->operands, &n);
     for (size_t i = 0; status == DT_OK && i < DT_COUNT(parts); i++) {
         struct dt_table table = {0};
         status = parts[i].fill(&table, runs, n);
@@ -127,5 +129,67 @@ dt_status dt_cmd_compare(const struct dt_arguments *args)
         free(table.cells);
     }
     dt_runs_free(runs, n);
+    return status;
+}
+
+/* --- dtrain runs --- */
+
+/* Columns as wide as their texts; why a run ended otherwise than it should goes below it. */
+static void print_rows(const struct dt_table *table)
+{
+    const size_t last = table->n_columns - 1, n_rows = dt_table_rows(table);
+    for (size_t row = 0; row < n_rows; row++) {
+        for (size_t c = 0; c < last; c++) {
+            int width = 0;
+            for (size_t r = 0; r < n_rows; r++) {
+                const int columns = (int)strlen(dt_table_cell(table, r, c));
+                width = columns > width ? columns : width;
+            }
+            printf("%-*s%s", c + 1 < last ? width : 0, dt_table_cell(table, row, c),
+                   c + 1 < last ? "  " : "\n");
+        }
+        const char *why = dt_table_cell(table, row, last);
+        if (row > 0 && why[0] && strcmp(dt_table_cell(table, row, 1), "finished") != 0)
+            printf("    %s\n", why);
+    }
+}
+
+/* Adds a run unless there is none in that folder; what cannot be read is only a warning. */
+static dt_status add_run(struct dt_table *table, const char *folder)
+{
+    struct dt_run run;
+    char path[DT_PATH_MAX];
+    DT_TRY(dt_file_path(path, "%s/metrics.jsonl", folder));
+    if (!dt_file_exists(path))
+        return DT_OK;
+    dt_status status = dt_run_load(&run, folder);
+    if (status == DT_OK)
+        status = dt_facts_row(table, &run);
+    else
+        dt_log(DT_LOG_WARNING, "skipping %s: %s", folder, dt_error_text());
+    dt_run_reset(&run);
+    dt_error_clear();
+    return status == DT_ERR_MEMORY ? status : DT_OK;
+}
+
+dt_status dt_cmd_runs(const struct dt_arguments *args)
+{
+    const char *folder = args->n_operands > 0 ? args->operands[0] : "runs";
+    struct dt_names names = {0};
+    struct dt_table table = {0};
+    char path[DT_PATH_MAX];
+    dt_status status = DT_OK;
+    DT_TRY_OUT(dt_names_list(&names, folder));
+    DT_TRY_OUT(add_run(&table, folder));
+    for (size_t i = 0; i < names.n; i++) {
+        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, dt_names_get(&names, i)));
+        DT_TRY_OUT(add_run(&table, path));
+    }
+    if (table.n_cells == 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "no run has begun in %s or a folder in it", folder));
+    print_rows(&table);
+out:
+    free(table.cells);
+    dt_names_reset(&names);
     return status;
 }

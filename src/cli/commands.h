@@ -70,6 +70,10 @@ struct dt_arguments {
         compare, "compare", "RUN RUN...",                                                          \
         "Print results of runs side by side, and what differs in configuration and environment.",  \
         0, NULL)                                                                                   \
+    LOCAL(runs, "runs", "[FOLDER]",                                                                \
+          "List the runs in a folder (default: runs): state, epoch, best, speed, age, why they "   \
+          "ended.",                                                                                \
+          0, NULL)                                                                                 \
     LOCAL(coco_eval, "coco-eval", "ANNOTATIONS.json DETECTIONS.json",                              \
           "Compute COCO's average precision and recall of a file of detections.", 0, "per-class",  \
           "max-detections", "json")                                                                \

@@ -119,7 +119,8 @@ static void on_run_end(const struct dt_event *e)
     if (isfinite(seconds))
         dt_text_add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
     add_number(&line, e, "images_per_s", ", ", 1, " images/s");
-    add_text(&line, e, "reason", ": ", "");
+    if (integer(e, "exit_code") == DT_OK || integer(e, "exit_code") == DT_STOPPED)
+        add_text(&line, e, "reason", ": ", ""); /* otherwise the error itself follows */
     add_text(&line, e, "best_metric", "; best ", "");
     add_number(&line, e, "best", " ", 3, "");
     add_number(&line, e, "best_epoch", " in epoch ", 0, "");

@@ -91,7 +91,7 @@ static dt_status put_notes(FILE *out, const struct dt_run *runs, size_t n)
             dt_table_add(&table, "%s", "");
             dt_table_add(&table, "%s", runs[i].name);
             dt_table_add(&table, "%s", "");
-            dt_table_add(&table, "and %" PRId64 " more", n_more);
+            dt_table_add(&table, "and %" PRId64 " more, see logs", n_more);
         }
     }
     if (!table.failed)

@@ -59,10 +59,11 @@ struct dt_run {
     bool is_alive;              /* no run_end, and its heartbeat.bin is younger than 60 s */
 };
 
-/* Reads run folders or files like metrics.jsonl; half a line at the end is ignored. DT_ERR_DATA
+/* Reads run folders or files like metrics.jsonl; half a line at the end is ignored. Of several
+ * folders, those in which no run has begun are skipped with a warning, and *n is less. DT_ERR_DATA
  * with file and line for anything else that is not an event; DT_ERR_NO_INPUT, DT_ERR_PERMISSION,
  * DT_ERR_IO. Free or reset in any case; free accepts NULL. */
-dt_status dt_runs_load(struct dt_run **runs, char *const *paths, size_t n);
+dt_status dt_runs_load(struct dt_run **runs, char *const *paths, size_t *n);
 void dt_runs_free(struct dt_run *runs, size_t n);
 dt_status dt_run_load(struct dt_run *run, const char *path);
 void dt_run_reset(struct dt_run *run);

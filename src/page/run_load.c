@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/sort.h"
 
@@ -21,6 +22,7 @@ struct events {
     size_t curve_capacity, note_capacity;
     double rates[RATES_MOST]; /* images/s of every rate_stride-th step event */
     size_t n_rates;
+    int64_t n_warnings; /* events since the last run_start */
     int64_t n_steps, rate_stride;
     double offset_s, begin_s;  /* elapsed before the last run_start, and when that was */
     struct dt_json_doc *event; /* of this line, NULL once the run has it */
@@ -122,6 +124,7 @@ static dt_status on_run_start(struct events *e)
         DT_TRY(add_note(e, true, text));
     }
     run->step = step;
+    e->n_warnings = 0;
     dt_json_destroy(run->end);
     run->end = NULL;
     keep(&run->start, e);
@@ -149,11 +152,16 @@ static dt_status on_step(struct events *e)
 
 static dt_status on_warning(struct events *e)
 {
+    e->n_warnings++;
     return add_note(e, false, dt_event_text(e->event, "text"));
 }
 
+/* The end counts all warnings of the start, of which only some are events. */
 static dt_status on_run_end(struct events *e)
 {
+    const double n = dt_event_number(e->event, "warnings");
+    if (n > (double)e->n_warnings)
+        e->run->n_warnings += (int64_t)n - e->n_warnings;
     keep(&e->run->end, e);
     return DT_OK;
 }
@@ -282,13 +290,25 @@ dt_status dt_run_load(struct dt_run *run, const char *path)
     return status;
 }
 
-dt_status dt_runs_load(struct dt_run **runs, char *const *paths, size_t n)
+dt_status dt_runs_load(struct dt_run **runs, char *const *paths, size_t *n)
 {
-    DT_TRY(DT_NEW(*runs, n));
-    for (size_t i = 0; i < n; i++)
-        DT_TRY(dt_run_load(&(*runs)[i], paths[i]));
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < n; k++)
+    const size_t n_paths = *n;
+    DT_TRY(DT_NEW(*runs, n_paths));
+    *n = 0;
+    for (size_t i = 0; i < n_paths; i++) {
+        dt_status status = dt_run_load(&(*runs)[*n], paths[i]);
+        const bool is_last = i + 1 == n_paths && *n == 0;
+        if (status != DT_OK)
+            dt_run_reset(&(*runs)[*n]);
+        if (status != DT_OK && (status != DT_ERR_NO_INPUT || !dt_file_exists(paths[i]) || is_last))
+            return dt_error_pass(status, __func__, __FILE__, __LINE__);
+        if (status != DT_OK)
+            dt_log(DT_LOG_WARNING, "skipping %s, in which no run has begun", paths[i]);
+        *n += status == DT_OK;
+    }
+    dt_error_clear();
+    for (size_t i = 0; i < *n; i++)
+        for (size_t k = 0; k < *n; k++)
             if (k != i && strcmp(dt_file_base((*runs)[i].name), dt_file_base((*runs)[k].name)) == 0)
                 memcpy((*runs)[i].name, (*runs)[i].folder, DT_PATH_MAX);
     return DT_OK;

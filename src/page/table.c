@@ -6,6 +6,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -211,6 +213,55 @@ dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, si
     dt_table_add(table, "restarts, warnings");
     for (size_t i = 0; i < n; i++)
         dt_table_add(table, "%" PRId64 ", %" PRId64, runs[i].n_restarts, runs[i].n_warnings);
+    free(results.points);
+    return dt_table_check(table);
+}
+
+/* --- One run in a row --- */
+
+static const char *state_of(const struct dt_run *run)
+{
+    const double code = dt_event_number(run->end, "exit_code");
+    if (!run->end)
+        return run->is_alive ? "running" : "killed";
+    return code == DT_OK ? "finished" : code == DT_STOPPED ? "stopped" : "failed";
+}
+
+/* Its best value of the metric that decides between classifiers or detectors, or the loss. */
+static void put_best(struct dt_table *table, struct results *results)
+{
+    static const enum dt_metric metrics[] = {DT_METRIC_TOP1, DT_METRIC_AP, DT_METRIC_LOSS};
+    size_t m = 0;
+    while (m < DT_COUNT(metrics) && !choose(results, metrics[m]))
+        m++;
+    dt_table_add(table, "%s", "");
+    if (m == DT_COUNT(metrics))
+        return;
+    append(table, dt_metric_is_percent(metrics[m]) ? "%s %.2f" : "%s %.4f",
+           dt_metric_name(metrics[m]), find_point(results, 0, true)->value);
+}
+
+dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run)
+{
+    struct results results = {.runs = run, .n_runs = 1};
+    const double epochs = dt_run_epochs(run, run->step);
+    struct stat info = {0};
+    if (table->n_cells == 0) {
+        static const char *const head[] = {"run",      "state", "epoch", "best",
+                                           "images/s", "age",   "why"};
+        table->n_columns = DT_COUNT(head);
+        for (size_t i = 0; i < DT_COUNT(head); i++)
+            dt_table_add(table, "%s", head[i]);
+    }
+    DT_TRY(DT_NEW(results.points, DT_CURVE_POINTS));
+    dt_table_add(table, "%s", run->name);
+    dt_table_add(table, "%s", state_of(run));
+    dt_table_add(table, "%.1f/%.0f", isfinite(epochs) ? epochs : 0,
+                 dt_event_number(run->start, "epochs"));
+    put_best(table, &results);
+    dt_table_add(table, isfinite(run->median_images_per_s) ? "%.4g" : "", run->median_images_per_s);
+    put_seconds(table, stat(run->path, &info) == 0 ? difftime(time(NULL), info.st_mtime) : 0);
+    dt_table_add(table, "%s", dt_event_text(run->end, "reason"));
     free(results.points);
     return dt_table_check(table);
 }

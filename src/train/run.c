@@ -315,16 +315,18 @@ static dt_status report_bad_images(struct run *r)
 
 static void report_end(struct run *r, dt_status status)
 {
-    char why[192] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
+    char why[512] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
     double seconds = dt_clock_s() - r->begin_s;
     double n_images = dt_schedule_images(&r->engine.schedule, r->begin_step, r->at.step);
     const struct dt_best *best = &r->at.best;
+    if (status != DT_OK && status != DT_STOPPED)
+        snprintf(why, sizeof why, "%s", dt_error_text());
     if (status == DT_OK)
         dt_best_explain(why, sizeof why, &r->at, r->engine.config, find_end(r));
     if (status == DT_OK && r->engine.ranks.rank == 0)
         publish_model(r, model);
     const char *reason = status == DT_STOPPED ? r->stop_reason : why;
-    struct dt_field fields[12] = {
+    struct dt_field fields[13] = {
         DT_TEXT("status", dt_status_name(status)),
         DT_INT("exit_code", status),
         DT_TEXT("reason", reason),
@@ -332,6 +334,7 @@ static void report_end(struct run *r, dt_status status)
         DT_NUM("seconds", seconds),
         DT_NUM("images_per_s", n_images / seconds),
         DT_TEXT("model", model),
+        DT_INT("warnings", dt_log_warnings()),
     };
     const struct dt_field of_best[] = {
         DT_TEXT("best_metric", dt_metric_name(best->metric)),
@@ -339,7 +342,7 @@ static void report_end(struct run *r, dt_status status)
         DT_INT("best_epoch", best->epoch),
         DT_TEXT("best_path", best_path(path, r)),
     };
-    int n_fields = 7;
+    int n_fields = 8;
     for (size_t i = 0; best->step >= 0 && i < DT_COUNT(of_best); i++)
         fields[n_fields++] = of_best[i];
     if (r->top1 >= 0)

@@ -120,6 +120,9 @@ def check_two():
     assert re.search(r"^schedule\.lr +0\.02 +0\.001$", text, re.M), text
     assert max(map(len, text.splitlines())) <= 80, text
     assert "ENVIRONMENT" in text and "best top1" in text, text
+    os.mkdir("empty")
+    skipped = dtrain("compare", "fast", "empty", "slow")
+    assert "skipping empty, in which no run has begun" in skipped and text in skipped, skipped
     name = "<b>" + "ä" * 40
     os.mkdir(name)
     shutil.copy("slow/metrics.jsonl", name)
@@ -143,6 +146,14 @@ def check_resumed():
     assert x == sorted(x, key=float), "repeated steps are drawn twice"
 
 
+def check_list():
+    text = dtrain("runs", ".")
+    assert re.search(r"^run +state +epoch +best +images/s +age$", text, re.M), text
+    assert re.search(r"^fast +finished +4.0/4 +top1 [\d.]+ +[\d.e+]+ +\d", text, re.M), text
+    assert re.search(r"^killed +stopped .*\n    --max-time", text, re.M) and "empty" not in text, text
+    assert "no run has begun in empty" in dtrain("runs", "empty", code=66)
+
+
 def check_refused():
     assert "RUN" in dtrain("report", code=64)
     assert "RUN" in dtrain("compare", "fast", code=64)
@@ -162,4 +173,5 @@ kill_and_resume("killed")
 check_two()
 check_picture()
 check_resumed()
+check_list()
 check_refused()

@@ -7,9 +7,9 @@ small_config > "$work/config.json"
 expect() { # ranks code text arguments...
     more_lines=9 one_error "$2" "$3" mpirun --oversubscribe --bind-to none -np "$1" "$dtrain" "${@:4}"
 }
-ended_with() { # code, folder
-    tail -1 "$work/$2/metrics.jsonl" | grep '"run_end"' | grep -q "\"exit_code\": *$1" ||
-        fail "no run_end event in $2"
+ended_with() { # code, folder, reason
+    tail -1 "$work/$2/metrics.jsonl" | grep '"run_end"' | grep "\"reason\": *\"[^\"]*${3:-}" |
+        grep -q "\"exit_code\": *$1" || fail "no run_end event in $2"
 }
 good="--config $work/config.json --out $work/run"
 # The rank that prints starts last.
@@ -41,7 +41,9 @@ expect 2 71 "train.micro_batch_size" $good --set data.source=synthetic \
     --set model.image_size=256 --set data.val_resize=0
 [ ! -e "$work/run/config.json" ] || fail "a rejected run left a config.json"
 expect 2 81 "steps in a row were skipped" $good --set schedule.lr=1000 --set train.max_steps=200
-ended_with 81 run
+ended_with 81 run "steps in a row were skipped"
+ends 0 "" "$dtrain" runs "$work"
+shows "^run *failed .* s$" "^    .*steps in a row were skipped"
 # What fails while such a run ends does not turn the error of all ranks into one of rank 0 alone.
 DTRAIN_FAULT=enospc@io:26+ expect 2 81 "steps in a row were skipped" --config "$work/config.json" \
     --out "$work/full" --set schedule.lr=1000 --set train.max_steps=200
@@ -53,7 +55,7 @@ cp -r "$work/train" "$work/broken"
 truncate -s 400 "$work"/broken/*/0000[01].jpg
 expect 2 65 "training images are bad, but data.max_bad_fraction allows at most 0.1 % of 30" \
     --config "$work/config.json" --out "$work/all" --set data.train="$work/broken"
-ended_with 65 all
+ended_with 65 all "training images are bad"
 
 # Two bad images on each rank: too many together, but neither rank can know it alone. One epoch
 # only: with a second one the loaders would prefetch the images of both.
