@@ -22,10 +22,11 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
 
 struct dt_predict_options {
     const char *weights; /* as dt_eval_options */
-    char *const *paths;  /* images, folders of images, or "-" for a list on standard input */
+    char *const *paths;  /* images, folders with images, or "-" for a list on standard input */
     int n_paths, top;    /* top: classes, or detections of an image; 0 = 5, or all */
     double min_score;    /* a detector's: only scores of at least that */
     const char *output;  /* a detector's: folder for pictures with boxes, NULL = none */
+    const char *json;    /* file for an array with an object for each image, NULL = none */
 };
 /* dtrain predict: the most probable classes of images, on stdout, with the preprocessing of an
  * evaluation; of a detector a line for each detection: image, class, score, x1, y1, x2 and y2 in

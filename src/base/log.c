@@ -92,7 +92,7 @@ static int columns(void)
 
 bool dt_log_is_terminal(void)
 {
-    return columns() >= MIN_COLUMNS;
+    return state.level >= DT_LOG_INFO && columns() >= MIN_COLUMNS;
 }
 
 static void write_all(const char *text, size_t bytes)
@@ -218,7 +218,7 @@ void dt_log_open(const char *dir)
 void dt_log_progress(const char *text)
 {
     int width = columns();
-    if (width < MIN_COLUMNS)
+    if (!dt_log_is_terminal())
         return;
     char line[1024];
     snprintf(line, sizeof(line), "%.*s", width - 1, text);

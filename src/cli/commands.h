@@ -30,7 +30,7 @@ struct dt_arguments {
     const char *ranks, *link, *local_link, *step_time;
     int64_t ranks_per_node, min_bytes, max_bytes;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
-        tee, recompute_bn, help, version;
+        tee, quiet, recompute_bn, help, version;
     const char *topic; /* of `dtrain help TOPIC`, or NULL */
     char **operands;
     int n_operands;
@@ -42,17 +42,19 @@ struct dt_arguments {
  * default command. */
 #define DT_COMMAND_LIST(LOCAL, RANKS, EITHER)                                                      \
     RANKS(train, "train", "", "Train a network (the default).", 1, "config", "set", "out",         \
-          "resume", "max-time", "dry-run", "allow-config-change", "trace", "tee")                  \
+          "resume", "max-time", "dry-run", "allow-config-change", "trace", "tee", "quiet")         \
+    RANKS(train, "resume", "FOLDER", "Start a run again, with the configuration in its folder.",   \
+          0, "set", "max-time", "allow-config-change", "trace", "tee", "quiet")                    \
     RANKS(eval, "eval", "[RUN]",                                                                   \
           "Compute loss and accuracy of saved weights on the validation data.", 0, "weights",      \
-          "config", "set", "per-class", "confusion", "predictions")                                \
+          "config", "set", "per-class", "confusion", "predictions", "quiet")                       \
     RANKS(predict, "predict", "RUN IMAGE...",                                                      \
-          "Name the most probable classes of images, or find objects: files, folders, or - for a " \
-          "list on stdin.",                                                                        \
-          0, "top", "min-score", "output", "config", "set")                                        \
+          "Name the most probable classes of images, or find objects: files, folders with all in " \
+          "them, or - for a list on stdin.",                                                       \
+          0, "top", "min-score", "output", "json", "config", "set", "quiet")                       \
     RANKS(average, "average", "PATH...",                                                           \
           "Average weights: safetensors files, checkpoints, RUN@best, RUN@latest, RUN@step-N.", 1, \
-          "output", "recompute-bn", "images", "config", "set")                                     \
+          "output", "recompute-bn", "images", "config", "set", "quiet")                            \
     RANKS(bench, "bench", "", "Measure images per second of training, or of a part of it.", 0,     \
           "config", "set", "json", "data", "batch-size-per-rank", "forward-only", "no-comm",       \
           "profile", "compare", "tolerance", "trace", "input", "allreduce", "min-bytes",           \

@@ -37,6 +37,7 @@ static const struct dt_option options[] = {
      "the run folder; bench: of the measured steps to FILE"},
     {"tee", DT_OPTION_FLAG, AT(tee), 0, 0, NULL,
      "print the messages of all ranks, not only rank 0"},
+    {"quiet", DT_OPTION_FLAG, AT(quiet), 0, 0, NULL, "print warnings and errors only (also -q)"},
     {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
      "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
      "RUN@step-N"},
@@ -252,6 +253,15 @@ static dt_status refuse_option(const char *text, const struct dt_command *comman
             nearest ? "?" : "");
 }
 
+/* dtrain resume FOLDER: as if its configuration and the folder had been given. */
+static dt_status take_run(struct dt_arguments *args)
+{
+    static char config[DT_PATH_MAX];
+    args->out = args->operands[0];
+    args->config = config;
+    return dt_file_path(config, "%s/config.json", args->out);
+}
+
 /* For what runs a network, an operand RUN is the same as --weights. */
 static dt_status check_given(struct dt_arguments *args)
 {
@@ -271,6 +281,8 @@ static dt_status check_given(struct dt_arguments *args)
         DT_FAIL(DT_ERR_USAGE, "dtrain %s needs --%s %s%s; see dtrain --help", command->name,
                 row->name, row->value, is_config ? ", or --set" : "");
     }
+    if (command->run_on_ranks == dt_cmd_train && args->n_operands > 0)
+        return take_run(args);
     /* For commands that run a network, an operand RUN is the same as --weights. */
     if (!strstr(command->operands, "RUN") || !command->run_on_ranks)
         return DT_OK;
@@ -290,7 +302,7 @@ static dt_status check_given(struct dt_arguments *args)
 static char letter_of(const struct dt_option *row)
 {
     static const char *const names[][2] = {
-        {"help", "h"}, {"count", "n"}, {"output", "o"}, {"top", "k"}};
+        {"help", "h"}, {"count", "n"}, {"output", "o"}, {"top", "k"}, {"quiet", "q"}};
     for (size_t i = 0; i < DT_COUNT(names); i++)
         if (strcmp(row->name, names[i][0]) == 0)
             return names[i][1][0];

@@ -154,7 +154,10 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
         return status;
     }
     int rank = dt_comm_rank(comm), n_ranks = dt_comm_size(comm);
-    dt_log_init(getenv("DTRAIN_DEBUG") ? DT_LOG_DEBUG : DT_LOG_INFO, rank, n_ranks);
+    dt_log_init(getenv("DTRAIN_DEBUG") ? DT_LOG_DEBUG
+                : args->quiet          ? DT_LOG_NOTICE
+                                       : DT_LOG_INFO,
+                rank, n_ranks);
     if (args->tee)
         dt_log_tee();
     status = check_build(comm);
@@ -238,7 +241,8 @@ dt_status dt_cmd_predict(struct dt_comm *comm, const struct dt_config *config,
                                          .n_paths = args->n_operands,
                                          .top = (int)args->top,
                                          .min_score = args->min_score,
-                                         .output = args->output};
+                                         .output = args->output,
+                                         .json = args->json};
     return dt_predict(comm, config, &options);
 }
 

@@ -13,6 +13,8 @@
 #include "base/status.h"
 #include "dtrain/config.h"
 
+struct dt_jsonw;
+
 /* --- One image: logits of n classes --- */
 
 /* The class with the largest logit, the first of equal ones as in torch.argmax; -1 if a logit is
@@ -97,5 +99,8 @@ void dt_predictions_print_row(FILE *out, const char *file, int label, int predic
  * with a file name all on one line after it; none if the prediction is -1. */
 void dt_predictions_print_top(FILE *out, const char *file, int top, int prediction,
                               const double *probabilities, int n_classes, const char *const *names);
+/* The same as an object: {image: FILE, classes: [{class: NAME, probability: P}, ...]}. */
+void dt_predictions_put_top(struct dt_jsonw *w, const char *file, int top, int prediction,
+                            const double *probabilities, int n_classes, const char *const *names);
 
 #endif

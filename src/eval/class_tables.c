@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "eval/class_metrics.h"
 
@@ -146,6 +147,18 @@ void dt_predictions_print_top(FILE *out, const char *file, int top, int predicti
     }
     if (file)
         putc('\n', out);
+}
+
+void dt_predictions_put_top(struct dt_jsonw *w, const char *file, int top, int prediction,
+                            const double *probabilities, int n_classes, const char *const *names)
+{
+    const int n = prediction < 0 ? 0 : top < n_classes ? top : n_classes;
+    dt_jsonw_add(w, "{image: %s, classes: [", file);
+    for (int i = 0, c = -1; i < n; i++) {
+        c = next_best(probabilities, n_classes, c);
+        dt_jsonw_add(w, "{class: %s, probability: %g}", names[c], probabilities[c]);
+    }
+    dt_jsonw_add(w, "]}");
 }
 
 /* --- The confusion matrix as a picture; viewers scale it --- */

@@ -224,7 +224,7 @@ static dt_status create_table(struct dt_evaluator *evaluator, int fd, const char
 {
     const struct dt_class_results *j = evaluator->classes;
     const struct dt_predictions_options table = {
-        evaluator->sets, j->logits, j->names, fd, path, top};
+        evaluator->sets, j->logits, j->names, fd, path, top, evaluator->json};
     return dt_predictions_create(&evaluator->predictions, &table);
 }
 

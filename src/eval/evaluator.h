@@ -7,6 +7,7 @@
 
 struct dt_class_results;
 struct dt_box_results;
+struct dt_jsonw;
 struct dt_predictions;
 struct dt_stop;
 
@@ -16,6 +17,7 @@ struct dt_evaluator {
     struct dt_class_results *classes;   /* NULL if the device's counters are enough */
     struct dt_box_results *boxes;       /* of a detector, else NULL */
     struct dt_predictions *predictions; /* table that is written meanwhile; NULL = none */
+    struct dt_jsonw *json;              /* of dtrain predict: an array; NULL = none */
 };
 
 struct dt_eval_result {

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "data/dataset.h"
 #include "dtrain/eval.h"
 #include "engine/task.h"
@@ -15,11 +16,12 @@
 
 /* --- The list --- */
 
+/* Also the images of the folders in it; links to folders, which may be loops, are not followed. */
 static dt_status add_folder(struct dt_names *images, const char *folder)
 {
     struct dt_names entries = {0};
+    struct stat info;
     char path[DT_PATH_MAX];
-    const size_t before = images->n;
     const bool has_slash = folder[strlen(folder) - 1] == '/';
     dt_status status = DT_OK;
     DT_TRY_OUT(dt_names_list(&entries, folder));
@@ -28,12 +30,9 @@ static dt_status add_folder(struct dt_names *images, const char *folder)
         DT_TRY_OUT(dt_file_path(path, "%s%s%s", folder, has_slash ? "" : "/", name));
         if (dt_files_is_image(name))
             DT_TRY_OUT(dt_names_add(images, path, strlen(path)));
+        else if (lstat(path, &info) == 0 && S_ISDIR(info.st_mode))
+            DT_TRY_OUT(add_folder(images, path));
     }
-    if (images->n == before)
-        DT_TRY_OUT(
-            DT_ERROR(DT_ERR_DATA,
-                     "folder %s holds no .jpg, .jpeg or .png files; folders in it are not searched",
-                     folder));
 out:
     dt_names_reset(&entries);
     return status;
@@ -42,11 +41,16 @@ out:
 static dt_status add_path(struct dt_names *images, const char *path)
 {
     struct stat info;
+    const size_t before = images->n;
     if (stat(path, &info) != 0)
         DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
-    if (S_ISDIR(info.st_mode))
-        return add_folder(images, path);
-    return dt_names_add(images, path, strlen(path));
+    if (!S_ISDIR(info.st_mode))
+        return dt_names_add(images, path, strlen(path));
+    DT_TRY(add_folder(images, path));
+    if (images->n == before)
+        DT_FAIL(DT_ERR_DATA, "folder %s holds no .jpg, .jpeg or .png files, nor do those in it",
+                path);
+    return DT_OK;
 }
 
 static dt_status add_lines(struct dt_names *images, FILE *in)
@@ -78,6 +82,7 @@ struct prediction {
     struct dt_sets sets;
     struct dt_engine engine;
     struct dt_evaluator evaluator;
+    struct dt_jsonw json;
 };
 
 static dt_status predict(struct prediction *p, const struct dt_predict_options *options)
@@ -87,7 +92,12 @@ static dt_status predict(struct prediction *p, const struct dt_predict_options *
     DT_TRY(dt_predict_boxes_check(p->sets.images, options));
     DT_TRY(dt_engine_open_weights(&p->engine, &p->sets, &engine, options->weights));
     DT_TRY(dt_evaluator_open(&p->evaluator, &p->engine, &p->sets, true));
+    p->evaluator.json = options->json ? &p->json : NULL;
+    dt_jsonw_begin(&p->json, NULL, '[');
     DT_TRY(p->engine.task->predict(&p->evaluator, options));
+    dt_jsonw_close(&p->json, ']');
+    if (options->json)
+        DT_TRY(dt_jsonw_save(&p->json, options->json));
     dt_loader_bad_positions(p->sets.val, &n_bad, &unused);
     if (n_bad > 0)
         DT_FAIL(DT_ERR_DATA, "%u of %u images cannot be read", (unsigned)n_bad,
@@ -112,6 +122,7 @@ dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
     p.sets.images = &images;
     if (status == DT_OK)
         status = predict(&p, options);
+    dt_jsonw_reset(&p.json);
     dt_evaluator_close(&p.evaluator);
     dt_engine_close(&p.engine, &p.sets, status);
     dt_names_reset(&images);

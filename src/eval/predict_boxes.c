@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "eval/detections.h"
@@ -146,6 +147,20 @@ static void print_found(const struct dt_sets *sets, const char *file, const stru
     }
 }
 
+static void put_found(struct dt_jsonw *w, const struct dt_sets *sets, const char *file,
+                      const struct shown *shown)
+{
+    char number[16];
+    dt_jsonw_add(w, "{image: %s, detections: [", file);
+    for (size_t i = 0; i < shown->n; i++) {
+        const struct dt_found *f = &shown->found[i];
+        dt_jsonw_add(w, "{class: %s, score: %g, box: [%g, %g, %g, %g]}",
+                     dt_dataset_label_text(sets->val_set, f->label, number), (double)f->score,
+                     (double)f->x, (double)f->y, (double)(f->x + f->w), (double)(f->y + f->h));
+    }
+    dt_jsonw_add(w, "]}");
+}
+
 static dt_status draw_found(const struct dt_sets *sets, uint32_t id, const char *file,
                             const struct shown *shown, const char *folder)
 {
@@ -165,9 +180,10 @@ static dt_status draw_found(const struct dt_sets *sets, uint32_t id, const char 
     return status;
 }
 
-static dt_status show_all(const struct dt_sets *sets, const struct shown *shown,
+static dt_status show_all(const struct dt_evaluator *evaluator, const struct shown *shown,
                           const struct dt_predict_options *options)
 {
+    const struct dt_sets *sets = evaluator->sets;
     const uint32_t n = dt_dataset_size(sets->val_set);
     const double start_s = dt_clock_s();
     char file[NAME_BYTES];
@@ -175,6 +191,8 @@ static dt_status show_all(const struct dt_sets *sets, const struct shown *shown,
     for (uint32_t id = 0; id < n; id++) {
         dt_dataset_name(sets->val_set, id, file, sizeof file);
         print_found(sets, file, &shown[id]);
+        if (evaluator->json)
+            put_found(evaluator->json, sets, file, &shown[id]);
         n_shown += shown[id].n;
     }
     dt_log(DT_LOG_INFO, "%zu detections in %u images with a score of %g or more (--min-score)",
@@ -200,7 +218,7 @@ dt_status dt_predict_boxes(struct dt_evaluator *evaluator, const struct dt_predi
         DT_TRY(dt_file_make_folder(options->output));
     DT_TRY_OUT(detect_all(evaluator->engine, sets, &detections));
     DT_TRY_OUT(choose_shown(&shown, sets, &detections, options));
-    DT_TRY_OUT(show_all(sets, shown, options));
+    DT_TRY_OUT(show_all(evaluator, shown, options));
 out:
     free(shown);
     dt_detections_reset(&detections);

@@ -26,7 +26,10 @@ static void print_image(FILE *out, const struct dt_predictions *p, uint32_t id, 
     if (p->options.top > 0)
         dt_predictions_print_top(out, dt_dataset_size(sets->val_set) > 1 ? file : NULL,
                                  p->options.top, prediction, p->probabilities, n, names);
-    else
+    if (p->options.json)
+        dt_predictions_put_top(p->options.json, file, p->options.top, prediction, p->probabilities,
+                               n, names);
+    if (p->options.top == 0)
         dt_predictions_print_row(out, file, dt_dataset_label(sets->val_set, id), prediction,
                                  p->probabilities, n, names);
 }

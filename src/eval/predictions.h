@@ -15,6 +15,7 @@ struct dt_predictions_options {
     int fd;                   /* of rank 0 */
     const char *path;         /* its name in errors */
     int top;                  /* number of most probable classes; 0 = CSV */
+    struct dt_jsonw *json;    /* the most probable classes go here as well; NULL = nowhere */
 };
 dt_status dt_predictions_create(struct dt_predictions **predictions,
                                 const struct dt_predictions_options *options);

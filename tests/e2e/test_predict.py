@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import run, train, write, write_config  # noqa: E402
+from scratch import load, run, train, write, write_config  # noqa: E402
 
 CONFIG = {
     "model": {"name": "resnet20", "image_size": 32},
@@ -59,6 +59,17 @@ def test_many():
     star = "images/star/00001.jpg"
     done = run("predict", "run", star, "-", "--top", "1", text=f"{ring[3]}\n\n{ring[1]}\r\n")
     check_table(done.stdout, [star, ring[3], ring[1]], 1)
+
+
+def test_json():
+    """The same as the lines, of all images in a tree of folders; -q leaves only what was asked for."""
+    done = run("predict", "run", "images", "-q", "-k", "2", "--json", "all.json")
+    assert len(ROWS) == 120 and done.stderr == "", done.stderr
+    check_table(done.stdout, sorted(ROWS), 2)
+    lines = [line.split("\t") for line in done.stdout.splitlines()]
+    for image, (path, *fields) in zip(load("all.json"), lines):
+        assert image["image"] == path and [c["class"] for c in image["classes"]] == fields[::2], (image, fields)
+        assert all(abs(c["probability"] - float(p)) < 1e-8 for c, p in zip(image["classes"], fields[1::2])), image
 
 
 def test_png():
@@ -114,6 +125,7 @@ with open("all.csv", newline="", encoding="utf-8") as table:
     ROWS = {os.path.relpath(row["file"]): row for row in csv.DictReader(table)}
 test_one_image()
 test_many()
+test_json()
 test_png()
 test_wrong_images()
 test_another_folder()

@@ -99,13 +99,14 @@ expect 0 "continuing as a different run: train.global_batch_size: was 12, now 10
     --out "$folder" --set train.max_steps=24 --set train.global_batch_size=10 --set schedule.lr=0.01 \
     --allow-config-change
 
-# More epochs alone are no other run; fewer are, and the line says how to go on.
+# More epochs alone are no other run, and need no more than the folder; fewer are, and the line says how to go on.
 longer() { # code text epochs
     expect "$1" "$2" --out "$work/longer" --set schedule.kind=cosine --set train.max_steps=0 --set train.epochs="$3"
 }
 longer 0 "end: OK" 1
 longer 0 "already finished after .*; to train longer, raise train.epochs: dtrain resume $work/longer --set" 1
 longer 0 "train.epochs was 1 and is now 2, .* rate was 0.0007612 in the last step, goes on with 0.01 " 2
+(cd "$work" && ends 0 "end: OK after 24 steps" "$dtrain" resume longer --set train.epochs=3)
 longer 78 "to go on with the old values: dtrain resume $work/longer; with the new ones: add --allow" 1
 
 # From a checkpoint of another folder. A stop before the first step copies it to the run's own, and
