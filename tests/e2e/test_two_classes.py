@@ -12,6 +12,10 @@ import os
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import python_with  # noqa: E402
+
+python_with.use_test_python()
 try:
     import torch
     import torchvision
@@ -20,7 +24,6 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from scratch import TESTS, content, events, np, run, safetensors_np, sets  # noqa: E402
 
 ROOT = os.path.join(TESTS, "..")

@@ -8,6 +8,13 @@ import sys
 BUILT = os.path.join(os.path.dirname(__file__), "..", "..", "build-python", "bin", "python3")
 
 
+def use_test_python():
+    """Continues under $DTRAIN_TEST_PYTHON, for tests that use PyTorch; call it before importing that."""
+    other = os.environ.pop("DTRAIN_TEST_PYTHON", "")  # not again
+    if other:
+        os.execv(other, [other, *sys.argv])
+
+
 def prefer(*modules):
     """Continues under that Python if this interpreter lacks some; returns those still missing."""
     missing = [name for name in modules if importlib.util.find_spec(name) is None]

@@ -7,6 +7,10 @@ import os
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import python_with  # noqa: E402
+
+python_with.use_test_python()
 try:
     import numpy as np
     import torch
@@ -14,7 +18,6 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import safetensors_np  # noqa: E402
 
 DTRAIN = os.path.abspath(sys.argv[1])
