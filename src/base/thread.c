@@ -9,14 +9,14 @@
 #include "base/mem.h"
 
 /* A fault whose signal is blocked kills the process without a report, so those signals stay
- * unblocked. */
+ * unblocked; and with SIGQUIT a thread is asked for its stack. */
 int dt_thread_start(pthread_t *thread, const char *name, void *(*run)(void *context), void *context)
 {
-    static const int own_faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+    static const int own_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT};
     sigset_t blocked, before;
     sigfillset(&blocked);
-    for (size_t i = 0; i < DT_COUNT(own_faults); i++)
-        sigdelset(&blocked, own_faults[i]);
+    for (size_t i = 0; i < DT_COUNT(own_signals); i++)
+        sigdelset(&blocked, own_signals[i]);
     pthread_sigmask(SIG_SETMASK, &blocked, &before);
     int error = pthread_create(thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

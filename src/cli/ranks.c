@@ -158,6 +158,7 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
                 : args->quiet          ? DT_LOG_NOTICE
                                        : DT_LOG_INFO,
                 rank, n_ranks);
+    dt_watchdog_show_stacks(rank);
     if (args->tee)
         dt_log_tee();
     status = check_build(comm);

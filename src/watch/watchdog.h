@@ -46,5 +46,7 @@ void dt_watchdog_stop(void); /* ends the threads, if there is a watchdog */
 /* In crash.c: installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT, which print rank,
  * section and step, then let the signal end the process. */
 void dt_watchdog_catch_crashes(int rank);
+/* There, too: from here on SIGQUIT prints the stacks of all threads, and the process goes on. */
+void dt_watchdog_show_stacks(int rank);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/thread.h"
 #include "test_dir.h"
 #include "virtual_time.h"
 #include "watch/heartbeat.h"
@@ -670,6 +671,38 @@ TEST(crashes_are_told)
         assert_non_null(strstr(text, who));
         free(text);
     }
+}
+
+static void *wait_on(void *context)
+{
+    for (;;)
+        pause();
+    return context;
+}
+
+/* As `kill -QUIT` asks: every thread shows its stack, and the process goes on. */
+TEST(stacks_are_shown)
+{
+    char path[DT_PATH_MAX], *text;
+    size_t bytes;
+    snprintf(path, sizeof path, "%s/stacks.txt", test_dir);
+    pid_t pid = fork();
+    if (pid == 0) {
+        pthread_t thread;
+        dup2(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
+        dt_watchdog_show_stacks(3);
+        dt_pulse_step(&dt_pulse_main, 57);
+        dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+        if (dt_thread_start(&thread, "loader 0", wait_on, NULL) == 0)
+            kill(getpid(), SIGQUIT);
+        _exit(7);
+    }
+    assert_int_equal(end_of(pid), 7);
+    assert_int_equal(dt_file_load(&text, &bytes, path, 1 << 20), DT_OK);
+    assert_non_null(strstr(text, "dtrain: stack of rank 3, thread "));
+    assert_non_null(strstr(text, ") at step 57, section compute\n"));
+    assert_non_null(strstr(text, " (loader 0)\n"));
+    free(text);
 }
 
 TEST_MAIN(start_all, remove_test_dir)
