@@ -127,18 +127,21 @@ int dt_coco_label(const struct dt_coco *coco, int64_t id)
     return found ? (int)(found - coco->category_ids) : -1;
 }
 
-/* From ids to the index of the image and the label. */
+/* From ids to the index of the image and the label; -1 for what is to be left out: a category that
+ * nobody listed, or its image. */
 static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coco *coco,
                             const struct dt_coco_rows *rows, int64_t image_id, uint64_t offset)
 {
     const int64_t category = *label;
     const struct dt_coco_image *found =
         bsearch(&image_id, coco->images, coco->n_images, sizeof *coco->images, compare_image_ids);
+    *label = found ? dt_coco_label(coco, category) : -1;
+    if (!found && !rows->is_strict)
+        return DT_OK;
     if (!found)
         FAIL_AT(rows, offset, "there is no image with the id %lld: the list of images lacks it",
                 (long long)image_id);
-    *label = dt_coco_label(coco, category);
-    if (*label < 0)
+    if (*label < 0 && !coco->only_judges)
         FAIL_AT(rows, offset,
                 "there is no category with the id %lld: the list of categories lacks it",
                 (long long)category);
@@ -146,22 +149,36 @@ static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coc
     return DT_OK;
 }
 
+static void tell_left_out(const char *path, size_t n, size_t of, const char *what)
+{
+    if (n > 0)
+        dt_log(DT_LOG_NOTICE, "%s: %zu of %zu %s are left out, as in pycocotools", path, n, of,
+               what);
+}
+
 static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
 {
     const uint32_t n = coco->n_images;
-    size_t *next;
+    size_t *next, n_kept = 0;
     DT_TRY(DT_NEW(coco->first_truth, (size_t)n + 1));
     /* Replaces the ids in the rows by indices, and counts the boxes of each image one place on. */
     for (size_t i = 0; i < rows->n_annotations; i++) {
-        struct dt_coco_annotation_row *row = &rows->annotations[i];
+        struct dt_coco_annotation_row *row = &rows->annotations[n_kept];
         uint32_t image;
+        *row = rows->annotations[i];
         DT_TRY(find_owner(&image, &row->truth.label, coco, rows, row->image, row->offset));
+        if (row->truth.label < 0)
+            continue;
+        n_kept++;
         row->image = image;
         if (++coco->first_truth[image + 1] > DT_COCO_MAX_BOXES)
             FAIL_AT(rows, row->offset, "more than %d boxes in the image with the id %lld",
                     DT_COCO_MAX_BOXES, (long long)coco->images[image].id);
     }
-    DT_TRY(DT_NEW(coco->truths, rows->n_annotations));
+    tell_left_out(rows->path, rows->n_annotations - n_kept, rows->n_annotations,
+                  "annotations, of images or categories that it does not list,");
+    rows->n_annotations = n_kept;
+    DT_TRY(DT_NEW(coco->truths, n_kept));
     DT_TRY(DT_NEW(next, n));
     for (uint32_t i = 0; i < n; i++) {
         const size_t boxes = coco->first_truth[i + 1];
@@ -213,6 +230,7 @@ void dt_coco_reset(struct dt_coco *coco)
     free(coco->truths);
     free(coco->category_ids);
     dt_names_reset(&coco->categories);
+    dt_names_reset(&coco->text_ids);
     *coco = (struct dt_coco){0};
 }
 
@@ -239,27 +257,59 @@ static void tell_oddities(const struct dt_coco *coco, const char *path)
                (unsigned)coco->n_images);
 }
 
-dt_status dt_coco_open(struct dt_coco *coco, const char *path)
+static dt_status read_file(struct dt_coco *coco, struct dt_coco_rows *rows)
 {
-    struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s()};
     dt_status status = DT_OK;
-    *coco = (struct dt_coco){0};
-    DT_TRY(dt_json_stream_open(&rows.json, path));
-    DT_TRY_OUT(dt_coco_rows_read(&rows));
-    DT_TRY_OUT(make_images(coco, &rows));
-    DT_TRY_OUT(dt_coco_make_categories(coco, &rows));
-    DT_TRY_OUT(check_annotation_ids(&rows));
-    DT_TRY_OUT(make_truths(coco, &rows));
-    coco->fingerprint = hash_tables(coco);
+    DT_TRY(dt_json_stream_open(&rows->json, rows->path));
+    DT_TRY_OUT(dt_coco_rows_read(rows));
+    if (rows->collected_ids.n == 0) {
+        DT_TRY_OUT(make_images(coco, rows));
+        DT_TRY_OUT(dt_coco_make_categories(coco, rows));
+        DT_TRY_OUT(check_annotation_ids(rows));
+        DT_TRY_OUT(make_truths(coco, rows));
+    }
 out:
     dt_log_progress("");
+    dt_json_stream_close(rows->json);
+    return status;
+}
+
+static dt_status open_file(struct dt_coco *coco, const char *path, bool only_judges)
+{
+    struct dt_coco_rows rows = {.path = path,
+                                .start_s = dt_clock_s(),
+                                .only_judges = only_judges,
+                                .is_strict = !only_judges};
+    *coco = (struct dt_coco){.only_judges = only_judges};
+    dt_status status = read_file(coco, &rows);
+    if (status == DT_OK && rows.collected_ids.n > 0) {
+        /* Now all texts are known, and a second reading finds their numbers. */
+        coco->text_ids = rows.collected_ids;
+        rows.collected_ids = (struct dt_names){0};
+        dt_names_sort(&coco->text_ids);
+        dt_coco_rows_reset(&rows);
+        rows.start_s = dt_clock_s();
+        rows.text_ids = &coco->text_ids;
+        rows.only_judges = true;
+        status = read_file(coco, &rows);
+    }
     dt_coco_rows_reset(&rows);
-    dt_json_stream_close(rows.json);
-    if (status == DT_OK)
-        tell_oddities(coco, path);
-    else
+    if (status != DT_OK)
         dt_coco_reset(coco);
     return status;
+}
+
+dt_status dt_coco_open(struct dt_coco *coco, const char *path)
+{
+    DT_TRY(open_file(coco, path, false));
+    coco->fingerprint = hash_tables(coco);
+    tell_oddities(coco, path);
+    return DT_OK;
+}
+
+dt_status dt_coco_open_to_judge(struct dt_coco *coco, const char *path)
+{
+    return open_file(coco, path, true);
 }
 
 /* --- Detections --- */
@@ -267,19 +317,26 @@ out:
 dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt_coco *coco,
                              const char *path)
 {
-    struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s()};
+    struct dt_coco_rows rows = {.path = path,
+                                .start_s = dt_clock_s(),
+                                .only_judges = coco->only_judges,
+                                .is_strict = true,
+                                .text_ids = &coco->text_ids};
     dt_status status = DT_OK;
     *found = NULL;
+    *n = 0;
     DT_TRY(dt_json_stream_open(&rows.json, path));
     DT_TRY_OUT(dt_coco_rows_read_found(&rows));
-    *n = rows.n_found;
     DT_TRY_OUT(DT_NEW(*found, rows.n_found));
     for (size_t i = 0; i < rows.n_found; i++) {
         const struct dt_coco_found_row *row = &rows.found[i];
-        struct dt_found *one = &(*found)[i];
+        struct dt_found *one = &(*found)[*n];
         *one = row->found;
         DT_TRY_OUT(find_owner(&one->image, &one->label, coco, &rows, row->image, row->offset));
+        *n += one->label >= 0;
     }
+    tell_left_out(path, rows.n_found - *n, rows.n_found,
+                  "detections, of categories that the annotations do not list,");
 out:
     dt_log_progress("");
     dt_coco_rows_reset(&rows);

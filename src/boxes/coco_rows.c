@@ -97,6 +97,43 @@ static dt_status read_integer(struct dt_coco_rows *r, void *to)
     return dt_json_stream_integer(r->json, to);
 }
 
+/* The id of an image, which may be a text for those that only judge: then `collected` (NULL: none)
+ * gets it while not all are known. -1: no image has it. */
+static dt_status take_image_id(struct dt_coco_rows *r, int64_t *id, struct dt_names *collected)
+{
+    const struct dt_names *known = r->text_ids;
+    enum dt_json_type type;
+    const char *text;
+    size_t bytes;
+    DT_TRY(dt_json_stream_peek(r->json, &type));
+    if (!r->only_judges || type != DT_JSON_STRING) {
+        DT_TRY(dt_json_stream_integer(r->json, id));
+        if (known && known->n > 0)
+            FAIL_HERE(r, "%lld is a number, but ids of images are texts here", (long long)*id);
+        return DT_OK;
+    }
+    DT_TRY(dt_json_stream_string(r->json, &text, &bytes));
+    *id = -1;
+    if (!known)
+        return collected ? dt_names_add(collected, text, bytes) : DT_OK;
+    const size_t place = dt_names_find(known, text);
+    if (place < known->n && strcmp(dt_names_get(known, place), text) == 0)
+        *id = (int64_t)place;
+    else if (r->is_strict)
+        FAIL_HERE(r, "there is no image with the id \"%s\"", text);
+    return DT_OK;
+}
+
+static dt_status read_image_id(struct dt_coco_rows *r, void *to)
+{
+    return take_image_id(r, to, NULL);
+}
+
+static dt_status read_own_id(struct dt_coco_rows *r, void *to)
+{
+    return take_image_id(r, to, &r->collected_ids);
+}
+
 static dt_status read_flag(struct dt_coco_rows *r, void *to)
 {
     return dt_json_stream_bool(r->json, to);
@@ -192,9 +229,10 @@ static dt_status read_box(struct dt_coco_rows *r, void *to)
 static dt_status add_image(struct dt_coco_rows *r, const struct field *last)
 {
     struct dt_coco_image_row row = {.name = (uint32_t)r->files.n};
-    const struct field fields[] = {{"id", read_integer, &row.id, false},
-                                   {"width", read_side, &row.width, false},
-                                   {"height", read_side, &row.height, false},
+    const bool is_optional = r->only_judges;
+    const struct field fields[] = {{"id", read_own_id, &row.id, false},
+                                   {"width", read_side, &row.width, is_optional},
+                                   {"height", read_side, &row.height, is_optional},
                                    *last};
     if (r->n_images >= DT_MAX_SAMPLES)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d images", DT_MAX_SAMPLES);
@@ -206,7 +244,8 @@ static dt_status add_image(struct dt_coco_rows *r, const struct field *last)
 
 static dt_status read_image(struct dt_coco_rows *r)
 {
-    return add_image(r, &(const struct field){"file_name", read_file_name, &r->files, false});
+    return add_image(r,
+                     &(const struct field){"file_name", read_file_name, &r->files, r->only_judges});
 }
 
 static dt_status read_category(struct dt_coco_rows *r)
@@ -234,7 +273,7 @@ static dt_status add_annotation(struct dt_coco_rows *r, bool is_in_image)
                                    {"bbox", read_box, (void *)box, false},
                                    {"area", read_area, &t->area, true},
                                    {"iscrowd", read_flag, &t->is_crowd, true},
-                                   {"image_id", read_integer, &row.image, false}};
+                                   {"image_id", read_image_id, &row.image, false}};
     if (r->n_annotations >= MAX_ANNOTATIONS)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d annotations", MAX_ANNOTATIONS);
     DT_TRY(read_object(r, &row.offset, "the annotation", fields, DT_COUNT(fields) - is_in_image));
@@ -260,7 +299,7 @@ static dt_status read_found(struct dt_coco_rows *r)
     struct dt_coco_found_row row = {0};
     struct dt_found *f = &row.found;
     double *const box[] = {&f->x, &f->y, &f->w, &f->h};
-    const struct field fields[] = {{"image_id", read_integer, &row.image, false},
+    const struct field fields[] = {{"image_id", read_image_id, &row.image, false},
                                    {"category_id", read_category_id, &f->label, false},
                                    {"bbox", read_box, (void *)box, false},
                                    {"score", read_score, &f->score, false}};
@@ -318,6 +357,7 @@ void dt_coco_rows_reset(struct dt_coco_rows *rows)
 {
     dt_names_reset(&rows->files);
     dt_names_reset(&rows->category_names);
+    dt_names_reset(&rows->collected_ids);
     free(rows->images);
     free(rows->categories);
     free(rows->annotations);

@@ -87,10 +87,29 @@ def check_small():
     assert text.splitlines()[0] == LINES[0] + "0.000", text
 
 
+def check_other_tools():
+    """The same results with what other tools write and pycocotools ignores; it is counted."""
+    name = {7: "a", 3: "b"}
+    truth = {**TRUTH, "images": [{"id": name[i]} for i in (7, 3)]}
+    odd = {**TRUTH["annotations"][0], "id": 6, "category_id": 77}, {**TRUTH["annotations"][0], "id": 7, "image_id": 99}
+    for key in ("annotations", "found"):
+        rows = [*TRUTH["annotations"], *odd] if key == "annotations" else [*FOUND, {**FOUND[0], "category_id": 1}]
+        truth[key] = [{**row, "image_id": name.get(row["image_id"], "none")} for row in rows]
+    found = truth.pop("found")
+    done = scratch.run("coco-eval", write("texts.json", truth), write("texts_found.json", found), "--json", "b.json")
+    assert load("b.json") == load("a.json"), (load("a.json"), load("b.json"))
+    for words in ("texts.json: 2 of 6 annotations", "texts_found.json: 1 of 6 detections"):
+        assert words in done.stderr, done.stderr
+    write("bad.json", [{**found[0], "image_id": "c"}])
+    assert 'no image with the id "c"' in run("texts.json", "bad.json", code=65)
+    assert "3 is a number" in run("texts.json", "found.json", code=65)
+    assert "NaN" in run("truth.json", write("bad.json", [{**FOUND[0], "score": float("nan")}]), code=65)
+
+
 def check_refusals():
     assert "nowhere.json" in run("nowhere.json", "found.json", code=66)
     assert "nowhere.json" in run("truth.json", "nowhere.json", code=66)
-    for change in ({"image_id": 4}, {"category_id": 1}, {"score": "high"}, {"bbox": [1, 2, 3]}):
+    for change in ({"image_id": 4}, {"image_id": "4"}, {"category_id": "9"}, {"score": "high"}, {"bbox": [1, 2, 3]}):
         assert "bad.json:1:" in run("truth.json", write("bad.json", [FOUND[0], {**FOUND[1], **change}]), code=65)
     write("cut.json", content("truth.json")[:-9])
     assert "cut.json:1:" in run("cut.json", "found.json", code=65)
@@ -100,6 +119,7 @@ def check_refusals():
 
 
 check_small()
+check_other_tools()
 check_refusals()
 golden = sorted(glob.glob(os.path.join(SHARED, "golden/coco-eval/*_expected.json")))
 for golden_path in golden:

@@ -128,6 +128,27 @@ TEST(csv)
     dt_class_counts_destroy(counts);
 }
 
+/* A network that gives all images the same probability, whatever they show. */
+TEST(separates_nothing)
+{
+    char *text;
+    size_t bytes;
+    struct dt_class_counts *counts;
+    const float row[] = {0, 1};
+    assert_int_equal(dt_class_counts_create(&counts, 2, 4), DT_OK);
+    for (int i = 0; i < 4; i++)
+        dt_class_counts_add(counts, row, i % 2);
+    const struct dt_ranking ranking = dt_rank_scores(counts->scores, counts->n_rows);
+    FILE *out = open_memstream(&text, &bytes);
+    dt_class_counts_print(out, counts, &ranking, names);
+    fclose(out);
+    assert_non_null(strstr(text, "AUC 0.5, "));
+    assert_non_null(strstr(text, "no probability separates the classes"));
+    assert_null(strstr(text, "from probability"));
+    free(text);
+    dt_class_counts_destroy(counts);
+}
+
 /* Of equal probabilities the first class comes first; more classes than there are mean all. */
 TEST(top)
 {
