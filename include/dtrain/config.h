@@ -289,7 +289,8 @@ void dt_config_compare(const struct dt_config *saved, const struct dt_config *no
 dt_status dt_config_print_schema(FILE *out);
 dt_status dt_config_print_help(FILE *out, const char *keys);
 
-/* Relative paths of data and of initial weights become absolute, as seen from the current folder. */
+/* Relative paths of data and of initial weights become absolute, as seen from the current folder.
+ */
 void dt_config_make_absolute(struct dt_config *config);
 
 /* Copies the first of `names` (a field of names: a newline after each) and returns the rest; NULL

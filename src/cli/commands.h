@@ -80,7 +80,7 @@ struct dt_arguments {
           "Compute COCO's average precision and recall of a file of detections.", 0, "per-class",  \
           "max-detections", "json")                                                                \
     LOCAL(                                                                                         \
-        scaling, "scaling", "FOLDER...",                                                              \
+        scaling, "scaling", "FOLDER...",                                                           \
         "Sum up the measurements of scripts/scaling.sh: a table, and scaling.json, .csv, .html.",  \
         0, NULL)                                                                                   \
     LOCAL(verify, "verify", "PATH",                                                                \

@@ -134,8 +134,8 @@ TEST(every_key)
     printf("%zu keys: %d free, %d inexact\n", dt_config_n_keys(), n_free, n_inexact);
 }
 
-/* Where the rate goes to its end value, the end may only move away; where it follows the evaluations,
- * they must not change. */
+/* Where the rate goes to its end value, the end may only move away; where it follows the
+ * evaluations, they must not change. */
 TEST(schedules)
 {
     struct dt_config saved, now;
