@@ -22,4 +22,4 @@ foreach(page configs/README.md scripts/README.md src/eval/README.md tests/faults
         endif()
     endforeach()
 endforeach()
-file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/help_topics.inc CONTENT "${rows}" @ONLY)
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/cli/help_topics.inc CONTENT "${rows}" @ONLY)

@@ -149,10 +149,10 @@ static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coc
     return DT_OK;
 }
 
-static void tell_left_out(const char *path, size_t n, size_t of, const char *what)
+static void tell_ignored(const char *path, size_t n, size_t of, const char *what)
 {
     if (n > 0)
-        dt_log(DT_LOG_NOTICE, "%s: %zu of %zu %s are left out, as in pycocotools", path, n, of,
+        dt_log(DT_LOG_NOTICE, "%s: %zu of %zu %s are ignored, as in pycocotools", path, n, of,
                what);
 }
 
@@ -175,7 +175,7 @@ static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
             FAIL_AT(rows, row->offset, "more than %d boxes in the image with the id %lld",
                     DT_COCO_MAX_BOXES, (long long)coco->images[image].id);
     }
-    tell_left_out(rows->path, rows->n_annotations - n_kept, rows->n_annotations,
+    tell_ignored(rows->path, rows->n_annotations - n_kept, rows->n_annotations,
                   "annotations, of images or categories that it does not list,");
     rows->n_annotations = n_kept;
     DT_TRY(DT_NEW(coco->truths, n_kept));
@@ -335,7 +335,7 @@ dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt
         DT_TRY_OUT(find_owner(&one->image, &one->label, coco, &rows, row->image, row->offset));
         *n += one->label >= 0;
     }
-    tell_left_out(path, rows.n_found - *n, rows.n_found,
+    tell_ignored(path, rows.n_found - *n, rows.n_found,
                   "detections, of categories that the annotations do not list,");
 out:
     dt_log_progress("");

@@ -74,7 +74,7 @@ static void print_command(const struct dt_command *command)
 
 /* Topics and lines, as the pages have them (scripts/cmake/DtrainTopics.cmake). */
 static const char *const topics[][2] = {
-#include "help_topics.inc"
+#include "cli/help_topics.inc"
 };
 
 bool dt_topic_print(FILE *out, const char *topic)

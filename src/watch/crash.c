@@ -157,7 +157,7 @@ static void on_quit(int number, siginfo_t *info, void *context)
         show_stack();
     while (fd >= 0 && (n = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0)
         for (long at = 0; at < n; at += ((struct dirent64 *)(entries + at))->d_reclen)
-            ask_thread(atol(((struct dirent64 *)(entries + at))->d_name));
+            ask_thread(strtol(((struct dirent64 *)(entries + at))->d_name, NULL, 10));
     if (fd >= 0)
         close(fd);
     errno = saved;
