@@ -57,9 +57,7 @@ static dt_status choose_device(struct dt_engine *engine)
     DT_TRY(dt_devices_agree(&choice, engine->ranks.comm, engine->config));
     engine->backend = choice.backend;
     engine->plane = choice.plane;
-    if (choice.fallback && engine->ranks.rank == 0)
-        dt_log(DT_LOG_WARNING, "no GPU: %.*s; running on the CPU (dtrain doctor says more)",
-               (int)strcspn(choice.fallback, ":"), choice.fallback);
+    engine->no_gpu = choice.fallback;
     return DT_OK;
 }
 
@@ -118,6 +116,16 @@ static void show_progress(void *context, const char *what, int64_t done, int64_t
     dt_pulse_beat(&dt_pulse_main);
 }
 
+/* Not before errors, and once although a benchmark opens the device again. */
+static void warn_of_cpu(const struct dt_engine *engine)
+{
+    static bool has_warned;
+    if (engine->no_gpu && engine->ranks.rank == 0 && !has_warned)
+        dt_log(DT_LOG_WARNING, "no GPU: %.*s; running on the CPU (dtrain doctor says more)",
+               (int)strcspn(engine->no_gpu, ":"), engine->no_gpu);
+    has_warned = true;
+}
+
 static dt_status open_device(struct dt_engine *engine)
 {
     const struct dt_config *config = engine->config;
@@ -135,6 +143,7 @@ static dt_status open_device(struct dt_engine *engine)
     options.poll = poll;
     options.progress = show_progress;
     options.context = engine;
+    warn_of_cpu(engine);
     DT_TRY(engine->backend->open(&engine->device, &options));
     /* With a GPU the CPUs only decode. */
     dt_comm_check_binding(comm, on_cpu ? engine->n_threads : 1);

@@ -46,6 +46,7 @@ struct dt_engine {
                         ranks can share them */
     int n_threads;
     const struct dt_backend *backend;
+    const char *no_gpu; /* why device.kind auto is the CPU in a build with CUDA, else NULL */
     enum dt_plane plane;
     struct dt_device *device;
     struct dt_stage stage;

@@ -280,6 +280,12 @@ DTRAIN_EMULATED_GPUS=0 refuses 69 \
 DTRAIN_EMULATED_GPUS=0 train 2 none --set device.kind=auto
 [ "$(grep -c 'warning: no GPU: [^:]*; running on the CPU (dtrain doctor says more)' "$work/log")" = 1 ] ||
     fail "not one warning: $(cat "$work/log")"
+DTRAIN_EMULATED_GPUS=0 refuses 66 "nowhere" 1 nothing --set device.kind=auto --set data.source=auto \
+    --set data.train="$work/nowhere"
+never_says "no GPU"
+DTRAIN_EMULATED_GPUS=0 ends 0 "" "$dtrain" bench --config "$work/config.json" --set device.kind=auto \
+    --batch-size-per-rank 4,8 --set bench.rounds=1 --set bench.steps_per_round=1
+[ "$(grep -c 'warning: no GPU' "$work/log")" = 1 ] || fail "not one warning: $(cat "$work/log")"
 losses none cpu 1e-4
 # shellcheck disable=SC2016 # for the inner shell
 ends 76 "device.kind auto: 1 of 2 ranks have no GPU, the first is rank 1 on host" on_ranks 2 bash -c \
