@@ -221,7 +221,13 @@ void dt_log_progress(const char *text)
     if (!dt_log_is_terminal())
         return;
     char line[1024];
-    snprintf(line, sizeof(line), "%.*s", width - 1, text);
+    const int bytes = snprintf(line, sizeof(line), "%.*s", width - 1, text);
+    const bool is_cut = strlen(text) > (size_t)bytes;
+    for (int i = bytes - 1; is_cut && i > 0; i--)
+        if (strncmp(line + i, "  ", 2) == 0) { /* between two parts of the line */
+            line[i] = '\0';
+            break;
+        }
     dt_utf8_escape(line);
     pthread_mutex_lock(&state.lock);
     write_all("\r\033[K", 4);

@@ -29,6 +29,7 @@ static void add_number(struct dt_text *line, const struct dt_event *e, const cha
         dt_text_add(line, "%s%.*f%s", before, decimals, dt_field_number(e, key), after);
 }
 
+/* What matters most comes first: a narrow terminal shows no more. */
 static void on_step(const struct dt_event *e)
 {
     char text[LINE_BYTES];
@@ -43,13 +44,13 @@ static void on_step(const struct dt_event *e)
     add_number(&line, e, "class_loss", " (class ", 4, "");
     add_number(&line, e, "box_loss", ", box ", 4, ")");
     add_number(&line, e, "top1", "  top1 ", 2, "");
-    if (!isnan(dt_field_number(e, "lr")))
-        dt_text_add(&line, "  lr %.4g", dt_field_number(e, "lr"));
+    if (isfinite(eta_s))
+        dt_text_add(&line, "  ETA %s", dt_clock_format(eta, sizeof(eta), eta_s));
     add_number(&line, e, "images_per_s", "  ", 1, " images/s");
     if (isfinite(elapsed_s))
         dt_text_add(&line, "  elapsed %s", dt_clock_format(elapsed, sizeof(elapsed), elapsed_s));
-    if (isfinite(eta_s))
-        dt_text_add(&line, "  ETA %s", dt_clock_format(eta, sizeof(eta), eta_s));
+    if (!isnan(dt_field_number(e, "lr")))
+        dt_text_add(&line, "  lr %.4g", dt_field_number(e, "lr"));
     if (!dt_log_is_terminal()) {
         dt_log(DT_LOG_INFO, "%s", text);
         return;
