@@ -64,6 +64,18 @@ static void print_device(struct dt_text *line, const struct dt_summary *summary)
         dt_text_add(line, "; %s", plane);
 }
 
+/* The images that make no full batch. With stages their number changes. */
+static void add_left_out(struct dt_text *line, const struct dt_engine *engine,
+                         const struct dt_sets *sets)
+{
+    const struct dt_stage *stage = &engine->stage;
+    const int64_t n_used = stage->steps_per_epoch * stage->global_batch_size;
+    const int64_t n = dt_dataset_size(sets->train_set) - n_used;
+    if (n > 0 && n_used > 0 && engine->schedule.n_parts == 1)
+        dt_text_add(line, "; each epoch leaves out %" PRId64 ", not always the same: no full batch",
+                    n);
+}
+
 static void print_data(struct dt_text *line, const struct dt_summary *summary)
 {
     const float *weights = summary->sets->class_weights;
@@ -71,6 +83,7 @@ static void print_data(struct dt_text *line, const struct dt_summary *summary)
                 dt_dataset_size(summary->sets->train_set),
                 summary->sets->val_set ? dt_dataset_size(summary->sets->val_set) : 0,
                 dt_config_is_synthetic(summary->engine->config) ? ", synthetic" : "");
+    add_left_out(line, summary->engine, summary->sets);
     if (!weights)
         return;
     float least = weights[0], most = weights[0];
@@ -347,8 +360,13 @@ void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *
     if (frozen[0])
         fprintf(out, "frozen: %s\n", frozen);
     if (sets->train_set) {
-        fprintf(out, "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all\n",
-                dt_dataset_size(sets->train_set), engine->stage.steps_per_epoch, engine->last_step);
+        char left_out[128];
+        text = dt_text_in(left_out, sizeof left_out);
+        add_left_out(&text, engine, sets);
+        fprintf(out,
+                "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all%s\n",
+                dt_dataset_size(sets->train_set), engine->stage.steps_per_epoch, engine->last_step,
+                left_out);
         for (int i = 0; engine->config->train.n_stages > 0 && i < engine->schedule.n_parts; i++) {
             char stage[256];
             text = dt_text_in(stage, sizeof stage);
