@@ -19,12 +19,12 @@ struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *confusion,
-        *predictions, *output, *trace, *data, *batch_sizes, *compare, *tolerance;
+        *predictions, *output, *trace, *data, *model, *batch_sizes, *compare, *tolerance;
     const char **sets;
     size_t n_sets;
     double max_time_s, min_score;
     int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
-        top, count, n_images, max_detections;
+        top, count, n_images, max_detections, n_gpus;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
     const char *ranks, *link, *local_link, *step_time;
@@ -99,10 +99,11 @@ struct dt_arguments {
            0, "config", "set", "json")                                                             \
     LOCAL(models, "models", "",                                                                    \
           "List the networks with their number of parameters and smallest image size.", 0, NULL)   \
-    LOCAL(config, "config", "show|schema|help [KEY]",                                              \
-          "Print the resolved configuration, its JSON Schema, or help on all keys, a section or "  \
-          "one key.",                                                                              \
-          0, "config", "set", "out")
+    LOCAL(                                                                                         \
+        config, "config", "show|new|schema|help [KEY]",                                            \
+        "Print the resolved configuration, a new one to start from, the JSON Schema, or help on "  \
+        "all keys, a section or one key.",                                                         \
+        0, "config", "set", "out", "data", "model", "gpus")
 
 enum { DT_COMMAND_OPTIONS = 16 }; /* most per sub-command */
 

@@ -55,8 +55,12 @@ static const struct dt_option options[] = {
     {"min-score", DT_OPTION_SHARE, AT(min_score), 0, 0, "S",
      "only detections with a score of S, 0 to 1, or more (default: 0.3)"},
     {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE", "write the results as JSON"},
-    {"data", DT_OPTION_TEXT, AT(data), 0, 0, "KIND",
-     "synthetic (default), or real: the configured data"},
+    {"data", DT_OPTION_TEXT, AT(data), 0, 0, "KIND|PATH",
+     "bench: synthetic (default), or real: the configured data; config new: the training data"},
+    {"model", DT_OPTION_TEXT, AT(model), 0, 0, "NAME",
+     "config new: the network (default: resnet18; dtrain models lists them)"},
+    {"gpus", DT_OPTION_INTEGER, AT(n_gpus), 0, 1 << 20, "N",
+     "config new: GPUs to train on, 0: the CPU (default: what is there)"},
     {"batch-size-per-rank", DT_OPTION_TEXT, AT(batch_sizes), 0, 0, "N",
      "images per rank: 64, or 32,64,128 one after the other, or auto: the most that fit"},
     {"forward-only", DT_OPTION_FLAG, AT(forward_only), 0, 0, NULL,
@@ -359,6 +363,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .min_score = 0.3,
                                   .count = 32,
                                   .max_detections = 100,
+                                  .n_gpus = -1,
                                   .data = "synthetic"};
     /* The leading sub-command, "train ...", or help on it, "help train" or "train help". */
     bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;

@@ -72,8 +72,7 @@ static void add_left_out(struct dt_text *line, const struct dt_engine *engine,
     const int64_t n_used = stage->steps_per_epoch * stage->global_batch_size;
     const int64_t n = dt_dataset_size(sets->train_set) - n_used;
     if (n > 0 && n_used > 0 && engine->schedule.n_parts == 1)
-        dt_text_add(line, "; each epoch leaves out %" PRId64 ", not always the same: no full batch",
-                    n);
+        dt_text_add(line, "; each epoch omits %" PRId64 ", not always the same: no full batch", n);
 }
 
 static void print_data(struct dt_text *line, const struct dt_summary *summary)

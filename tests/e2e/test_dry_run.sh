@@ -14,7 +14,7 @@ dry 0 --dry-run=plan
 shows "^train: "
 shows "^eval: .* batch 8"
 shows "^tiny, images of 32 x 32, 10 classes"
-shows "100 training images, 8 steps per epoch, 20 steps in all; each epoch leaves out 4, not always the same: no full batch$"
+shows "100 training images, 8 steps per epoch, 20 steps in all; each epoch omits 4, not always the same: no full batch$"
 shows "^optimizer sgd, momentum 0.9, weight decay 0.0001 except on batch norm and bias$"
 ! grep -q MiB "$work/out" || fail "two units of memory"
 [ ! -e "$work/run" ] || fail "a dry run created the run folder"
@@ -71,6 +71,16 @@ shows " 7 steps in all"
 here 0 "" <(cat "$work/mine/first.json")
 shows " 7 steps in all"
 here 78 "standard input:1:9: zoo: unknown key" - <<< '{"zoo": 1}'
+
+# A file to start from.
+"$dtrain" config new --data "$work/train" --model tiny --gpus 0 > "$work/new.json"
+here 0 "" "$work/new.json"
+shows "^tiny, images of 224 x 224, 10 classes" "^optimizer sgd" "^device cpu"
+"$dtrain" config new --model retinanet_resnet18_fpn --gpus 8 | "$dtrain" config show --config - > "$work/out"
+shows '"source": "synthetic"' '"kind": "cuda"' '"precision": "bf16"' '"name": "adamw"'
+refused 78 'there is no model "resnet19"; did you mean' "$dtrain" config new --model resnet19
+refused 64 "it takes only --data, --model and --gpus" "$dtrain" config new --set train.epochs=3
+refused 64 "only dtrain config new takes --data" "$dtrain" config show --gpus 2
 
 # A warm-up that is longer than the run; the default one shrinks.
 here 0 "the default of 5 is longer than train.epochs 2; it is 0.5 here" - --set train.epochs=2 <<JSON

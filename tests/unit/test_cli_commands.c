@@ -156,7 +156,7 @@ TEST(wrong_lines)
         {"shard a", "dtrain shard needs SRC DST"},
         {"shard a b c", "c: unexpected argument"},
         {"predict", "dtrain predict needs"},
-        {"config", "dtrain config needs show|schema|help"},
+        {"config", "dtrain config needs show|new|schema|help"},
         {"-h --foo", "--foo: dtrain train has no such option"},
         {"-hx", "-hx: dtrain train has no such option"},
         {"-x", "-x: dtrain train has no such option"},
