@@ -350,14 +350,25 @@ static void report_end(struct run *r, dt_status status)
     dt_events_emit(r->engine.report, "run_end", fields, n_fields);
 }
 
+/* mpirun passes these on and has a second of patience; what its ranks return does not count then.
+ */
+static const char *why_not_75(const struct run *r)
+{
+    const bool ends_job =
+        strcmp(r->stop_reason, "SIGINT") == 0 || strcmp(r->stop_reason, "SIGTERM") == 0;
+    return ends_job && r->engine.ranks.n_ranks > 1
+               ? "; mpirun that is ended by Ctrl-C or SIGTERM returns 1, not 75: send it SIGUSR1"
+               : "";
+}
+
 dt_status dt_run_end(struct run *r, dt_status status)
 {
     const int origin = dt_error_origin(); /* what fails from here on does not change it */
     if (status == DT_OK || status == DT_STOPPED)
         DT_TRY(report_bad_images(r));
     if (status == DT_STOPPED)
-        dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to continue from %s",
-               r->at.step, r->stop_reason, r->save_policy.last);
+        dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to continue from %s%s",
+               r->at.step, r->stop_reason, r->save_policy.last, why_not_75(r));
     report_end(r, status);
     if (r->engine.ranks.rank == 0)
         dt_run_folder_end(&r->folder, status, r->at.step);

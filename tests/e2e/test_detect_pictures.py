@@ -10,7 +10,7 @@ import sys
 from PIL import Image
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import content, events, np, rig, run, train, write, write_config  # noqa: E402
+from scratch import content, events, load, np, rig, run, train, write, write_config  # noqa: E402
 
 COMMON = {
     **rig.DETECTOR,
@@ -64,7 +64,11 @@ def check_lines(folder):
             inside = 0 <= x1 <= x2 <= width + 0.01 and 0 <= y1 <= y2 <= height + 0.01
             assert inside and label in "012" and 0.01 < score < 1, f"{name}: {own}"
     level = sorted(line[2] for line in lines)[len(lines) // 2]
-    few, _ = predict(folder, "--min-score", f"{level * 0.9999999}")
+    few, _ = predict(folder, "--min-score", f"{level * 0.9999999}", "--json", "few.json")
+    found = [(i["image"], d["class"], d["score"], d["box"]) for i in load("few.json") for d in i["detections"]]
+    assert [list(f[:2]) for f in found] == [line[:2] for line in few], found
+    for (_, _, score, box), line in zip(found, few):
+        assert np.allclose([score, *box], line[2:], rtol=1e-6, atol=0.006), (score, box, line)
     assert few == [line for line in lines if line[2] >= level], f"above {level}: {few}"
     top, _ = predict(folder, "--min-score", "0", "--top", "2")
     assert top == [line for name in names for line in [l for l in lines if l[0] == name][:2]], f"{top}"

@@ -38,6 +38,14 @@ grep '"run_start"' "$work/signal/metrics.jsonl" | tail -1 |
     grep -q "\"start_step\": *${step}[,}]" ||
     fail "it did not start at $step"
 
+# What mpirun passes on from Ctrl-C, to a rank here, so that it has the time: the line tells of mpirun's 1.
+on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/passed" "${long[@]}" 2> "$work/passed.log" &
+pid=$!
+wait_for_step "$work/passed"
+kill -TERM "$(pgrep -P "$(pgrep -P $pid -x mpirun || echo $pid)" -x dtrain | head -1)"
+ends 75 "" wait $pid
+grep -q "by SIGTERM; .* returns 1, not 75: send it SIGUSR1" "$work/passed.log" || fail "$(cat "$work/passed.log")"
+
 # Without mpirun, every stop signal leaves enough time to save.
 for name in USR1 USR2 TERM INT; do
     "$dtrain" --config "$work/config.json" --out "$work/$name" "${long[@]}" 2> "$work/$name.log" &
