@@ -45,6 +45,8 @@ static const struct dt_option options[] = {
      "print precision, recall and F1 of every class; of a detector, and coco-eval: AP and AP50"},
     {"max-detections", DT_OPTION_INTEGER, AT(max_detections), 1, 1000000, "N",
      "evaluate the N best detections of an image and category (default: 100)"},
+    {"all-checkpoints", DT_OPTION_FLAG, AT(all_checkpoints), 0, 0, NULL,
+     "evaluate every checkpoint of the run, from the oldest: a JSON line for each"},
     {"confusion", DT_OPTION_TEXT, AT(confusion), 0, 0, "FILE",
      "write the confusion matrix: a table as .csv, a picture as .svg"},
     {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",

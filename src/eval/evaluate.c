@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/pulse.h"
@@ -189,10 +190,13 @@ dt_status dt_engine_open_weights(struct dt_engine *engine, struct dt_sets *sets,
     return dt_plan_broadcast(engine->plan);
 }
 
-static dt_status print_result(const struct dt_task *task, const struct dt_eval_result *result)
+static dt_status print_result(const struct dt_task *task, const struct dt_eval_result *result,
+                              const char *checkpoint)
 {
     struct dt_jsonw w = {0};
     dt_jsonw_begin(&w, NULL, '{');
+    if (checkpoint)
+        dt_jsonw_string(&w, "checkpoint", checkpoint);
     dt_jsonw_integer(&w, "images", result->n_images);
     task->put_result(&w, result);
     dt_jsonw_close(&w, '}');
@@ -219,7 +223,71 @@ static dt_status publish(struct dt_eval_files *files, const struct dt_evaluator 
     DT_TRY(end_files(files, DT_OK));
     if (per_class)
         task->print_classes(stdout, evaluator);
-    return print_result(task, result);
+    return print_result(task, result, NULL);
+}
+
+/* --- All checkpoints of a run --- */
+
+/* The good ones that have a file of that name, from the oldest. Rank 0. */
+static dt_status list_checkpoints(struct dt_names *files, const char *weights)
+{
+    char path[DT_PATH_MAX], dir[DT_PATH_MAX], folder[DT_PATH_MAX], file[DT_PATH_MAX];
+    int64_t *steps = NULL;
+    int n_steps = 0;
+    dt_status status = DT_OK;
+    DT_TRY(dt_weights_find(path, weights));
+    const char *name = dt_file_base(path);
+    DT_TRY(dt_file_path(dir, "%s%.*s", path[0] == '/' ? "" : "./", (int)(name - path), path));
+    for (int i = 0; i < 2 && strchr(dir, '/'); i++) /* the slash, and the checkpoint's name */
+        *strrchr(dir, '/') = '\0';
+    DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
+    for (int i = n_steps - 1; i >= 0; i--) {
+        DT_TRY_OUT(dt_checkpoint_path(folder, dir, steps[i]));
+        DT_TRY_OUT(dt_file_path(file, "%s/%s", folder, name));
+        if (dt_checkpoint_verify(NULL, folder) != DT_OK)
+            dt_log(DT_LOG_WARNING, "skipping %s: %s", folder, dt_error_text());
+        else if (dt_file_exists(file))
+            DT_TRY_OUT(dt_names_add(files, file, strlen(file)));
+    }
+    if (files->n == 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE, "--all-checkpoints: %s is no checkpoint of a run", path));
+out:
+    free(steps);
+    return status;
+}
+
+static dt_status evaluate_one(struct dt_evaluator *evaluator, const char *file, bool per_class)
+{
+    struct dt_engine *engine = evaluator->engine;
+    const bool first = engine->ranks.rank == 0;
+    struct dt_eval_result result;
+    dt_status status = DT_OK;
+    if (first)
+        status = dt_weights_load(engine->plan, file, engine->model->head, false, NULL);
+    DT_TRY(dt_comm_agree(engine->ranks.comm, status));
+    DT_TRY(dt_plan_broadcast(engine->plan));
+    DT_TRY(dt_evaluator_run(evaluator, &result, NULL));
+    if (first && per_class)
+        engine->task->print_classes(stdout, evaluator);
+    return dt_comm_agree(engine->ranks.comm,
+                         first ? print_result(engine->task, &result, file) : DT_OK);
+}
+
+static dt_status evaluate_all(struct dt_evaluator *evaluator, const struct dt_eval_options *options)
+{
+    struct dt_comm *comm = evaluator->engine->ranks.comm;
+    const bool first = dt_comm_rank(comm) == 0;
+    struct dt_names files = {0};
+    dt_status status = DT_OK;
+    DT_TRY_OUT(dt_comm_agree(comm, first ? list_checkpoints(&files, options->weights) : DT_OK));
+    int n = (int)files.n;
+    DT_TRY_OUT(dt_comm_bcast(comm, &n, sizeof n, 0));
+    for (int i = 0; i < n; i++)
+        DT_TRY_OUT(evaluate_one(evaluator, first ? dt_names_get(&files, (size_t)i) : NULL,
+                                options->per_class));
+out:
+    dt_names_reset(&files);
+    return status;
 }
 
 /* --- The sub-command --- */
@@ -237,6 +305,10 @@ static dt_status prepare(struct evaluation *e, const struct dt_eval_options *opt
     if (e->engine.ranks.rank != 0)
         return DT_OK;
     DT_TRY(dt_events_open(&e->engine.report, &report));
+    if (options->all_checkpoints && (options->confusion || options->predictions))
+        DT_FAIL(DT_ERR_USAGE,
+                "--all-checkpoints: %s is a file of one checkpoint; name it, RUN@best",
+                options->confusion ? "--confusion" : "--predictions");
     if (e->engine.task->check_options)
         DT_TRY(e->engine.task->check_options(options));
     const char *suffix = options->confusion ? strrchr(options->confusion, '.') : ".csv";
@@ -261,6 +333,8 @@ static dt_status load_and_evaluate(struct evaluation *e, const struct dt_eval_op
     DT_TRY(dt_comm_agree(comm, prepare(e, options)));
     DT_TRY(dt_engine_open_weights(&e->engine, &e->sets, &evaluates, options->weights));
     DT_TRY(dt_evaluator_open(&e->evaluator, &e->engine, &e->sets, all));
+    if (options->all_checkpoints)
+        return evaluate_all(&e->evaluator, options);
     if (task->begin_table)
         DT_TRY(dt_comm_agree(comm, task->begin_table(&e->evaluator, &e->files, options)));
     DT_TRY(dt_evaluator_run(&e->evaluator, &result, NULL));

@@ -239,6 +239,7 @@ static void put_best(struct dt_table *table, struct results *results)
         return;
     append(table, dt_metric_is_percent(metrics[m]) ? "%s %.2f" : "%s %.4f",
            dt_metric_name(metrics[m]), find_point(results, 0, true)->value);
+    append(table, "%s", results->curve[0] == 's' ? " in training" : "");
 }
 
 dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run)

@@ -43,6 +43,18 @@ def test_mean():
     assert json.loads(run("eval", "mean.safetensors", "--config", "config.json").stdout)["images"] == 8
 
 
+def test_all():
+    """eval RUN --all-checkpoints: the line of each, from the oldest, and which it is."""
+    lines = [json.loads(line) for line in run("eval", "run", "--all-checkpoints", "-q", ranks=2).stdout.splitlines()]
+    files = [os.path.normpath(line.pop("checkpoint")) for line in lines]
+    assert files == [f"run/checkpoints/step-{n:09d}/model.safetensors" for n in (2, 3)], files
+    assert lines == [json.loads(run("eval", f"run@step-{n}").stdout) for n in (2, 3)], lines
+    assert "--confusion is a file of one" in run(
+        "eval", "run", "--all-checkpoints", "--confusion", "all.csv", code=64
+    ).stderr
+    run("eval", "mean.safetensors", "--config", "config.json", "--all-checkpoints", code=64)
+
+
 def test_refused():
     train("other", "model.name=tiny", "train.max_steps=1")
     done = run("average", "run", "other", "-o", "x.safetensors", code=78)
@@ -103,6 +115,6 @@ def test_ranks():
         assert np.allclose(value, two[name], rtol=1e-6, atol=1e-9), name
 
 
-for test in test_mean, test_refused, test_recompute, test_ranks:
+for test in test_mean, test_all, test_refused, test_recompute, test_ranks:
     test()
     print(f"{test.__name__}: ok", flush=True)
