@@ -11,7 +11,8 @@
 struct dt_eval_options {
     const char *weights;     /* a safetensors file, a checkpoint folder or a run folder */
     bool per_class;          /* a table on stdout */
-    bool all_checkpoints;    /* of the run of `weights`, from the oldest: a line for each */
+    const char *run;         /* what the command line calls it */
+    bool all_checkpoints;    /* of that run, from the oldest: a line for each */
     const char *confusion;   /* file for the confusion matrix, .csv or .svg; NULL = none */
     const char *predictions; /* CSV file of all images; NULL = none */
 };

@@ -19,7 +19,7 @@ struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *confusion,
-        *predictions, *output, *trace, *data, *model, *batch_sizes, *compare, *tolerance;
+        *predictions, *output, *run, *trace, *data, *model, *batch_sizes, *compare, *tolerance;
     const char **sets;
     size_t n_sets;
     double max_time_s, min_score;

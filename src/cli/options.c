@@ -301,6 +301,7 @@ static dt_status check_given(struct dt_arguments *args)
         args->weights = *args->operands++;
         args->n_operands--;
     }
+    args->run = args->weights; /* which may become the path of the file that is found */
     return DT_OK;
 }
 

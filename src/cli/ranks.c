@@ -229,6 +229,7 @@ dt_status dt_cmd_eval(struct dt_comm *comm, const struct dt_config *config,
 {
     struct dt_eval_options options = {.weights = args->weights,
                                       .per_class = args->per_class,
+                                      .run = args->run,
                                       .all_checkpoints = args->all_checkpoints,
                                       .confusion = args->confusion,
                                       .predictions = args->predictions};

@@ -176,18 +176,24 @@ out:
     return status;
 }
 
-dt_status dt_engine_open_weights(struct dt_engine *engine, struct dt_sets *sets,
-                                 const struct dt_engine_options *options, const char *weights)
+/* Rank 0 has the path. */
+static dt_status load_weights(struct dt_engine *engine, const char *path)
 {
-    char path[DT_PATH_MAX];
     dt_status status = DT_OK;
-    DT_TRY(take_classes(sets, path, weights));
-    DT_TRY(dt_engine_open(engine, sets, options, NULL));
-    DT_TRY(dt_preflight_agree(engine, sets));
     if (engine->ranks.rank == 0)
         status = dt_weights_load(engine->plan, path, engine->model->head, false, NULL);
     DT_TRY(dt_comm_agree(engine->ranks.comm, status));
     return dt_plan_broadcast(engine->plan);
+}
+
+dt_status dt_engine_open_weights(struct dt_engine *engine, struct dt_sets *sets,
+                                 const struct dt_engine_options *options, const char *weights)
+{
+    char path[DT_PATH_MAX];
+    DT_TRY(take_classes(sets, path, weights));
+    DT_TRY(dt_engine_open(engine, sets, options, NULL));
+    DT_TRY(dt_preflight_agree(engine, sets));
+    return load_weights(engine, path);
 }
 
 static dt_status print_result(const struct dt_task *task, const struct dt_eval_result *result,
@@ -216,77 +222,40 @@ static dt_status end_files(struct dt_eval_files *files, dt_status status)
 }
 
 static dt_status publish(struct dt_eval_files *files, const struct dt_evaluator *evaluator,
-                         const struct dt_eval_result *result, bool per_class)
+                         const struct dt_eval_result *result, bool per_class,
+                         const char *checkpoint)
 {
     const struct dt_task *task = evaluator->engine->task;
     DT_TRY(task->write(evaluator, files));
     DT_TRY(end_files(files, DT_OK));
     if (per_class)
         task->print_classes(stdout, evaluator);
-    return print_result(task, result, NULL);
+    return print_result(task, result, checkpoint);
 }
 
 /* --- All checkpoints of a run --- */
 
-/* The good ones that have a file of that name, from the oldest. Rank 0. */
-static dt_status list_checkpoints(struct dt_names *files, const char *weights)
+/* The good ones, from the oldest. Rank 0. */
+static dt_status list_checkpoints(struct dt_names *files, const char *run)
 {
-    char path[DT_PATH_MAX], dir[DT_PATH_MAX], folder[DT_PATH_MAX], file[DT_PATH_MAX];
+    char path[DT_PATH_MAX], dir[DT_PATH_MAX];
     int64_t *steps = NULL;
     int n_steps = 0;
+    bool is_one;
     dt_status status = DT_OK;
-    DT_TRY(dt_weights_find(path, weights));
-    const char *name = dt_file_base(path);
-    DT_TRY(dt_file_path(dir, "%s%.*s", path[0] == '/' ? "" : "./", (int)(name - path), path));
-    for (int i = 0; i < 2 && strchr(dir, '/'); i++) /* the slash, and the checkpoint's name */
-        *strrchr(dir, '/') = '\0';
+    DT_TRY(dt_checkpoint_locate(dir, &is_one, run));
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
+    if (n_steps == 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE, "--all-checkpoints: %s holds no checkpoints", run));
     for (int i = n_steps - 1; i >= 0; i--) {
-        DT_TRY_OUT(dt_checkpoint_path(folder, dir, steps[i]));
-        DT_TRY_OUT(dt_file_path(file, "%s/%s", folder, name));
-        if (dt_checkpoint_verify(NULL, folder) != DT_OK)
-            dt_log(DT_LOG_WARNING, "skipping %s: %s", folder, dt_error_text());
-        else if (dt_file_exists(file))
-            DT_TRY_OUT(dt_names_add(files, file, strlen(file)));
+        DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
+        if (dt_weights_find(path, path) == DT_OK)
+            DT_TRY_OUT(dt_names_add(files, path, strlen(path)));
+        else
+            dt_log(DT_LOG_WARNING, "skipped: %s", dt_error_text());
     }
-    if (files->n == 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE, "--all-checkpoints: %s is no checkpoint of a run", path));
 out:
     free(steps);
-    return status;
-}
-
-static dt_status evaluate_one(struct dt_evaluator *evaluator, const char *file, bool per_class)
-{
-    struct dt_engine *engine = evaluator->engine;
-    const bool first = engine->ranks.rank == 0;
-    struct dt_eval_result result;
-    dt_status status = DT_OK;
-    if (first)
-        status = dt_weights_load(engine->plan, file, engine->model->head, false, NULL);
-    DT_TRY(dt_comm_agree(engine->ranks.comm, status));
-    DT_TRY(dt_plan_broadcast(engine->plan));
-    DT_TRY(dt_evaluator_run(evaluator, &result, NULL));
-    if (first && per_class)
-        engine->task->print_classes(stdout, evaluator);
-    return dt_comm_agree(engine->ranks.comm,
-                         first ? print_result(engine->task, &result, file) : DT_OK);
-}
-
-static dt_status evaluate_all(struct dt_evaluator *evaluator, const struct dt_eval_options *options)
-{
-    struct dt_comm *comm = evaluator->engine->ranks.comm;
-    const bool first = dt_comm_rank(comm) == 0;
-    struct dt_names files = {0};
-    dt_status status = DT_OK;
-    DT_TRY_OUT(dt_comm_agree(comm, first ? list_checkpoints(&files, options->weights) : DT_OK));
-    int n = (int)files.n;
-    DT_TRY_OUT(dt_comm_bcast(comm, &n, sizeof n, 0));
-    for (int i = 0; i < n; i++)
-        DT_TRY_OUT(evaluate_one(evaluator, first ? dt_names_get(&files, (size_t)i) : NULL,
-                                options->per_class));
-out:
-    dt_names_reset(&files);
     return status;
 }
 
@@ -297,6 +266,7 @@ struct evaluation {
     struct dt_engine engine;
     struct dt_evaluator evaluator;
     struct dt_eval_files files;
+    struct dt_names checkpoints; /* rank 0: files of all that are evaluated, if not only one */
 };
 
 static dt_status prepare(struct evaluation *e, const struct dt_eval_options *options)
@@ -322,25 +292,48 @@ static dt_status prepare(struct evaluation *e, const struct dt_eval_options *opt
                                 : DT_OK;
 }
 
+/* The weights that are loaded; those of `checkpoint`, which the result then names, or NULL. */
+static dt_status evaluate_loaded(struct evaluation *e, const struct dt_eval_options *options,
+                                 const char *checkpoint)
+{
+    struct dt_eval_result result;
+    dt_status status = DT_OK;
+    DT_TRY(dt_evaluator_run(&e->evaluator, &result, NULL));
+    if (e->engine.ranks.rank == 0)
+        status = publish(&e->files, &e->evaluator, &result, options->per_class, checkpoint);
+    return dt_comm_agree(e->engine.ranks.comm, status);
+}
+
+static dt_status evaluate_all(struct evaluation *e, const struct dt_eval_options *options)
+{
+    struct dt_comm *comm = e->engine.ranks.comm;
+    const bool first = e->engine.ranks.rank == 0;
+    dt_status status = first ? list_checkpoints(&e->checkpoints, options->run) : DT_OK;
+    DT_TRY(dt_comm_agree(comm, status));
+    uint64_t n = e->checkpoints.n;
+    DT_TRY(dt_comm_bcast(comm, &n, sizeof n, 0));
+    for (size_t i = 0; i < n; i++) {
+        const char *file = first ? dt_names_get(&e->checkpoints, i) : NULL;
+        DT_TRY(load_weights(&e->engine, file));
+        DT_TRY(evaluate_loaded(e, options, file));
+    }
+    return DT_OK;
+}
+
 static dt_status load_and_evaluate(struct evaluation *e, const struct dt_eval_options *options)
 {
     const struct dt_engine_options evaluates = {.eval = true};
     const struct dt_task *task = e->engine.task;
     const bool all = options->per_class || options->confusion || options->predictions;
     struct dt_comm *comm = e->engine.ranks.comm;
-    struct dt_eval_result result;
-    dt_status status = DT_OK;
     DT_TRY(dt_comm_agree(comm, prepare(e, options)));
     DT_TRY(dt_engine_open_weights(&e->engine, &e->sets, &evaluates, options->weights));
     DT_TRY(dt_evaluator_open(&e->evaluator, &e->engine, &e->sets, all));
     if (options->all_checkpoints)
-        return evaluate_all(&e->evaluator, options);
+        return evaluate_all(e, options);
     if (task->begin_table)
         DT_TRY(dt_comm_agree(comm, task->begin_table(&e->evaluator, &e->files, options)));
-    DT_TRY(dt_evaluator_run(&e->evaluator, &result, NULL));
-    if (e->engine.ranks.rank == 0)
-        status = publish(&e->files, &e->evaluator, &result, options->per_class);
-    return dt_comm_agree(comm, status);
+    return evaluate_loaded(e, options, NULL);
 }
 
 dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
@@ -352,6 +345,7 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
     dt_status status = load_and_evaluate(&e, options);
     if (status != DT_OK)
         end_files(&e.files, status);
+    dt_names_reset(&e.checkpoints);
     dt_evaluator_close(&e.evaluator);
     dt_engine_close(&e.engine, &e.sets, status);
     return status;

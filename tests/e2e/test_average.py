@@ -52,7 +52,7 @@ def test_all():
     assert "--confusion is a file of one" in run(
         "eval", "run", "--all-checkpoints", "--confusion", "all.csv", code=64
     ).stderr
-    run("eval", "mean.safetensors", "--config", "config.json", "--all-checkpoints", code=64)
+    run("eval", "mean.safetensors", "--config", "config.json", "--all-checkpoints", code=66)
 
 
 def test_refused():
