@@ -215,11 +215,10 @@ static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine
             resume->state.n_ranks, engine->stage.global_batch_size, engine->ranks.n_ranks);
     if (refused[0] && !resume->may_differ)
         DT_FAIL(DT_ERR_CONFIG,
-                "cannot resume from %s, which belongs to a different run:\n%s\n    to go on with "
-                "the old "
-                "values: dtrain resume %s; with the new ones: add --allow-config-change; for a new "
+                "cannot resume from %s, which belongs to a different run:\n%s\n    with the old "
+                "values: dtrain resume %s; with the new ones: add --allow-config-change; as a new "
                 "run: another --out",
-                resume->path, refused, resume->is_own ? engine->config->output.dir : "its folder");
+                resume->path, refused, resume->is_own ? engine->config->output.dir : "RUN");
     DT_TRY(check_stages(resume, engine, &saved));
     if (refused[0])
         dt_log(DT_LOG_WARNING, "continuing as a different run: %s", one_line(refused));

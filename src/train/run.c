@@ -200,11 +200,10 @@ static void log_finished(const struct run *r, const struct dt_resume *resume)
         dt_error_clear();
     dt_best_describe(best, sizeof best, &r->at);
     dt_log(DT_LOG_INFO,
-           "already finished after %" PRId64
-           " steps%s%s%s; its model is %s; to train longer, raise "
-           "%s: dtrain resume %s --set %s=N; for a new run, choose another --out",
+           "already finished after %" PRId64 " steps%s%s%s; its model is %s; to train longer, "
+           "raise %s: dtrain resume %s --set %s=N; for a new run, choose another --out",
            r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", model, key,
-           resume->is_own ? dir : "its folder", key);
+           resume->is_own ? dir : "RUN", key);
 }
 
 /* How the previous run ended, where this one resumes, and what it is going to do. */
@@ -350,8 +349,7 @@ static void report_end(struct run *r, dt_status status)
     dt_events_emit(r->engine.report, "run_end", fields, n_fields);
 }
 
-/* mpirun passes these on and has a second of patience; what its ranks return does not count then.
- */
+/* mpirun passes these on, and what its ranks return does not count then. */
 static const char *why_not_75(const struct run *r)
 {
     const bool ends_job =

@@ -107,7 +107,7 @@ longer 0 "end: OK" 1
 longer 0 "already finished after .*; to train longer, raise train.epochs: dtrain resume $work/longer --set" 1
 longer 0 "train.epochs was 1 and is now 2, .* rate was 0.0007612 in the last step, goes on with 0.01 " 2
 (cd "$work" && ends 0 "end: OK after 24 steps" "$dtrain" resume longer --set train.epochs=3)
-longer 78 "to go on with the old values: dtrain resume $work/longer; with the new ones: add --allow" 1
+longer 78 " with the old values: dtrain resume $work/longer; with the new ones: add --allow" 1
 
 # From a checkpoint of another folder. A stop before the first step copies it to the run's own, and
 # repeating the command resumes from there.
