@@ -22,19 +22,21 @@ enum {
     PREFIX_BYTES = DT_HOST_MAX + 64,
     MIN_COLUMNS = 40,
     PATH_BYTES = 2048,
-    FILE_MAX_BYTES = 64 << 20
+    FILE_MAX_BYTES = 64 << 20,
+    SILENCE_S = 30 /* the longest without a terminal, while there is progress */
 };
 
-/* The lock guards file, file_bytes, n_warnings and progress_shown, and makes each line one whole.
- * The rest is set by the main thread before others log. A thread takes no other lock while it holds
- * this one.
+/* The lock guards file, file_bytes, n_warnings, said_s and progress_shown, and makes each line one
+ * whole. The rest is set by the main thread before others log. A thread takes no other lock while
+ * it holds this one.
  */
 static struct {
     pthread_mutex_t lock;
     enum dt_log_level level;
     int rank, n_ranks;
     char place[DT_HOST_MAX + 32];
-    int terminal; /* descriptor of the terminal that shows stderr, else stderr */
+    int terminal;  /* descriptor of the terminal that shows stderr, else stderr */
+    double said_s; /* when the last line went to stderr; 0 = none */
     bool progress_shown, tee;
     int64_t n_warnings;
     int file; /* -1 = none */
@@ -121,6 +123,7 @@ static void print(enum dt_log_level level, const char *text)
     if (state.progress_shown)
         write_all("\r\033[K", 4);
     state.progress_shown = false;
+    state.said_s = dt_clock_s();
     write_all(line, n < (int)sizeof line ? (size_t)n : sizeof line - 1);
 }
 
@@ -215,11 +218,26 @@ void dt_log_open(const char *dir)
                strerror(error));
 }
 
+/* A log without a terminal is not silent for minutes. */
+static void break_silence(const char *text)
+{
+    const double now_s = dt_clock_s();
+    pthread_mutex_lock(&state.lock);
+    if (state.said_s == 0)
+        state.said_s = now_s;
+    if (text[0] && state.rank == 0 && state.level >= DT_LOG_INFO &&
+        now_s - state.said_s >= SILENCE_S)
+        print(DT_LOG_INFO, text);
+    pthread_mutex_unlock(&state.lock);
+}
+
 void dt_log_progress(const char *text)
 {
     int width = columns();
-    if (!dt_log_is_terminal())
+    if (!dt_log_is_terminal()) {
+        break_silence(text);
         return;
+    }
     char line[1024];
     const int bytes = snprintf(line, sizeof(line), "%.*s", width - 1, text);
     const bool is_cut = strlen(text) > (size_t)bytes;

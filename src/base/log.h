@@ -36,7 +36,8 @@ int64_t dt_log_warnings(void);
  * not dumb), directly or through mpirun. Under mpirun stdout looks like a terminal even in a job
  * log, so stdout is never checked. */
 bool dt_log_is_terminal(void);
-/* Replaces the last progress line with `text`; does nothing without a terminal. "" clears it. */
+/* Replaces the last progress line with `text`; "" clears it. Without a terminal `text` becomes a
+ * line if there was none for half a minute. */
 void dt_log_progress(const char *text);
 /* Draws "<what>: <done> of <total> <things>, about <time> left", but not within the first second
  * after start_s (a dt_clock_s); done is at least 1. */

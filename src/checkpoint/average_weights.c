@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/weights.h"
 
@@ -95,6 +96,11 @@ dt_status dt_average_read(struct dt_average *average, char *const *paths, int n)
         DT_TRY_OUT(dt_st_open(&sources[i].file, sources[i].path));
         if (i > 0)
             DT_TRY_OUT(compare(&sources[0], &sources[i]));
+        for (int k = 0; k < i; k++)
+            if (strcmp(sources[k].path, sources[i].path) == 0)
+                dt_log(DT_LOG_WARNING,
+                       "%s and %s are the same weights, which count twice in the mean", paths[k],
+                       paths[i]);
     }
     DT_TRY_OUT(lay_out(average, &sources[n - 1]));
     for (size_t i = 0; i < average->n_tensors; i++) {

@@ -153,7 +153,7 @@ static void progress_console(void *state, const char *what, int64_t done, int64_
     char text[LINE_BYTES];
     struct dt_text line = dt_text_in(text, sizeof text);
     double now_s = dt_clock_s();
-    if (!dt_log_is_terminal() || now_s - *drawn_at_s < redraw_s)
+    if (now_s - *drawn_at_s < redraw_s)
         return;
     *drawn_at_s = now_s;
     dt_text_add(&line, "%s: %" PRId64, what, done);

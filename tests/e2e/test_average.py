@@ -27,7 +27,8 @@ def test_mean():
     train("run", "train.max_steps=2")
     train("run", "train.max_steps=3")
     names = ["run@step-2", "run@latest", "run/checkpoints/step-000000002", "run/model.safetensors"]
-    run("average", *names[:3], "-o", "mean.safetensors")
+    done = run("average", *names[:3], "-o", "mean.safetensors")
+    assert f"warning: {names[0]} and {names[2]} are the same weights, which count twice" in done.stderr, done.stderr
     files = [f"run/checkpoints/step-{n:09d}/model.safetensors" for n in (2, 3, 2)]
     parts = [safetensors_np.load(file) for file in files]
     mean = safetensors_np.load("mean.safetensors")

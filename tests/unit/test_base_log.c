@@ -2,12 +2,26 @@
  * file that cannot grow ends with a warning. */
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
+#include "capture.h"
 #include "test_dir.h"
 
 static const char *path;
+static double passed_s;
+
+/* Takes the place of libc's. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const long result = syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_MONOTONIC)
+        *now = (struct timespec){.tv_sec = 1000 + (time_t)passed_s};
+    return (int)result;
+}
 
 /* The file's text, and what went to stderr since the last call. */
 static char *load(const char *name)
@@ -60,6 +74,24 @@ TEST(torn_line)
     assert_non_null(strstr(text, "Z third\n20"));
     assert_non_null(strstr(text, "Z fourth\n"));
     free(text);
+}
+
+/* Without a terminal: after half a minute without a line, progress is one. */
+TEST(silence)
+{
+    char said[1024];
+    dt_log_init(DT_LOG_INFO, 0, 1);
+    struct capture capture = capture_begin(stderr);
+    dt_log(DT_LOG_INFO, "begin");
+    for (passed_s = 0; passed_s < 70; passed_s += 10) {
+        char text[32];
+        snprintf(text, sizeof text, "%.0f of 70", passed_s);
+        dt_log_progress(text);
+        dt_log_progress("");
+    }
+    capture_end(&capture, said, sizeof said);
+    assert_string_equal(said, "dtrain: begin\ndtrain: 30 of 70\ndtrain: 60 of 70\n");
+    dt_log_init(DT_LOG_ERROR, 3, 8);
 }
 
 /* A write that the limit cuts short leaves no part of its line. */
