@@ -147,6 +147,7 @@ struct dt_config {
         int label_offset;       /* subtracted from every label in the files */
         char class_map[DT_PATH_MAX]; /* file of class names in the order of labels; "" = none */
         double max_bad_fraction;
+        int check_images;    /* data sets up to this many are decoded whole at the start */
         enum dt_check check; /* of the bytes on several machines: engine/preflight.h */
     } data;
     struct dt_config_train {

@@ -1,7 +1,9 @@
 /* dtrain verify: reads every byte of shards, of one checkpoint, or of all checkpoints in a folder
- * or run folder, newest first, and prints a line for each. DT_ERR_DATA if one is damaged,
- * DT_ERR_NO_INPUT if there is none. */
+ * or run folder, newest first, and prints a line for each; decodes all images of class folders, of
+ * a CSV table or of COCO's annotations, and prints a line for each that cannot be used. DT_ERR_DATA
+ * if one is damaged, DT_ERR_NO_INPUT if there is none. */
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/commands.h"
 #include "data/shard_list.h"
+#include "dtrain/data.h"
 #include "pack/pack.h"
 
 static const double mega = 1e6, redraw_s = 0.2;
@@ -36,6 +39,22 @@ static void draw_progress(void *context, uint64_t bytes)
     dt_log_progress(text);
 }
 
+static void print_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void print_line(const char *format, ...)
+{
+    char line[4 * DT_PATH_MAX];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    for (char *c = line; (c = strchr(c, '\n'));)
+        *c = '?';
+    dt_utf8_escape(line); /* names of folders, and in damaged files, may have escape sequences */
+    printf("%s\n", line);
+    fflush(stdout);
+}
+
 static dt_status count_tensors(int *n, const char *path)
 {
     struct dt_manifest manifest;
@@ -50,7 +69,6 @@ static dt_status count_tensors(int *n, const char *path)
 static dt_status verify_one(const char *path)
 {
     struct dt_checkpoint state;
-    char line[4 * DT_PATH_MAX];
     double begin_s = dt_clock_s();
     struct progress progress = {.path = path, .drawn_s = begin_s};
     int n_tensors = 0;
@@ -59,19 +77,57 @@ static dt_status verify_one(const char *path)
         status = count_tensors(&n_tensors, path);
     dt_log_progress("");
     if (status == DT_OK)
-        snprintf(line, sizeof line, "ok  %s  step %" PRId64 ", %.1f MB, %d tensors, %.1f s", path,
-                 state.step, (double)progress.bytes / mega, n_tensors, dt_clock_s() - begin_s);
+        print_line("ok  %s  step %" PRId64 ", %.1f MB, %d tensors, %.1f s", path, state.step,
+                   (double)progress.bytes / mega, n_tensors, dt_clock_s() - begin_s);
     else
-        snprintf(line, sizeof line, "!!  %s  %s", path, dt_error_text());
-    for (char *c = line; (c = strchr(c, '\n'));)
-        *c = '?';
-    dt_utf8_escape(line); /* names of folders, and in damaged files, may have escape sequences */
-    printf("%s\n", line);
-    fflush(stdout);
+        print_line("!!  %s  %s", path, dt_error_text());
     return status;
 }
 
-static dt_status verify_all(const char *dir)
+/* --- Images --- */
+
+static dt_status verify_images(const char *path, const struct dt_arguments *args)
+{
+    static struct dt_config config;
+    struct dt_dataset *set = NULL;
+    struct dt_names bad = {0};
+    const double begin_s = dt_clock_s();
+    DT_TRY(dt_config_load(&config, NULL, NULL, 0));
+    config.data.source = DT_SOURCE_AUTO;
+    const struct dt_dataset_options options = {.data = &config.data,
+                                               .path = path,
+                                               .images_folder = args->image_folder,
+                                               .has_boxes = dt_name_has_suffix(path, ".json"),
+                                               .part = DT_PART_ALL};
+    DT_TRY(dt_dataset_open(&set, &options));
+    const uint32_t n = dt_dataset_size(set), asked = (uint32_t)args->decode;
+    const uint32_t step = args->decode > 0 && asked < n ? n / asked : 1;
+    dt_status status = dt_dataset_check(&bad, set, 0, step, (int)args->threads, "verifying");
+    dt_dataset_close(set);
+    for (size_t i = 0; status == DT_OK && i < bad.n; i++)
+        print_line("!!  %s", dt_names_get(&bad, i));
+    if (status == DT_OK && bad.n > 0)
+        status = DT_ERROR(DT_ERR_DATA, "%zu of the %u images of %s cannot be used", bad.n,
+                          (unsigned)n, path);
+    else if (status == DT_OK)
+        print_line("ok  %s  %u of %u images decoded, %.1f s", path, (unsigned)((n - 1) / step + 1),
+                   (unsigned)n, dt_clock_s() - begin_s);
+    dt_names_reset(&bad);
+    return status;
+}
+
+/* --- Checkpoints --- */
+
+static bool holds_something(const char *dir)
+{
+    struct dt_names entries = {0};
+    const bool holds = dt_names_list(&entries, dir) == DT_OK && entries.n > 0;
+    dt_names_reset(&entries);
+    dt_error_clear();
+    return holds;
+}
+
+static dt_status verify_all(const char *dir, const struct dt_arguments *args)
 {
     char path[DT_PATH_MAX];
     int64_t *steps = NULL;
@@ -82,11 +138,13 @@ static dt_status verify_all(const char *dir)
         DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
         n_bad += verify_one(path) != DT_OK;
     }
-    if (n_steps == 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "%s holds no checkpoint and no shards", dir));
-    if (n_bad > 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%d of %d checkpoints in %s cannot be used", n_bad,
-                            n_steps, dir));
+    if (n_steps == 0 && strcmp(dir, args->operands[0]) == 0 && holds_something(dir))
+        status = verify_images(dir, args);
+    else if (n_steps == 0)
+        status = DT_ERROR(DT_ERR_NO_INPUT, "%s holds no checkpoint, no shards and no images", dir);
+    else if (n_bad > 0)
+        status =
+            DT_ERROR(DT_ERR_DATA, "%d of %d checkpoints in %s cannot be used", n_bad, n_steps, dir);
 out:
     free(steps);
     return status;
@@ -99,9 +157,11 @@ dt_status dt_cmd_verify(const struct dt_arguments *args)
     bool is_one;
     if (dt_shards_found(path))
         return dt_shards_verify(path, args->decode, (int)args->threads, stdout);
+    if (dt_name_has_suffix(path, ".csv") || dt_name_has_suffix(path, ".json"))
+        return verify_images(path, args);
     DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
     if (!is_one)
-        return verify_all(dir);
+        return verify_all(dir, args);
     if (verify_one(path) != DT_OK)
         DT_FAIL(DT_ERR_DATA, "%s cannot be used", path);
     return DT_OK;

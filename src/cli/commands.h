@@ -84,8 +84,9 @@ struct dt_arguments {
         "Sum up the measurements of scripts/scaling.sh: a table, and scaling.json, .csv, .html.",  \
         0, NULL)                                                                                   \
     LOCAL(verify, "verify", "PATH",                                                                \
-          "Check a checkpoint, a run folder, a shard or a folder of shards against checksums.", 0, \
-          "decode", "threads")                                                                     \
+          "Check a checkpoint, a run folder or shards against checksums; or decode the images of " \
+          "class folders, of a CSV table or a COCO file, and list those that cannot be used.",     \
+          0, "decode", "threads", "image-folder")                                                  \
     LOCAL(shard, "shard", "SRC DST",                                                               \
           "Pack images into tar shards: class folders, CSV tables, COCO files, ILSVRC tars, "      \
           "TFRecord files or shards.",                                                             \

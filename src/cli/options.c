@@ -111,7 +111,7 @@ static const struct dt_option options[] = {
     {"threads", DT_OPTION_INTEGER, AT(threads), 1, 1024, "N",
      "worker threads (default: one per CPU)"},
     {"decode", DT_OPTION_ALL_OR_INTEGER, AT(decode), 0, INT_MAX, "all|N",
-     "decode all images, or N spread evenly over the shards (default: all)"},
+     "decode all images, or about N spread evenly over them (default: all)"},
     {"images-per-class", DT_OPTION_INTEGER, AT(images_per_class), 1, 1000000, "N",
      "images per class (default: 100)"},
     {"size", DT_OPTION_INTEGER, AT(size), 8, 2048, "S", "height and width in pixels (default: 64)"},

@@ -110,8 +110,8 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
  *                               identify the data, not their path
  *   data.val, synthetic_val, eval.*       evaluation only reports, except to schedule plateau
  *   data.workers, prefetch, cache_mb      order and augmentation do not depend on them
- *   data.max_bad_fraction, check, train.max_steps, early_stop.*   determine only when training ends
- *   train.replica_check_every, restore_best     compares the ranks; chooses a checkpoint
+ *   data.max_bad_fraction, check*, train.max_steps, early_stop.*   determine only when training
+ * ends train.replica_check_every, restore_best     compares the ranks; chooses a checkpoint
  *   train.epochs                the run length; some schedules depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
@@ -243,6 +243,10 @@ const struct dt_key dt_keys[] = {
            FREE),
     REAL(data.max_bad_fraction, 0.001, 0, 1,
          "Fraction of unreadable images above which the run ends", FREE),
+    INT(data.check_images, 5000, 0, INT32_MAX,
+        "Data sets of at most this many images are decoded whole before the first step, and all "
+        "unreadable images named; of larger ones each rank tries 8",
+        FREE),
     CHOICE(data.check, DT_CHECK_QUICK, checks,
            "On several machines, one rank of each compares its files with rank 0's at the "
            "start: names, sizes, labels and 64 pieces of up to 64 KiB per data set, at most 4 MiB "

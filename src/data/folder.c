@@ -65,19 +65,27 @@ static void leave_out(struct folder *folder, const char *name)
     kind->n++;
 }
 
+static const char *const other_images[] = {".webp", ".heic", ".heif", ".avif", ".bmp",
+                                           ".tif",  ".tiff", ".gif",  ".png"};
+
 static void tell_left_out(const struct folder *folder)
 {
     char list[MAX_KINDS * 80] = "";
     struct dt_text text = dt_text_in(list, sizeof list);
+    bool has_images = false;
 
     for (const struct left_out *kind = folder->left_out; kind < &folder->left_out[MAX_KINDS];
-         kind++)
+         kind++) {
+        for (size_t i = 0; i < DT_COUNT(other_images); i++)
+            has_images = has_images || strcmp(kind->suffix, other_images[i]) == 0;
         if (kind->n > 0)
             dt_text_add(&text, "%s%zu %s%s", text.used ? ", " : "", kind->n,
                         kind->suffix[0] ? kind->suffix : "other",
                         strcmp(kind->suffix, ".png") ? "" : " (dtrain was built without libpng)");
+    }
     if (text.used)
-        dt_log(DT_LOG_NOTICE, "skipped under %s, by suffix: %s", folder->root, list);
+        dt_log(DT_LOG_NOTICE, "skipped under %s, by suffix: %s%s", folder->root, list,
+               has_images ? "; to use the images, convert them: mogrify -format jpg FILE..." : "");
 }
 
 /* --- Listing --- */

@@ -54,14 +54,8 @@ void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader
 
 dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
 {
-    double fraction = loader->options.data->max_bad_fraction, limit = fraction * loader->n_samples;
-    if ((double)n_bad > limit)
-        DT_FAIL(DT_ERR_DATA,
-                "%" PRIu64 " of %" PRIu32 " %s images are bad, but data.max_bad_fraction allows "
-                "at most %g %% of %" PRIu32 " images (%.0f); repair the data or raise the limit",
-                n_bad, loader->n_samples, loader->options.train ? "training" : "validation",
-                100 * fraction, loader->n_samples, floor(limit));
-    return DT_OK;
+    return dt_bad_fraction_check(n_bad, loader->n_samples, loader->options.data->max_bad_fraction,
+                                 loader->options.train);
 }
 
 /* Logs and counts sample `id` the first time it is bad; fails above the limit. The reason is this

@@ -1,13 +1,21 @@
-/* Measures where a loader's worker spends its time. The loader's code makes the rows, and its
- * clocks are read after each; the time of entropy decoding is that of a second pass over the same
- * bytes without making pixels. */
+/* Whether samples can be decoded. Measures where a loader's worker spends its time. The loader's
+ * code makes the rows, and its clocks are read after each; the time of entropy decoding is that of
+ * a second pass over the same bytes without making pixels. */
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
+#include "base/pulse.h"
+#include "base/thread.h"
+#include "data/dataset.h"
 #include "data/row.h"
-#include "dtrain/data.h"
+#include "image/decode.h"
 
 dt_status dt_input_measure(struct dt_input_stages *out, const struct dt_dataset *dataset,
                            const struct dt_loader_options *options, uint32_t first, uint32_t n)
@@ -72,4 +80,96 @@ out:
     dt_row_reader_destroy(reader);
     free(pixels);
     return status;
+}
+
+/* --- All samples --- */
+
+struct check {
+    const struct dt_dataset *dataset;
+    uint32_t first, step, n;
+    struct tool {
+        struct dt_decoder *decoder;
+        struct dt_sample sample;
+    } * tools;
+    const char *what;
+    double begin_s;
+    pthread_mutex_t lock; /* guards the members below */
+    struct dt_names *bad;
+    uint32_t n_done;
+};
+
+static dt_status decode_whole(struct tool *tool, const struct dt_dataset *dataset, uint32_t id)
+{
+    struct dt_image_info info = {0};
+    int width, height;
+    DT_TRY(dt_dataset_read(dataset, id, &tool->sample));
+    DT_TRY(dt_decoder_open(tool->decoder, &width, &height, tool->sample.data, tool->sample.bytes));
+    if (dt_dataset_max_boxes(dataset) > 0)
+        dt_dataset_image(dataset, id, &info);
+    if (info.width > 0 && (info.width != width || info.height != height))
+        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but its annotations say %d x %d", width,
+                height, info.width, info.height);
+    return dt_decoder_skim(tool->decoder, 0, height);
+}
+
+/* A dt_work. */
+static dt_status check_sample(void *context, uint32_t index, int thread)
+{
+    struct check *c = context;
+    const uint32_t id = c->first + index * c->step;
+    char name[512], line[2048];
+    dt_status status = decode_whole(&c->tools[thread], c->dataset, id);
+    const bool is_bad = status != DT_OK && status != DT_ERR_MEMORY;
+    if (is_bad) {
+        snprintf(line, sizeof line, "%s: %s", dt_dataset_name(c->dataset, id, name, sizeof name),
+                 dt_error_text());
+        dt_error_clear();
+    }
+    dt_pulse_beat(&dt_pulse_main);
+    pthread_mutex_lock(&c->lock);
+    dt_log_progress_of(c->what, ++c->n_done, c->n, "images", c->begin_s);
+    if (is_bad)
+        status = dt_names_add(c->bad, line, strlen(line));
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+dt_status dt_dataset_check(struct dt_names *bad, const struct dt_dataset *dataset, uint32_t first,
+                           uint32_t step, int n_threads, const char *what)
+{
+    const uint32_t size = dt_dataset_size(dataset);
+    const struct dt_config_data data = {0};
+    struct check c = {.dataset = dataset, .first = first, .step = step, .what = what, .bad = bad};
+    dt_status status = DT_OK;
+    if (first >= size || dt_dataset_is_raw(dataset))
+        return DT_OK;
+    c.n = (size - first - 1) / step + 1;
+    c.begin_s = dt_clock_s();
+    pthread_mutex_init(&c.lock, NULL); /* cannot fail without attributes */
+    n_threads = dt_parallel_threads(n_threads, c.n);
+    DT_TRY_OUT(DT_NEW(c.tools, (size_t)n_threads));
+    for (int i = 0; i < n_threads; i++)
+        DT_TRY_OUT(dt_decoder_create(&c.tools[i].decoder, &data));
+    DT_TRY_OUT(dt_parallel_run(c.n, n_threads, check_sample, &c));
+    dt_names_sort(bad);
+out:
+    dt_log_progress("");
+    for (int i = 0; c.tools && i < n_threads; i++) {
+        dt_decoder_destroy(c.tools[i].decoder);
+        free(c.tools[i].sample.data);
+    }
+    free(c.tools);
+    pthread_mutex_destroy(&c.lock);
+    return status;
+}
+
+dt_status dt_bad_fraction_check(uint64_t n_bad, uint32_t n, double fraction, bool train)
+{
+    if ((double)n_bad > fraction * n)
+        DT_FAIL(DT_ERR_DATA,
+                "%" PRIu64 " of %" PRIu32 " %s images are bad, but data.max_bad_fraction allows "
+                "at most %g %% of %" PRIu32 " images (%.0f); repair the data or raise the limit",
+                n_bad, n, train ? "training" : "validation", 100 * fraction, n,
+                floor(fraction * n));
+    return DT_OK;
 }

@@ -270,15 +270,50 @@ static dt_status try_set(const struct dt_sets *sets, const struct dt_dataset *se
     return DT_OK;
 }
 
-static dt_status try_sets(const struct dt_sets *sets)
+/* Small sets are decoded whole, each rank its share: better now than in the middle of the run. */
+static dt_status check_set(int64_t *n_bad, const struct dt_sets *sets, const struct dt_dataset *set,
+                           const char *key)
+{
+    enum { MOST_TOLD = 20 };
+    const struct dt_ranks *ranks = &sets->ranks;
+    const int workers = sets->config->data.workers;
+    struct dt_names bad = {0};
+    char what[64];
+    snprintf(what, sizeof what, "checking %s", key);
+    const dt_status status =
+        dt_dataset_check(&bad, set, (uint32_t)ranks->rank, (uint32_t)ranks->n_ranks,
+                         workers > 0 ? workers : dt_comm_cpus(ranks->comm), what);
+    for (size_t i = 0; i < bad.n && i < MOST_TOLD; i++)
+        dt_log(DT_LOG_WARNING, "%s", dt_names_get(&bad, i));
+    if (bad.n > MOST_TOLD)
+        dt_log(DT_LOG_WARNING, "and %zu more of %s; dtrain verify lists them", bad.n - MOST_TOLD,
+               key);
+    *n_bad = (int64_t)bad.n;
+    dt_names_reset(&bad);
+    return status;
+}
+
+static dt_status try_sets(struct dt_sets *sets)
 {
     const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
+    const struct dt_config_data *data = &sets->config->data;
+    int64_t n_bad[DT_COUNT(both)] = {0};
+    dt_status status = DT_OK;
     if (dt_config_is_synthetic(sets->config))
         return DT_OK;
-    for (size_t i = 0; i < DT_COUNT(both); i++)
+    for (size_t i = 0; i < DT_COUNT(both) && status == DT_OK; i++) {
+        if (both[i] && dt_dataset_size(both[i]) <= (uint32_t)data->check_images)
+            status = check_set(&n_bad[i], sets, both[i], set_keys[i]);
+        else if (both[i])
+            status = try_set(sets, both[i], set_keys[i]);
+    }
+    DT_TRY(dt_comm_agree(sets->ranks.comm, status));
+    DT_TRY(dt_comm_sum_i64(sets->ranks.comm, n_bad, DT_COUNT(both)));
+    for (size_t i = 0; i < DT_COUNT(both) && status == DT_OK; i++)
         if (both[i])
-            DT_TRY(try_set(sets, both[i], set_keys[i]));
-    return DT_OK;
+            status = dt_bad_fraction_check((uint64_t)n_bad[i], dt_dataset_size(both[i]),
+                                           data->max_bad_fraction, i == 0);
+    return dt_comm_agree(sets->ranks.comm, status);
 }
 
 dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets)
@@ -286,7 +321,7 @@ dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets)
     dt_status result;
     DT_TRY(dt_plan_test_reduce(engine->plan, &result));
     DT_TRY(dt_comm_agree(engine->ranks.comm, result));
-    return dt_comm_agree(engine->ranks.comm, try_sets(sets));
+    return try_sets(sets);
 }
 
 enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, without its tensors */ };

@@ -30,8 +30,9 @@ dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets);
 dt_status dt_same_data_compare(struct dt_comm *comm, const struct dt_dataset *set, const char *key,
                                enum dt_digest kind, bool reads);
 /* Sums a known vector over the ranks on the plan's plane: DT_ERR_DEVICE if the result is wrong.
- * Decodes a few samples of each data set on every rank: DT_ERR_DATA if a rank can decode none, a
- * warning if it cannot decode all. */
+ * Decodes data sets of at most data.check_images whole: a warning for each bad one, DT_ERR_DATA if
+ * they exceed data.max_bad_fraction; of others a few samples on every rank: DT_ERR_DATA if a rank
+ * can decode none, a warning if it cannot decode all. */
 dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets);
 /* Checks for space for keep + 1 checkpoints of `bytes`, minus the existing ones. Rank 0. */
 dt_status dt_preflight_space(const struct dt_config *config, uint64_t bytes);

@@ -46,21 +46,23 @@ struct dt_jpeg {
 static const int harmless[] = {JWRN_EXTRANEOUS_DATA, JWRN_ADOBE_XFORM, JWRN_JFIF_MAJOR,
                                JWRN_NOT_SEQUENTIAL, JWRN_BOGUS_ICC};
 
+#define MAGIC(text) text, sizeof text - 1
+
 static const struct {
+    size_t offset;
     const char *magic;
     size_t bytes;
     const char *name;
+    bool is_image;
 } other_formats[] = {
-    {"\x89PNG", 4, "a PNG file"},
-    {"GIF8", 4, "a GIF file"},
-    {"RIFF", 4, "a WebP or RIFF file"},
-    {"II*\0", 4, "a TIFF file"},
-    {"MM\0*", 4, "a TIFF file"},
-    {"%PDF", 4, "a PDF file"},
-    {"BM", 2, "a BMP file"},
-    {"\x1f\x8b", 2, "a gzip file"},
-    {"PK", 2, "a zip file"},
-    {"<", 1, "an HTML or XML file"},
+    {0, MAGIC("\x89PNG"), "a PNG file", true},     {0, MAGIC("GIF8"), "a GIF file", true},
+    {8, MAGIC("WEBP"), "a WebP file", true},       {4, MAGIC("ftypavi"), "an AVIF file", true},
+    {4, MAGIC("ftyphe"), "a HEIC file", true},     {4, MAGIC("ftypmif1"), "a HEIF file", true},
+    {4, MAGIC("ftypmsf1"), "a HEIF file", true},   {0, MAGIC("II*\0"), "a TIFF file", true},
+    {0, MAGIC("MM\0*"), "a TIFF file", true},      {0, MAGIC("BM"), "a BMP file", true},
+    {0, MAGIC("RIFF"), "a RIFF file", false},      {0, MAGIC("%PDF"), "a PDF file", false},
+    {0, MAGIC("\x1f\x8b"), "a gzip file", false},  {0, MAGIC("PK"), "a zip file", false},
+    {0, MAGIC("<"), "an HTML or XML file", false},
 };
 
 static void close_image(struct dt_jpeg *jpeg)
@@ -138,9 +140,10 @@ static void check_format(struct dt_jpeg *jpeg)
     if (jpeg->bytes >= 2 && data[0] == 0xff && data[1] == 0xd8)
         return;
     for (size_t i = 0; i < DT_COUNT(other_formats); i++) {
-        size_t n = other_formats[i].bytes;
-        if (jpeg->bytes >= n && memcmp(data, other_formats[i].magic, n) == 0)
-            refuse(jpeg, DT_ERR_DATA, "%s, not a JPEG file", other_formats[i].name);
+        const size_t n = other_formats[i].bytes, at = other_formats[i].offset;
+        if (jpeg->bytes >= at + n && memcmp(data + at, other_formats[i].magic, n) == 0)
+            refuse(jpeg, DT_ERR_DATA, "%s, not a JPEG file%s", other_formats[i].name,
+                   other_formats[i].is_image ? "; convert it: mogrify -format jpg FILE" : "");
     }
     refuse(jpeg, DT_ERR_DATA, "not a JPEG file: starts with 0x%02x 0x%02x", data[0],
            jpeg->bytes > 1 ? data[1] : 0);

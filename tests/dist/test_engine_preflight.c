@@ -251,6 +251,8 @@ TEST_WITH(samples, make_config, remove_dir)
     assert_all(dt_preflight_try(&engine, &sets) == DT_OK);
     assert_ok(dt_comm_barrier(comm));
 
+    /* Small sets are decoded whole, each rank its share, and judged together. */
+    other.data.check_images = 10;
     static const char *const bad[] = {"circle", "cross", "ring"}; /* 8 of 10 are tried */
     for (size_t i = 0; i < DT_COUNT(bad) && rank == 0; i++) {
         char path[DT_PATH_MAX];
@@ -258,6 +260,9 @@ TEST_WITH(samples, make_config, remove_dir)
         assert_int_equal(truncate(path, 300), 0);
     }
     assert_ok(dt_comm_barrier(comm));
+    assert_all(dt_preflight_try(&engine, &sets) == DT_ERR_DATA &&
+               has_text("3 of 10 validation images are bad, but data.max_bad_fraction allows"));
+    other.data.check_images = 0;
     assert_all(dt_preflight_try(&engine, &sets) == DT_OK); /* warnings only */
     assert_ok(dt_comm_barrier(comm));
 

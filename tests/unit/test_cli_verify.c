@@ -2,6 +2,7 @@
 #include "capture.h"
 #include "checkpoint_rig.h"
 #include "cli/commands.h"
+#include "pack/pack.h"
 
 static void run_verify(char *path, dt_status expected, char *said, size_t bytes)
 {
@@ -34,6 +35,31 @@ RIG_TEST(checkpoints)
     run_verify(r->dir, DT_ERR_DATA, said, sizeof said);
     assert_non_null(strstr(said, line));
     assert_non_null(strstr(dt_error_text(), "1 of 2 checkpoints"));
+}
+
+RIG_TEST(images)
+{
+    char path[DT_PATH_MAX], said[4096], line[4096], table[DT_PATH_MAX];
+    ok(dt_file_path(path, "%s/photos", r->parent));
+    ok(dt_file_path(table, "%s/photos.csv", r->parent));
+    ok(dt_shapes_write(path, 2, 32, 1));
+    run_verify(path, DT_OK, said, sizeof said);
+    snprintf(line, sizeof line, "ok  %s  20 of 20 images decoded, ", path);
+    assert_ptr_equal(strstr(said, line), said);
+    assert_int_equal(truncate(rig_path(path, "ring/00001.jpg"), 300), 0);
+    ok(dt_file_save(rig_path(path, "star/00000.jpg"), "RIFF\x24\0\0\0WEBPVP8 ", 16));
+    run_verify(path, DT_ERR_DATA, said, sizeof said);
+    snprintf(
+        line, sizeof line,
+        "!!  %s/ring/00001.jpg: Premature end of JPEG file\n!!  %s/star/00000.jpg: a WebP file, "
+        "not a JPEG file; convert it: mogrify -format jpg FILE\n",
+        path, path);
+    assert_string_equal(said, line);
+    assert_non_null(strstr(dt_error_text(), "2 of the 20 images of "));
+    snprintf(line, sizeof line, "path,label\nphotos/ring/00000.jpg,0\nphotos/ring/00001.jpg,1\n");
+    ok(dt_file_save(table, line, strlen(line)));
+    run_verify(table, DT_ERR_DATA, said, sizeof said);
+    assert_non_null(strstr(said, "ring/00001.jpg: Premature end"));
 }
 
 TEST_MAIN(NULL, NULL)

@@ -27,6 +27,7 @@ static const char *const free_keys[] = {
     "data.prefetch",
     "data.max_bad_fraction",
     "data.check",
+    "data.check_images",
     "train.epochs",
     "train.max_steps",
     "eval.",
