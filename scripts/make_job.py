@@ -2,7 +2,8 @@
 """Fills in a job script for several nodes and prints it. The templates are the scripts themselves:
 slurm/dtrain.sbatch, pbs/dtrain.pbs, lsf/dtrain.lsf and k8s/mpijob.yaml. For example
   make_job.py --for slurm --nodes 4 --gpus 8 --config my.json > dtrain.sbatch
-Options of dtrain itself follow after --, such as: -- --set train.precision=fp16
+Options of dtrain itself follow after --, such as: -- --set train.precision=fp16; or a sub-command or
+a script that starts it: -- bench, -- doctor, -- scripts/scaling.sh --np 8,16,32
 """
 
 import argparse
@@ -11,6 +12,7 @@ import re
 import shlex
 import sys
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 TEMPLATES = {
     "slurm": "slurm/dtrain.sbatch",
     "pbs": "pbs/dtrain.pbs",
@@ -25,6 +27,9 @@ FORMS = {  # option: what it must look like, in words and as an expression
         r"(?=.{1,40}$)[a-z]([-a-z0-9]*[a-z0-9])?",
     ),
     "interface": ("a name such as eth0, or several with commas", r"[\w.-]+(,[\w.-]+)*"),
+    "mem": ("a number and a unit, such as 64G", r"[1-9]\d*[MGT]"),
+    "module": ("names of modules, with commas", r"[\w./+-]+(,[\w./+-]+)*"),
+    "qos": ("one word", r"[\w.-]+"),
     "queue": ("one word", r"[\w.-]+"),
     "account": ("one word", r"[\w.-]+"),
     "claim": ("one word", r"[\w.-]+"),
@@ -58,8 +63,13 @@ def parse():
     add("--time", help="limit of the job; default 24:00:00")
     add("--queue", "--partition", help="queue, or partition of Slurm")
     add("--account", help="account or project")
+    add("--qos", help="Slurm: quality of service; LSF: service class")
+    add("--mem", help="memory of a node, such as 64G")
+    add("--exclusive", action="store_true", help="whole nodes")
+    add("--module", metavar="A,B", help="environment modules that the job loads")
+    add("--line", action="append", default=[], help="another line of the head, such as '#SBATCH -C a100'; may be repeated")
     add("--name", default="dtrain", help="of the job and its files; default dtrain")
-    add("--config", default="config.json", help="default config.json")
+    add("--config", help="default config.json")
     add("--out", help="run folder; default: output.dir of the configuration")
     add("--logs", default=".", help="folder for the job's output; default: the folder of the submission")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
@@ -73,7 +83,23 @@ def parse():
     return options
 
 
+def find_config(parser, o):
+    """Where dtrain looks: here, or for a name without a folder in those of configurations."""
+    folders = ["."]
+    if o.config and "/" not in o.config:
+        folders += os.environ.get("DTRAIN_CONFIG_PATH", "").split(":") + [os.path.join(HERE, "..", "configs")]
+    names = [o.config or "", f"{o.config}.json"]
+    if o.config and o.kind != "k8s":
+        if not any(os.path.isfile(os.path.join(f, name)) for f in folders for name in names):
+            parser.error(f"--config {o.config}: there is no such file; the job would end with 66")
+    o.has_config = o.config is not None
+    o.config = o.config or "config.json"
+
+
 def check(parser, o):
+    o.command = o.extra[0] if o.extra and not o.extra[0].startswith("-") else ""
+    o.is_script = o.command.endswith(".sh")
+    find_config(parser, o)
     for name, (words, form) in FORMS.items():
         value = getattr(o, name)
         if value is not None and not re.fullmatch(form, value):
@@ -86,10 +112,17 @@ def check(parser, o):
     for text in o.env:
         if not re.match(r"[A-Za-z_]\w*=", text):
             parser.error(f"--env {text!r}: expected NAME=VALUE")
-    if any("\n" in text for text in (o.config, o.out or "", *o.env, *o.extra)):
-        parser.error("a line break in --config, --out, --env or an option of dtrain")
-    if o.kind == "k8s" and (o.time or o.queue or o.account or o.logs != "."):
-        parser.error("--time, --queue, --account and --logs are not for k8s")
+    if any("\n" in text for text in (o.config, o.out or "", *o.env, *o.line, *o.extra)):
+        parser.error("a line break in --config, --out, --env, --line or an option of dtrain")
+    for_batch = ("time", "queue", "account", "qos", "mem", "exclusive", "module", "line")
+    if o.kind == "k8s" and (o.logs != "." or any(getattr(o, name) for name in for_batch)):
+        parser.error(f"--logs, --{', --'.join(for_batch)} are not for k8s")
+    if o.kind == "pbs" and o.qos:
+        parser.error("PBS has no --qos; it may be a queue, or a --line such as '#PBS -l qos=high'")
+    if o.command and o.out:
+        parser.error(f"--out is the run folder of training; write the options of {o.command} behind it")
+    if o.is_script and (o.container or o.kind == "k8s"):
+        parser.error(f"{o.command} starts mpirun itself, which it cannot do in a container")
     if o.kind == "k8s" and not o.container:
         parser.error("k8s needs --container IMAGE, one of docker/ that the nodes can pull")
     if o.kind in ("pbs", "lsf") and o.container and not o.container.endswith(".sif"):
@@ -98,7 +131,12 @@ def check(parser, o):
 
 def shell(o):
     """The lines that all templates have."""
-    run = ["dtrain", "--config", o.config, *(["--out", o.out] if o.out else []), *o.extra]
+    config = ["--config", o.config] if o.has_config or not o.command else []
+    run = ["dtrain", *config, *(["--out", o.out] if o.out else []), *o.extra]
+    if o.command:
+        run = ["dtrain", *o.extra[:1], *config, *o.extra[1:]]
+    if o.is_script:
+        run = [*o.extra, *(["--", *config] if config and "--" not in o.extra else config)]
     bound = f":PE={o.cpus}" if o.cpus and not o.gpus else " --bind-to none"
     apptainer = f'(apptainer exec {"--nv " if o.gpus else ""}--bind "$PWD" {o.container})'
     return {
@@ -111,6 +149,18 @@ def shell(o):
         "# Submit: ": (f"mkdir -p {o.logs} && " if o.logs != "." else "")
         + f"{SUBMIT[o.kind]} {o.name}.{TEMPLATES[o.kind].split('.')[1]}",
     }
+
+
+def head(o):
+    """Lines behind those of the template that are for the scheduler."""
+    directive = {"slurm": "#SBATCH ", "pbs": "#PBS ", "lsf": "#BSUB "}.get(o.kind, "")
+    options = []
+    if o.kind == "slurm":
+        options = [o.mem and f"--mem={o.mem}", o.qos and f"--qos={o.qos}", o.exclusive and "--exclusive"]
+    if o.kind == "lsf":
+        options = [o.mem and f'-R "rusage[mem={o.mem}/host]"', o.qos and f"-sla {o.qos}", o.exclusive and "-x"]
+    modules = [f"\nmodule load {o.module.replace(',', ' ')}"] if o.module else []
+    return [directive + option for option in options if option] + o.line + modules
 
 
 def lines(o):
@@ -139,9 +189,11 @@ def lines(o):
         }
     if o.kind == "pbs":
         gpus = f":ngpus={o.gpus}" if o.gpus else ""
+        mem = f":mem={o.mem.lower()}b" if o.mem else ""
         return of_all | {
             "#PBS -N ": o.name,
-            "#PBS -l select=": f"{o.nodes}:ncpus={o.ranks * cpus}:mpiprocs={o.ranks}{gpus}",
+            "#PBS -l select=": f"{o.nodes}:ncpus={o.ranks * cpus}:mpiprocs={o.ranks}{gpus}{mem}",
+            "#PBS -l place=": "scatter:excl" if o.exclusive else "scatter",
             "#PBS -l walltime=": time,
             "#PBS -q ": o.queue,
             "#PBS -A ": o.account,
@@ -171,10 +223,13 @@ def lines(o):
     }
 
 
-def fill(template, values):
-    """Every beginning of a line must occur; behind a "#" it is switched off."""
+def fill(template, values, more):
+    """Every beginning of a line must occur; behind a "#" it is switched off. `more` ends the head."""
     out, found = [], set()
     for line in template.splitlines():
+        if not line and more:
+            out += more
+            more = []
         text = line.lstrip()
         start = next((s for s in values if text.startswith((s, "#" + s))), None)
         found.add(start)
@@ -189,9 +244,12 @@ def fill(template, values):
 
 def main():
     options = parse()
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), TEMPLATES[options.kind])
+    path = os.path.join(HERE, TEMPLATES[options.kind])
     with open(path, encoding="utf-8") as template:
-        print(fill(template.read(), lines(options)))
+        text = fill(template.read(), lines(options), head(options))
+    if options.is_script:
+        text = text.replace('"${launch[@]}" "${container[@]}" "${run[@]}" &', 'DTRAIN_MPIRUN="${launch[*]}" "${run[@]}" &')
+    print(text)
 
 
 main()

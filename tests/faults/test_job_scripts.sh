@@ -85,7 +85,7 @@ command="mpirun --map-by ppr:8:node --bind-to none $keepalive -x PATH dtrain --c
 make() {
     local kind=$1 file=$2
     shift 2
-    "$scripts/make_job.py" --for "$kind" "$@" > "$work/$file"
+    (cd "$work" && "$scripts/make_job.py" --for "$kind" "$@") > "$work/$file"
     bash -n "$work/$file" || [ "$kind" = k8s ] || fail "$file is no script"
 }
 on_cpus=(--nodes 4 --ranks-per-node 2 --cpus 16 --interface eth0 --name net --container /x/d.sif)
@@ -95,6 +95,32 @@ make pbs net.pbs "${on_cpus[@]}" --out 'a b'
 make lsf net.lsf "${on_cpus[@]}" --out 'a b'
 generated="mpirun --map-by ppr:2:node:PE=16 $keepalive -x PATH -x X_DATA -x X_EMPTY -x NCCL_SOCKET_IFNAME apptainer exec"
 generated+=" --bind $work /x/d.sif dtrain --config config.json --out a b"
+
+# Other commands, a script that starts mpirun itself, and what the schedulers call their options.
+echo '{}' > "$work/c.json"
+site=(--nodes 4 --ranks-per-node 2 --mem 64G --exclusive --module gcc,openmpi/4)
+make slurm bench.sbatch "${site[@]}" --qos high --line '#SBATCH -C a100' --config "$work/c.json" -- bench --allreduce
+make pbs doctor.pbs "${site[@]}" --name doctor -- doctor
+make lsf scaling.lsf "${site[@]}" --qos high --config "$work/c.json" -- scripts/scaling.sh --np 1,2
+while IFS='|' read -r file line; do
+    grep -qxF -- "${line//WORK/$work}" "$work/$file" || fail "$file lacks $line: $(cat "$work/$file")"
+done <<'ROWS'
+bench.sbatch|run=(dtrain bench --config WORK/c.json --allreduce)
+bench.sbatch|#SBATCH --mem=64G
+bench.sbatch|#SBATCH --qos=high
+bench.sbatch|#SBATCH --exclusive
+bench.sbatch|#SBATCH -C a100
+bench.sbatch|module load gcc openmpi/4
+doctor.pbs|run=(dtrain doctor)
+doctor.pbs|#PBS -l select=4:ncpus=16:mpiprocs=2:mem=64gb
+doctor.pbs|#PBS -l place=scatter:excl
+scaling.lsf|run=(scripts/scaling.sh --np 1,2 -- --config WORK/c.json)
+scaling.lsf|DTRAIN_MPIRUN="${launch[*]}" "${run[@]}" &
+scaling.lsf|#BSUB -R "rusage[mem=64G/host]"
+scaling.lsf|#BSUB -sla high
+scaling.lsf|#BSUB -x
+ROWS
+grep -n '^#BSUB\|^module' "$work/scaling.lsf" | tail -1 | grep -q module || fail "directives behind a command"
 
 n=0
 for row in \
@@ -176,6 +202,7 @@ has() { # file line...
     for line; do grep -qxF -- "$line" "$file" || fail "no \"$line\" in $(cat "$file")"; done
 }
 lacks() { ! grep -q -- "$2" "$work/$1" || fail "$2 in $1"; }
+echo '{}' > "$work/my run.json"
 on_gpus=(--nodes 4 --gpus 8 --cpus 12 --name big --config 'my run.json' --max-restarts 3)
 scheduled=(--time 11:30:00 --queue q1 --account me --logs out/logs)
 make slurm big.sbatch "${on_gpus[@]}" "${scheduled[@]}" --container nvcr.io/me/d:1 -- --set 'a="b"'
@@ -244,16 +271,19 @@ else
 fi
 
 if command -v shellcheck > /dev/null; then
-    for file in net.sbatch net.pbs net.lsf big.sbatch big.pbs big.lsf launcher; do
+    for file in net.sbatch net.pbs net.lsf bench.sbatch doctor.pbs big.sbatch big.pbs big.lsf launcher; do
         [ ! -e "$work/$file" ] || shellcheck -s bash "$work/$file" || fail "shellcheck $file"
     done
 fi
 
 # The pages: their commands are accepted, and so is the configuration.
 repository=$(cd "$scripts/.." && pwd)
+mkdir "$work/pages"
+ln -s "$repository"/{scripts,configs} "$work/pages"
+echo '{}' > "$work/pages/imagenet.json" # the page shows it
 cat "$repository"/{README,scripts/README,scripts/cluster,docker/README}.md | sed ':a;/\\$/{N;s/\\\n//;ba}' |
     grep -oE '^scripts/make_job.py [^>]+' | while read -r line; do
-        (cd "$repository" && export DATA=/d SCRATCH=/s && eval "$line") > "$work/page" || fail "$line"
+        (cd "$work/pages" && export DATA=/d SCRATCH=/s && eval "$line") > "$work/page" || fail "$line"
     done
 # shellcheck disable=SC2016 # no command
 sed -n '/^```json/,/^```/{/^```/d;p}' "$scripts/cluster.md" > "$work/page.json"
@@ -283,6 +313,11 @@ expected an image|--for slurm --nodes 4 --gpus 8 --container a`b`
 only .sif|--for pbs --nodes 4 --gpus 8 --container image
 not for k8s|--for k8s --nodes 4 --gpus 8 --container i --time 1:00:00
 k8s needs --container|--for k8s --nodes 4 --gpus 8
+--config nowhere.json: there is no such file|--for slurm --nodes 4 --gpus 8 --config nowhere.json
+--out is the run folder of training|--for slurm --nodes 4 --gpus 8 --out run -- bench
+not for k8s|--for k8s --nodes 4 --gpus 8 --container i --module gcc
+expected a number and a unit|--for lsf --nodes 4 --gpus 8 --mem 64
+starts mpirun itself|--for lsf --nodes 4 --gpus 8 --container d.sif -- scripts/scaling.sh
 unrecognized arguments: --node|--for slurm --nodes 4 --gpus 8 --nodez 3
 ROWS
 
