@@ -121,8 +121,8 @@ dt_status dt_plan_check_memory(const struct dt_plan *plan)
     if (limit > 0 && bytes > limit)
         DT_FAIL(DT_ERR_MEMORY,
                 "the plan needs %.1f GiB on each rank but only %.1f GiB are available; lower "
-                "train.micro_batch_size (or eval.batch_size_per_rank), or start fewer ranks on "
-                "this node",
+                "train.micro_batch_size (--dry-run says which fits) or eval.batch_size_per_rank, "
+                "or start fewer ranks on this node",
                 (double)bytes / (1 << 30), (double)limit / (1 << 30));
     return DT_OK;
 }

@@ -11,10 +11,12 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
+#include "data/mix.h"
 #include "engine/parallel.h"
 #include "engine/task.h"
 #include "train/resume.h"
@@ -491,6 +493,44 @@ out:
 
 /* --- --dry-run --- */
 
+/* What is available, and if the plan takes more, which micro-batch would fit. The layout is then
+ * that of the last one tried. */
+static dt_status tell_memory(struct run *r)
+{
+    struct dt_engine *engine = &r->engine;
+    struct dt_stage *stage = &engine->stage;
+    const size_t most = engine->plan->options.max_bytes, planned = dt_plan_bytes(engine->plan);
+    const int per_rank = stage->micro_batch_size * stage->n_passes;
+    const int step = dt_mix_is_on(&engine->config->data) ? 2 : 1;
+    char text[3][32];
+    size_t bytes = planned;
+    for (int n = stage->n_passes + 1; most > 0 && bytes > most && n <= per_rank / step; n++) {
+        if (per_rank % (n * step) != 0)
+            continue;
+        dt_engine_release(engine);
+        stage->n_passes = n;
+        stage->micro_batch_size = per_rank / n;
+        DT_TRY(dt_engine_build(engine, &r->sets, true));
+        bytes = dt_plan_bytes(engine->plan);
+    }
+    if (engine->ranks.rank != 0 || most == 0)
+        return DT_OK;
+    dt_memory_format(text[0], sizeof text[0], most);
+    dt_memory_format(text[1], sizeof text[1], planned);
+    dt_memory_format(text[2], sizeof text[2], bytes);
+    printf("available: %s per rank\n", text[0]);
+    if (bytes > most)
+        dt_log(DT_LOG_WARNING,
+               "the plan takes %s of %s, and no train.micro_batch_size makes it fit", text[1],
+               text[0]);
+    else if (bytes < planned)
+        dt_log(DT_LOG_WARNING,
+               "the plan takes %s of %s; train.micro_batch_size=%d would fit with %s: the same "
+               "global batch in %d parts, of which batch norm sees one at a time",
+               text[1], text[0], stage->micro_batch_size, text[2], stage->n_passes);
+    return DT_OK;
+}
+
 /* Problems with weights and data are reported last, so that the rest is seen. */
 dt_status dt_dry_run(struct dt_comm *comm, const struct dt_config *config, bool print_plan)
 {
@@ -505,8 +545,10 @@ dt_status dt_dry_run(struct dt_comm *comm, const struct dt_config *config, bool 
         dt_summary_print_dry(&r->engine, &r->sets, stdout);
         if (print_plan)
             dt_plan_print_actions(r->engine.plan, stdout);
-        fflush(stdout);
     }
+    if (status == DT_OK)
+        status = tell_memory(r);
+    fflush(stdout);
     if (r->sets.status != DT_OK)
         status = DT_ERROR(r->sets.status, "%s", r->sets.problem);
     status = dt_comm_agree(comm, status);

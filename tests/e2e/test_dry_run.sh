@@ -19,6 +19,9 @@ shows "^optimizer sgd, momentum 0.9, weight decay 0.0001 except on batch norm an
 ! grep -q MiB "$work/out" || fail "two units of memory"
 [ ! -e "$work/run" ] || fail "a dry run created the run folder"
 
+shows "^available: .*B per rank$"
+never_says "the plan takes"
+
 # Without the data only the number of steps is missing, and the memory is the same.
 sed -n '/^memory/,/^  all/p' "$work/out" > "$work/memory"
 [ -s "$work/memory" ] || fail "no memory summary"
@@ -107,3 +110,10 @@ dry 78 --dry-run $detector --set train.micro_batch_size=2
 says "warning: batch norm takes its statistics from 2 image"
 dry 78 --dry-run $detector --set train.micro_batch_size=2 --set model.frozen_norm=true
 never_says "batch norm"
+
+# What to do if the memory is too little: a million images at once fit nowhere.
+dry 0 --dry-run --set data.source=synthetic --set data.train= --set data.val= --set data.val_resize=0 \
+    --set data.synthetic_train=1048576 --set model.num_classes=10 --set train.max_steps=1 \
+    --set train.global_batch_size=1048576 --set model.image_size=224
+grep -E "the plan takes [0-9.]+ TB of .*; train.micro_batch_size=[0-9]+ would fit with .*: the same global batch in [0-9]+ parts" \
+    "$work/log" || fail "no advice: $(cat "$work/log")"
