@@ -168,6 +168,8 @@ static void write_numbers(const struct dt_bench *b, struct dt_jsonw *w)
         const char *key;
         double value;
     } numbers[] = {
+        {"ranks_per_cpu", (double)dt_comm_sharing_ranks(b->engine.ranks.comm) /
+                              dt_comm_allowed_cpus(b->engine.ranks.comm)},
         {"images_per_s_per_rank", b->mean},
         {"images_per_s", b->mean * n},
         {"step_median_s", percentile(b, 0.5)},

@@ -115,8 +115,8 @@ static void on_run_end(const struct dt_event *e)
     char text[LINE_BYTES + 2 * DT_PATH_MAX], duration[32];
     struct dt_text line = dt_text_in(text, sizeof text);
     double seconds = dt_field_number(e, "seconds");
-    dt_text_add(&line, "end: %s after %" PRId64 " steps", dt_field_text(e, "status"),
-                integer(e, "steps"));
+    dt_text_add(&line, "end: %s after %" PRId64 " step%s", dt_field_text(e, "status"),
+                integer(e, "steps"), integer(e, "steps") == 1 ? "" : "s");
     if (isfinite(seconds))
         dt_text_add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
     add_number(&line, e, "images_per_s", ", ", 1, " images/s");

@@ -55,10 +55,14 @@ int dt_chart_ticks(double out[DT_TICKS_MOST], double low, double high, int n, bo
 /* "0.05", "250", "20k", "1.5M" */
 static const char *format(char out[32], double value)
 {
-    double size = fabs(value);
-    const char *unit = size >= 1e9 ? "G" : size >= 1e6 ? "M" : size >= 1e4 ? "k" : "";
-    double scale = size >= 1e9 ? 1e9 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
-    snprintf(out, 32, "%.5g%s", value / scale, unit);
+    static const struct {
+        double least, scale;
+        const char *name;
+    } units[] = {{1e12, 1e12, "T"}, {1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e4, 1e3, "k"}, {0, 1, ""}};
+    size_t u = 0;
+    while (fabs(value) < units[u].least)
+        u++;
+    snprintf(out, 32, "%.5g%s", value / units[u].scale, units[u].name);
     return out;
 }
 

@@ -46,6 +46,13 @@ static const struct topic topics[] = {
      "bytes",
      {"telemetry.host_memory_used_bytes", "telemetry.page_cache_bytes"},
      .from_zero = true},
+    {"Memory of the process", "bytes", {"telemetry.rss_bytes"}, .from_zero = true},
+    {"GPU memory", "bytes", {"telemetry.gpu_memory_used_bytes"}, .from_zero = true},
+    {"Available host memory",
+     "bytes",
+     {"telemetry.host_memory_available_bytes"},
+     .from_zero = true},
+    {"Load of the machine", "running processes", {"telemetry.load"}, .from_zero = true},
     {"GPU power", "W", {"telemetry.gpu_power_w"}, .from_zero = true},
     {"GPU temperature", "degrees Celsius", .curves = {"telemetry.gpu_temperature_c"}},
 };
@@ -112,6 +119,7 @@ static void add_series(struct drawing *d, const struct topic *topic, int c, size
                                               : "training";
     const bool is_alone = d->n_runs == 1;
     struct line *line = &d->lines[d->n_series];
+    char words[40];
     size_t n = dt_run_points(run, topic->curves[c], d->points);
     if (n == 0)
         return;
@@ -119,9 +127,11 @@ static void add_series(struct drawing *d, const struct topic *topic, int c, size
         line->x[i] = place(&d->scale, topic, run, d->points[i].step, d->points[i].elapsed_s);
         line->y[i] = d->points[i].value;
     }
-    what = topic->curves[1] ? what : "";
+    snprintf(words, sizeof words, "%.39s", topic->curves[1] ? what : "");
+    for (char *letter = words; (letter = strchr(letter, '_'));)
+        *letter = strcmp(letter, "_bytes") == 0 ? '\0' : ' ';
     snprintf(line->name, sizeof line->name, "%.80s%s%s", is_alone ? "" : run->name,
-             is_alone || !what[0] ? "" : ", ", what);
+             is_alone || !words[0] ? "" : ", ", words);
     d->series[d->n_series++] = (struct dt_series){
         .name = line->name,
         .x = line->x,

@@ -23,14 +23,14 @@ struct measurement {
     char series[SERIES_BYTES];
     char facts[FACTS_BYTES]; /* the network, the device, the first host, the day */
     int ranks, repetition;
-    double images_per_s, step_s, comm_share, wait_share; /* NAN: not measured */
+    double images_per_s, step_s, comm_share, wait_share, ranks_per_cpu; /* NAN: not measured */
 };
 
 struct point {
     const char *series, *facts;
     int ranks, n;                          /* n: repetitions */
     double images_per_s, slowest, fastest; /* of all ranks */
-    double step_s, comm_share, wait_share;
+    double step_s, comm_share, wait_share, ranks_per_cpu;
     double speedup, efficiency; /* against the series' smallest number of ranks */
 };
 
@@ -81,6 +81,7 @@ static dt_status load_measurement(struct measurement *m, const char *dir, const 
     m->step_s = dt_json_number(root, "step_median_s");
     m->comm_share = dt_json_number(root, "exposed_comm_share");
     m->wait_share = dt_json_number(root, "data_wait_share");
+    m->ranks_per_cpu = dt_json_number(root, "ranks_per_cpu");
     const char *facts[] = {"model", "precision", "device", "date"};
     for (size_t i = 0; i < DT_COUNT(facts); i++) {
         const struct dt_json *fact = dt_json_get(root, facts[i]);
@@ -156,6 +157,7 @@ static dt_status make_points(struct scaling *s)
         p->step_s = MEDIAN(step_s);
         p->comm_share = MEDIAN(comm_share);
         p->wait_share = MEDIAN(wait_share);
+        p->ranks_per_cpu = MEDIAN(ranks_per_cpu);
         p->images_per_s = MEDIAN(images_per_s);
         p->slowest = values[0];
         p->fastest = values[n - 1];
@@ -201,6 +203,10 @@ static void print_table(const struct scaling *s, FILE *out)
                 p->slowest, p->fastest, 1e3 * p->step_s, p->speedup, 100 * p->efficiency);
         if (isfinite(p->comm_share))
             fprintf(out, " %11.1f %%", 100 * p->comm_share);
+        if (p->ranks_per_cpu > 1)
+            fprintf(out, "  more ranks than CPUs");
+        if (p->efficiency > 1.02)
+            fprintf(out, "  above 100 %%: noise, see slowest..fastest");
         fprintf(out, "\n");
     }
 }

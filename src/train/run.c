@@ -226,8 +226,8 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
         .end = isfinite(r->stop.end_s) ? r->stop.end_reason : "",
     };
     if (last_step > r->at.step)
-        snprintf(lost, sizeof lost, "; %" PRId64 " step(s) will be repeated",
-                 last_step - r->at.step);
+        snprintf(lost, sizeof lost, "; %" PRId64 " step%s will be repeated", last_step - r->at.step,
+                 last_step - r->at.step == 1 ? "" : "s");
     if (r->folder.was_running)
         dt_log(DT_LOG_INFO,
                "the previous run ended without a final status at step >= %" PRId64 " (killed?)",
@@ -308,7 +308,8 @@ static dt_status report_bad_images(struct run *r)
     DT_TRY(dt_comm_sum_i64(r->engine.ranks.comm, sums, 3));
     int64_t n_bad = (sums[0] > sums[1] ? sums[0] : sums[1]) + sums[2];
     if (n_bad > 0)
-        dt_log(DT_LOG_WARNING, "%" PRId64 " unreadable image(s) were replaced", n_bad);
+        dt_log(DT_LOG_WARNING, "%" PRId64 " unreadable image%s replaced", n_bad,
+               n_bad == 1 ? " was" : "s were");
     return DT_OK;
 }
 

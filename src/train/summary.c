@@ -98,9 +98,11 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
     char schedule[DT_SCHEDULE_TEXT];
     dt_schedule_describe(schedule, sizeof schedule, &summary->engine->schedule);
     const bool has_stages = summary->engine->schedule.n_parts > 1;
-    dt_text_add(line, "%d epochs", summary->engine->config->train.epochs);
+    const int64_t epochs = summary->engine->config->train.epochs;
+    const int64_t steps = summary->engine->stage.steps_per_epoch;
+    dt_text_add(line, "%" PRId64 " epoch%s", epochs, epochs == 1 ? "" : "s");
     if (!has_stages)
-        dt_text_add(line, " of %" PRId64 " steps", summary->engine->stage.steps_per_epoch);
+        dt_text_add(line, " of %" PRId64 " step%s", steps, steps == 1 ? "" : "s");
     if (has_stages || summary->engine->last_step < summary->engine->schedule.total_steps)
         dt_text_add(line, ", %" PRId64 " steps in all", summary->engine->last_step);
     dt_text_add(line, ", ");

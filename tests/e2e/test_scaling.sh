@@ -38,6 +38,15 @@ for start in [i for i in range(len(page)) if page.startswith("<svg", i)]:
     ET.fromstring(page[start : page.index("</svg>", start) + 6])
 PY
 
+# Numbers that are no measurement of scaling are marked.
+mkdir "$work/noisy"
+echo '{"images_per_s": 10, "ranks_per_cpu": 0.5}' > "$work/noisy/a-np1-1.json"
+echo '{"images_per_s": 34.2, "ranks_per_cpu": 2}' > "$work/noisy/a-np2-1.json"
+"$dtrain" scaling "$work/noisy" > "$work/out"
+grep -q "^  *2 .* 171.0 %  more ranks than CPUs  above 100 %: noise" "$work/out" || fail "$(cat "$work/out")"
+[ "$(grep -c "more ranks" "$work/out")" = 1 ] || fail "$(cat "$work/out")"
+grep -q '"ranks_per_cpu"' "$out/synthetic-weak-np1-1.json" || fail "bench does not say how full the CPUs were"
+
 # Names of files may have any characters.
 mkdir "$work/odd"
 cp "$out/synthetic-weak-np1-1.json" "$work/odd/<b>,\"x-np1-1.json"

@@ -74,6 +74,17 @@ static char *print(const struct dt_chart *chart, bool expected)
     return text;
 }
 
+TEST(large_numbers)
+{
+    const double x[] = {1, 2}, y[] = {0, 2e12};
+    const struct dt_series series = {.name = "", .x = x, .y = y, .n = 2};
+    const struct dt_chart chart = {
+        .title = "t", .x = {"x"}, .y = {"y"}, .series = &series, .n_series = 1};
+    char *text = print(&chart, true);
+    assert_true(count(text, ">1T<") == 1 && count(text, ">500G<") == 1);
+    free(text);
+}
+
 TEST(chart)
 {
     const double x[] = {1, 2, 4, 8}, y[] = {100, NAN, 390, 700}, ideal[] = {100, 200, 400, 800};

@@ -141,7 +141,7 @@ TEST(detector)
     fclose(out);
     assert_non_null(strstr(page, "Average precision (COCO)"));
     assert_non_null(strstr(page, "ap75")); /* two lines with names of their own */
-    assert_non_null(strstr(page, "ap_small"));
+    assert_non_null(strstr(page, "ap small"));
     assert_non_null(strstr(page, "Average recall"));
     assert_null(strstr(page, "Other measurements"));
     free(page);
