@@ -176,7 +176,7 @@ static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
                     DT_COCO_MAX_BOXES, (long long)coco->images[image].id);
     }
     tell_ignored(rows->path, rows->n_annotations - n_kept, rows->n_annotations,
-                  "annotations, of images or categories that it does not list,");
+                 "annotations, of images or categories that it does not list,");
     rows->n_annotations = n_kept;
     DT_TRY(DT_NEW(coco->truths, n_kept));
     DT_TRY(DT_NEW(next, n));
@@ -336,7 +336,7 @@ dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt
         *n += one->label >= 0;
     }
     tell_ignored(path, rows.n_found - *n, rows.n_found,
-                  "detections, of categories that the annotations do not list,");
+                 "detections, of categories that the annotations do not list,");
 out:
     dt_log_progress("");
     dt_coco_rows_reset(&rows);
