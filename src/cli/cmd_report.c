@@ -149,8 +149,10 @@ static void print_rows(const struct dt_table *table)
                    c + 1 < last ? "  " : "\n");
         }
         const char *why = dt_table_cell(table, row, last);
-        if (row > 0 && why[0] && strcmp(dt_table_cell(table, row, 1), "finished") != 0)
-            printf("    %s\n", why);
+        if (row == 0 || strcmp(dt_table_cell(table, row, 1), "finished") == 0)
+            continue;
+        for (; why[0]; why = part(why, LINE_MOST - 4, 1))
+            printf("    %.*s\n", part_bytes(why, LINE_MOST - 4), why);
     }
 }
 
@@ -187,6 +189,8 @@ dt_status dt_cmd_runs(const struct dt_arguments *args)
     }
     if (table.n_cells == 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "no run has begun in %s or a folder in it", folder));
+    for (size_t i = 0; i < table.n_cells; i++)
+        dt_utf8_escape(table.cells[i]);
     print_rows(&table);
 out:
     free(table.cells);
