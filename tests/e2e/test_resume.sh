@@ -148,5 +148,6 @@ bad="damaged: step-000000020, step-000000010; repair or remove them, or choose a
 for rule in must auto never; do
     expect 83 "$bad" --out "$work/whole" --resume $rule
 done
-ends 66 "holds no checkpoint" "$dtrain" verify "$work"
+mkdir "$work/none"
+ends 66 "holds no checkpoint" "$dtrain" verify "$work/none"
 ends 66 "nowhere" "$dtrain" verify "$work/nowhere"
