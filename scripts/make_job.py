@@ -84,7 +84,7 @@ def parse():
 
 
 def find_config(parser, o):
-    """Where dtrain looks: here, or for a name without a folder in those of configurations."""
+    """Where dtrain looks: here, or for a name without a folder where configurations are."""
     folders = ["."]
     if o.config and "/" not in o.config:
         folders += os.environ.get("DTRAIN_CONFIG_PATH", "").split(":") + [os.path.join(HERE, "..", "configs")]
@@ -152,7 +152,7 @@ def shell(o):
 
 
 def head(o):
-    """Lines behind those of the template that are for the scheduler."""
+    """The lines for the scheduler that follow the template's."""
     directive = {"slurm": "#SBATCH ", "pbs": "#PBS ", "lsf": "#BSUB "}.get(o.kind, "")
     options = []
     if o.kind == "slurm":
