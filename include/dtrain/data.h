@@ -86,11 +86,10 @@ const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char 
 /* Checks one sample by decoding it as for evaluation: DT_ERR_DATA with the reason if it is bad. */
 dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size);
 /* Decodes the samples first, first + step, ... whole, in n_threads threads (0 = one per allowed
- * CPU), and adds "name: reason" of each bad one to `bad`, sorted. Fails only for lack of
- * memory. Shows progress as "checking `what`". */
-struct dt_names;
+ * CPU), and adds "name: reason" of each bad one to `bad`, sorted. Fails if a file cannot be read,
+ * unless with `lists_all` that makes its sample a bad one. Shows progress as "`what`: ...". */
 dt_status dt_dataset_check(struct dt_names *bad, const struct dt_dataset *dataset, uint32_t first,
-                           uint32_t step, int n_threads, const char *what);
+                           uint32_t step, int n_threads, bool lists_all, const char *what);
 /* DT_ERR_DATA if n_bad of n images exceed `fraction`, data.max_bad_fraction. */
 dt_status dt_bad_fraction_check(uint64_t n_bad, uint32_t n, double fraction, bool train);
 /* Caches encoded samples in memory as they are read, until `bytes` are used. Samples are never

@@ -102,7 +102,7 @@ static dt_status verify_images(const char *path, const struct dt_arguments *args
     DT_TRY(dt_dataset_open(&set, &options));
     const uint32_t n = dt_dataset_size(set), asked = (uint32_t)args->decode;
     const uint32_t step = args->decode > 0 && asked < n ? n / asked : 1;
-    dt_status status = dt_dataset_check(&bad, set, 0, step, (int)args->threads, "verifying");
+    dt_status status = dt_dataset_check(&bad, set, 0, step, (int)args->threads, true, "verifying");
     dt_dataset_close(set);
     for (size_t i = 0; status == DT_OK && i < bad.n; i++)
         print_line("!!  %s", dt_names_get(&bad, i));

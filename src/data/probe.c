@@ -92,6 +92,7 @@ struct check {
         struct dt_sample sample;
     } * tools;
     const char *what;
+    bool lists_all;
     double begin_s;
     pthread_mutex_t lock; /* guards the members below */
     struct dt_names *bad;
@@ -119,7 +120,8 @@ static dt_status check_sample(void *context, uint32_t index, int thread)
     const uint32_t id = c->first + index * c->step;
     char name[512], line[2048];
     dt_status status = decode_whole(&c->tools[thread], c->dataset, id);
-    const bool is_bad = status != DT_OK && status != DT_ERR_MEMORY;
+    const bool is_bad =
+        status == DT_ERR_DATA || (c->lists_all && status != DT_OK && status != DT_ERR_MEMORY);
     if (is_bad) {
         snprintf(line, sizeof line, "%s: %s", dt_dataset_name(c->dataset, id, name, sizeof name),
                  dt_error_text());
@@ -135,11 +137,16 @@ static dt_status check_sample(void *context, uint32_t index, int thread)
 }
 
 dt_status dt_dataset_check(struct dt_names *bad, const struct dt_dataset *dataset, uint32_t first,
-                           uint32_t step, int n_threads, const char *what)
+                           uint32_t step, int n_threads, bool lists_all, const char *what)
 {
     const uint32_t size = dt_dataset_size(dataset);
     const struct dt_config_data data = {0};
-    struct check c = {.dataset = dataset, .first = first, .step = step, .what = what, .bad = bad};
+    struct check c = {.dataset = dataset,
+                      .first = first,
+                      .step = step,
+                      .what = what,
+                      .lists_all = lists_all,
+                      .bad = bad};
     dt_status status = DT_OK;
     if (first >= size || dt_dataset_is_raw(dataset))
         return DT_OK;

@@ -282,7 +282,7 @@ static dt_status check_set(int64_t *n_bad, const struct dt_sets *sets, const str
     snprintf(what, sizeof what, "checking %s", key);
     const dt_status status =
         dt_dataset_check(&bad, set, (uint32_t)ranks->rank, (uint32_t)ranks->n_ranks,
-                         workers > 0 ? workers : dt_comm_cpus(ranks->comm), what);
+                         workers > 0 ? workers : dt_comm_cpus(ranks->comm), false, what);
     for (size_t i = 0; i < bad.n && i < MOST_TOLD; i++)
         dt_log(DT_LOG_WARNING, "%s", dt_names_get(&bad, i));
     if (bad.n > MOST_TOLD)
