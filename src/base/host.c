@@ -85,6 +85,13 @@ void dt_memory_use(struct dt_memory_use *out, const char *root)
                                   .resident = 1024 * kib.resident};
 }
 
+uint64_t dt_storage_bytes_read(const char *root)
+{
+    uint64_t bytes = 0;
+    find_value(root, "/proc/self/io", "read_bytes: %" SCNu64, &bytes);
+    return bytes;
+}
+
 bool dt_memory_read_kills(struct dt_memory_kills *out, const char *root)
 {
     char name[PATH_BYTES + 64], group[PATH_BYTES], boot[41];

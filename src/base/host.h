@@ -23,6 +23,9 @@ struct dt_memory_use {
 };
 void dt_memory_use(struct dt_memory_use *out, const char *root);
 
+/* Bytes that this process has read from storage, not from the page cache; 0 = unknown. */
+uint64_t dt_storage_bytes_read(const char *root);
+
 enum { DT_GROUP_MAX = 512 };
 
 struct dt_memory_kills {

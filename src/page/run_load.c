@@ -65,6 +65,18 @@ static dt_status add_numbers(struct events *e)
     return DT_OK;
 }
 
+static dt_status on_input(struct events *e)
+{
+    static const char *const keys[] = {"images_read_per_s", "bytes_read_per_s",
+                                       "storage_bytes_per_s"};
+    for (size_t i = 0; i < DT_COUNT(keys); i++) {
+        const double value = dt_event_number(e->event, keys[i]);
+        if (isfinite(value))
+            DT_TRY(add_point(e, "input", keys[i], value));
+    }
+    return DT_OK;
+}
+
 /* Seconds per step as per cent of the step. */
 static dt_status add_share(struct events *e, const char *key, const char *name)
 {
@@ -174,6 +186,7 @@ static const struct {
     {"run_start", false, on_run_start}, {"step", true, on_step},
     {"eval", true, add_numbers},        {"telemetry", false, add_numbers},
     {"warning", false, on_warning},     {"run_end", false, on_run_end},
+    {"input", true, on_input},
 };
 
 /* Moves the clock of the run to this event; between two starts it stands still. */

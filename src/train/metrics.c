@@ -298,6 +298,7 @@ enum {
     INPUT_WORK,
     INPUT_IMAGES,
     INPUT_BYTES,
+    INPUT_STORAGE,
     INPUT_CAPACITY,
     INPUT_DEMAND,
     N_INPUT_SUMS
@@ -310,6 +311,7 @@ void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_engine *
     metrics->input =
         (struct dt_input_mark){.step = step, .total_s = dt_laps_total(metrics->laps.s)};
     dt_loader_times(sets->train, &metrics->input.times);
+    metrics->input.storage_bytes = dt_storage_bytes_read("");
 }
 
 static dt_status sum_input(const struct dt_metrics *metrics, struct dt_engine *engine,
@@ -330,6 +332,7 @@ static dt_status sum_input(const struct dt_metrics *metrics, struct dt_engine *e
     sums[INPUT_WORK] = work_s;
     sums[INPUT_IMAGES] = n;
     sums[INPUT_BYTES] = (double)(now.bytes - mark->times.bytes);
+    sums[INPUT_STORAGE] = (double)(dt_storage_bytes_read("") - mark->storage_bytes);
     sums[INPUT_CAPACITY] = n > 0 ? n / (read_s + work_s) * now.workers : 0;
     sums[INPUT_DEMAND] = n_taken / (elapsed_s - wait_s);
     *longest_wait_s = now.longest_wait_s;
@@ -380,6 +383,7 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *
         return DT_OK;
     struct dt_input_case c = input_case(engine, sets, sums);
     double busy_s = sums[INPUT_READ] + sums[INPUT_WORK];
+    const double elapsed_s = sums[INPUT_ELAPSED] / engine->ranks.n_ranks;
     dt_input_diagnosis(text, &c);
     const struct dt_field fields[] = {
         DT_INT("epoch", epoch),
@@ -389,6 +393,9 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *
         DT_NUM("busy_share", fmin(busy_s / sums[INPUT_ELAPSED] / c.workers, 1)),
         DT_NUM("read_share", busy_s > 0 ? sums[INPUT_READ] / busy_s : 0),
         DT_NUM("longest_wait_s", longest_wait_s),
+        DT_NUM("images_read_per_s", sums[INPUT_IMAGES] / elapsed_s),
+        DT_NUM("bytes_read_per_s", sums[INPUT_BYTES] / elapsed_s),
+        DT_NUM("storage_bytes_per_s", sums[INPUT_STORAGE] / elapsed_s),
         DT_NUM("capacity_images_per_s", sums[INPUT_CAPACITY]),
         DT_NUM("demand_images_per_s", sums[INPUT_DEMAND]),
         DT_INT("workers", c.workers),

@@ -9,6 +9,7 @@ struct dt_input_mark {
     int64_t step;
     double total_s; /* dt_laps_total */
     struct dt_loader_times times;
+    uint64_t storage_bytes;
 };
 
 struct dt_metrics {

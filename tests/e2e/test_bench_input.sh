@@ -101,6 +101,8 @@ log = open(sys.argv[3], encoding="utf-8").read()
 lines = re.findall(r"input.*: ranks wait [0-9.]+ % of the step for data", log)
 assert len(lines) == sum(e["wait_share"] >= 0.01 for e in events), (lines, events)
 for e in events:
+    assert e["images_read_per_s"] > 0 and e["storage_bytes_per_s"] >= 0, e
+    assert 100 < e["bytes_read_per_s"] / e["images_read_per_s"] < 100000, e  # of a JPEG file
     assert 0 <= e["wait_share"] <= 1 and 0 <= e["read_share"] < 1 and e["workers"] == 1
     bound = e["wait_share"] > 0.05
     assert e["text"].startswith("input-bound: " if bound else "input: "), e
