@@ -661,7 +661,8 @@ def test_decode():
     tar_of("nothing.tar", [])
     assert "no samples" in run("verify", "nothing.tar", code=65)
     run("verify", "folder", "--decode", "some", code=64)
-    run("verify", "src", code=66)
+    os.mkdir("nothing")
+    run("verify", "nothing", code=66)
     run("verify", "absent", code=66)
 
 
