@@ -141,7 +141,7 @@ static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coc
     if (!found)
         FAIL_AT(rows, offset, "there is no image with the id %lld: the list of images lacks it",
                 (long long)image_id);
-    if (*label < 0 && !coco->only_judges)
+    if (*label < 0 && !coco->is_lenient)
         FAIL_AT(rows, offset,
                 "there is no category with the id %lld: the list of categories lacks it",
                 (long long)category);
@@ -274,13 +274,11 @@ out:
     return status;
 }
 
-static dt_status open_file(struct dt_coco *coco, const char *path, bool only_judges)
+static dt_status open_file(struct dt_coco *coco, const char *path, bool is_lenient)
 {
-    struct dt_coco_rows rows = {.path = path,
-                                .start_s = dt_clock_s(),
-                                .only_judges = only_judges,
-                                .is_strict = !only_judges};
-    *coco = (struct dt_coco){.only_judges = only_judges};
+    struct dt_coco_rows rows = {
+        .path = path, .start_s = dt_clock_s(), .is_lenient = is_lenient, .is_strict = !is_lenient};
+    *coco = (struct dt_coco){.is_lenient = is_lenient};
     dt_status status = read_file(coco, &rows);
     if (status == DT_OK && rows.collected_ids.n > 0) {
         /* Now all texts are known, and a second reading finds their numbers. */
@@ -290,7 +288,7 @@ static dt_status open_file(struct dt_coco *coco, const char *path, bool only_jud
         dt_coco_rows_reset(&rows);
         rows.start_s = dt_clock_s();
         rows.text_ids = &coco->text_ids;
-        rows.only_judges = true;
+        rows.is_lenient = true;
         status = read_file(coco, &rows);
     }
     dt_coco_rows_reset(&rows);
@@ -307,7 +305,7 @@ dt_status dt_coco_open(struct dt_coco *coco, const char *path)
     return DT_OK;
 }
 
-dt_status dt_coco_open_to_judge(struct dt_coco *coco, const char *path)
+dt_status dt_coco_open_lenient(struct dt_coco *coco, const char *path)
 {
     return open_file(coco, path, true);
 }
@@ -319,7 +317,7 @@ dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt
 {
     struct dt_coco_rows rows = {.path = path,
                                 .start_s = dt_clock_s(),
-                                .only_judges = coco->only_judges,
+                                .is_lenient = coco->is_lenient,
                                 .is_strict = true,
                                 .text_ids = &coco->text_ids};
     dt_status status = DT_OK;

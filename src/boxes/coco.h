@@ -29,7 +29,7 @@ struct dt_coco {
     struct dt_names categories;
     uint32_t max_boxes;       /* of an image */
     uint64_t fingerprint;     /* of all above */
-    bool only_judges;         /* opened by dt_coco_open_to_judge */
+    bool is_lenient;          /* opened by dt_coco_open_lenient */
     struct dt_names text_ids; /* sorted; then the id of an image is the place of its text in it */
 };
 
@@ -39,8 +39,8 @@ struct dt_coco {
 dt_status dt_coco_open(struct dt_coco *coco, const char *path);
 /* The same for an evaluation alone, of any program's detections, with what pycocotools allows:
  * images without size and file name, ids of images that are texts, and annotations of images or
- * categories that are not listed, which are left out and counted in a line. */
-dt_status dt_coco_open_to_judge(struct dt_coco *coco, const char *path);
+ * categories that are not listed, which are ignored and counted in a line. */
+dt_status dt_coco_open_lenient(struct dt_coco *coco, const char *path);
 void dt_coco_reset(struct dt_coco *coco);
 /* The label of a category, -1 if there is none with this id. */
 int dt_coco_label(const struct dt_coco *coco, int64_t id);
@@ -53,7 +53,7 @@ uint64_t dt_coco_hash_truth(const struct dt_truth *truth, uint64_t hash);
 
 /* Detections in COCO's format of results: [{"image_id", "category_id", "bbox", "score"}, ...], in
  * the order of the file; free *found with free(). DT_ERR_DATA as above, also for an image that
- * `coco` does not have. Those of a category that it does not have are left out and counted in a
+ * `coco` does not have. Detections of a category that it does not have are ignored and counted in a
  * line, as detectors of 91 classes have them. */
 dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt_coco *coco,
                              const char *path);

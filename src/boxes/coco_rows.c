@@ -97,7 +97,7 @@ static dt_status read_integer(struct dt_coco_rows *r, void *to)
     return dt_json_stream_integer(r->json, to);
 }
 
-/* The id of an image, which may be a text for those that only judge: then `collected` (NULL: none)
+/* The id of an image, which may be a text for an evaluation alone: then `collected` (NULL: none)
  * gets it while not all are known. -1: no image has it. */
 static dt_status take_image_id(struct dt_coco_rows *r, int64_t *id, struct dt_names *collected)
 {
@@ -106,7 +106,7 @@ static dt_status take_image_id(struct dt_coco_rows *r, int64_t *id, struct dt_na
     const char *text;
     size_t bytes;
     DT_TRY(dt_json_stream_peek(r->json, &type));
-    if (!r->only_judges || type != DT_JSON_STRING) {
+    if (!r->is_lenient || type != DT_JSON_STRING) {
         DT_TRY(dt_json_stream_integer(r->json, id));
         if (known && known->n > 0)
             FAIL_HERE(r, "%lld is a number, but ids of images are texts here", (long long)*id);
@@ -229,7 +229,7 @@ static dt_status read_box(struct dt_coco_rows *r, void *to)
 static dt_status add_image(struct dt_coco_rows *r, const struct field *last)
 {
     struct dt_coco_image_row row = {.name = (uint32_t)r->files.n};
-    const bool is_optional = r->only_judges;
+    const bool is_optional = r->is_lenient;
     const struct field fields[] = {{"id", read_own_id, &row.id, false},
                                    {"width", read_side, &row.width, is_optional},
                                    {"height", read_side, &row.height, is_optional},
@@ -245,7 +245,7 @@ static dt_status add_image(struct dt_coco_rows *r, const struct field *last)
 static dt_status read_image(struct dt_coco_rows *r)
 {
     return add_image(r,
-                     &(const struct field){"file_name", read_file_name, &r->files, r->only_judges});
+                     &(const struct field){"file_name", read_file_name, &r->files, r->is_lenient});
 }
 
 static dt_status read_category(struct dt_coco_rows *r)

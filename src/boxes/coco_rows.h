@@ -43,7 +43,7 @@ struct dt_coco_rows {
     const char *key; /* whose value is being read, for messages */
     /* For an evaluation, as pycocotools has it: images need neither size nor name, and their ids
      * may be texts; the number of a text is its place in text_ids. */
-    bool only_judges;
+    bool is_lenient;
     bool is_strict;                  /* about ids that no image has */
     const struct dt_names *text_ids; /* sorted; NULL until all are known */
     struct dt_names collected_ids;

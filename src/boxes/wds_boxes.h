@@ -49,8 +49,8 @@ uint64_t dt_wds_categories_hash(const struct dt_coco *coco, uint64_t hash);
 /* The text of the file into a writer without content. */
 dt_status dt_wds_categories_write(struct dt_jsonw *json, const struct dt_coco *coco);
 /* Moves images and boxes of shards to `coco`, which has the categories, and makes labels positions
- * of these; names of files stay empty. DT_ERR_DATA for another category; `path` names the shards.
- */
+ * of these; names of files stay empty. DT_ERR_DATA for another category: reset `coco` then; `path`
+ * names the shards. */
 dt_status dt_wds_boxes_move(struct dt_coco *coco, struct dt_wds_boxes *boxes, const char *path);
 
 #endif

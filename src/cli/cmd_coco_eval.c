@@ -107,7 +107,7 @@ dt_status dt_cmd_coco_eval(const struct dt_arguments *args)
     dt_status status = DT_OK;
     if (args->json)
         DT_TRY(dt_file_check_new(args->json));
-    DT_TRY_OUT(dt_coco_open_to_judge(&e.coco, args->operands[0]));
+    DT_TRY_OUT(dt_coco_open_lenient(&e.coco, args->operands[0]));
     DT_TRY_OUT(dt_coco_read_found(&e.found, &e.n_found, &e.coco, args->operands[1]));
     DT_TRY_OUT(evaluate(&e));
     print_lines(&e, args->per_class);

@@ -146,6 +146,8 @@ TEST(move_and_write)
                  "x: box -9007199254740992 of image 7 has the "
                  "category 5, which the categories.json");
     dt_wds_boxes_reset(&boxes);
+    dt_coco_reset(&coco);
+    load_categories(&coco);
     assert_int_equal(dt_wds_boxes_parse(&boxes, good, strlen(good), "m"), DT_OK);
     assert_int_equal(dt_wds_boxes_move(&coco, &boxes, "x"), DT_OK);
     assert_true(coco.n_images == 1 && coco.max_boxes == 2 && coco.first_truth[1] == 2);
