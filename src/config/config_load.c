@@ -364,16 +364,17 @@ static void settle_data(struct loading *l)
     memset(data->val, 0, sizeof data->val);
 }
 
-/* A default does not refuse a short run. */
+/* Neither a default nor a recipe refuses a short run that --set asks for. */
 static void settle_warmup(struct loading *l)
 {
     double *warmup = &l->config->schedule.warmup_epochs;
     const char *path = "schedule.warmup_epochs";
     const int epochs = l->config->train.epochs;
-    if (is_set(l, path) || is_in_file(l, path) || *warmup <= epochs)
+    const bool is_given = is_set(l, path) || (is_in_file(l, path) && !is_set(l, "train.epochs"));
+    if (is_given || *warmup <= epochs)
         return;
-    dt_text_add(&l->notes, "%s: the default of %g is longer than train.epochs %d; it is %g here\n",
-                path, *warmup, epochs, epochs / 4.0);
+    dt_text_add(&l->notes, "%s: %g epochs are longer than train.epochs %d; it is %g here\n", path,
+                *warmup, epochs, epochs / 4.0);
     *warmup = epochs / 4.0;
 }
 

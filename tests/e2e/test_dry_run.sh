@@ -85,8 +85,11 @@ refused 78 'there is no model "resnet19"; did you mean' "$dtrain" config new --m
 refused 64 "it takes only --data, --model and --gpus" "$dtrain" config new --set train.epochs=3
 refused 64 "only dtrain config new takes --data" "$dtrain" config show --gpus 2
 
-# A warm-up that is longer than the run; the default one shrinks.
-here 0 "the default of 5 is longer than train.epochs 2; it is 0.5 here" - --set train.epochs=2 <<JSON
+# A warm-up that is longer than the run: the default one shrinks, and a recipe's if --set makes the run short.
+here 0 "5 epochs are longer than train.epochs 2; it is 0.5 here" - --set train.epochs=2 <<JSON
+{"model": {"name": "tiny"}, "data": {"source": "synthetic"}, "device": {"kind": "cpu"}, "schedule": {"warmup_epochs": 5}}
+JSON
+here 0 "5 epochs are longer than train.epochs 2; it is 0.5 here" - --set train.epochs=2 <<JSON
 {"model": {"name": "tiny"}, "data": {"source": "synthetic"}, "device": {"kind": "cpu"}}
 JSON
 dry 78 --dry-run --set schedule.warmup_steps=801

@@ -227,7 +227,7 @@ TEST(what_was_asked_for)
     } cases[] = {
         {"device.kind=gpu", "t", "v/{0..1}.tar", "", 5},
         {"train.epochs=2", "t", "v/{0..1}.tar",
-         "schedule.warmup_epochs: the default of 5 is longer than train.epochs 2; it is 0.5", 0.5},
+         "schedule.warmup_epochs: 5 epochs are longer than train.epochs 2; it is 0.5", 0.5},
         {"data.source=synthetic", "", "", "", 5},
         {"data.val_fraction=0.2", "t", "", "", 5},
         {"data.val=w", "t", "w", "", 5},
