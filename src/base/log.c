@@ -113,13 +113,23 @@ void dt_log_tee(void)
     state.tee = true;
 }
 
+const char *dt_log_colour(enum dt_log_level level)
+{
+    const char *no_color = getenv("NO_COLOR");
+    if (level > DT_LOG_NOTICE || columns() < MIN_COLUMNS || (no_color && *no_color))
+        return "";
+    return level == DT_LOG_ERROR ? "\033[31m" : "\033[33m";
+}
+
 static const char *const prefixes[] = {"error: ", "warning: ", "warning: ", "", "debug: "};
 
 /* The functions from here to dt_log are called with the lock held. */
 static void print(enum dt_log_level level, const char *text)
 {
     char line[PREFIX_BYTES + LINE_BYTES];
-    int n = snprintf(line, sizeof line, "%sdtrain: %s%s\n", state.place, prefixes[level], text);
+    const char *colour = dt_log_colour(level);
+    int n = snprintf(line, sizeof line, "%sdtrain: %s%s%s%s\n", state.place, colour,
+                     prefixes[level], colour[0] ? DT_LOG_PLAIN : "", text);
     if (state.progress_shown)
         write_all("\r\033[K", 4);
     state.progress_shown = false;

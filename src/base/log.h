@@ -17,6 +17,11 @@ void dt_log_init(enum dt_log_level level, int rank, int n_ranks);
 /* "[rank 3 @ node2] ", "" on rank 0: what a line on stderr begins with. */
 const char *dt_log_place(void);
 
+/* The sequence that colours the prefix of an error or a warning on a terminal, unless NO_COLOR is
+ * set; else "". DT_LOG_PLAIN ends it. */
+const char *dt_log_colour(enum dt_log_level level);
+#define DT_LOG_PLAIN "\033[0m"
+
 /* All ranks print all lines. */
 void dt_log_tee(void);
 /* Main thread: from here on all lines, whatever their level, also go to the end of

@@ -25,8 +25,9 @@
 static void print_error(dt_status status)
 {
     dt_log_progress("");
-    fprintf(stderr, "%sdtrain: error[%s] %s\n", dt_log_place(), dt_status_name(status),
-            dt_error_text());
+    const char *colour = dt_log_colour(DT_LOG_ERROR);
+    fprintf(stderr, "%sdtrain: %serror[%s]%s %s\n", dt_log_place(), colour, dt_status_name(status),
+            colour[0] ? DT_LOG_PLAIN : "", dt_error_text());
     if (getenv("DTRAIN_DEBUG"))
         fprintf(stderr, "  at %s\n", dt_error_trail());
 }

@@ -49,10 +49,10 @@ def read_all(fd):
         text += block
 
 
-def on_terminal(words):
+def on_terminal(words, **environment):
     main, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-    env = {**os.environ, "TERM": "xterm"}
+    env = {**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment}
     with subprocess.Popen(words, stdin=other, stdout=other, stderr=other, env=env) as process:
         os.close(other)
         text = read_all(main)
@@ -73,3 +73,8 @@ for ranks in (0, 2):
     code, text = in_file(command(ranks, f"file-{ranks}", SETTINGS, BY_TIME))
     plain = text.count(b"\ndtrain: epoch ")
     assert code == 0 and plain > 2 and b"\r" not in text, f"{ranks} ranks in a file: {code}, {plain} lines: {text}"
+
+# Colours for errors and warnings, on a terminal, unless NO_COLOR is set.
+wrong = command(0, "wrong", SETTINGS, {"model.name": "tinny"})
+assert b"dtrain: \x1b[31merror[CONFIG]\x1b[0m " in on_terminal(wrong)[1]
+assert b"\x1b[31m" not in on_terminal(wrong, NO_COLOR="1")[1] + in_file(wrong)[1]
