@@ -183,6 +183,9 @@ def main():
                 check_command(line, re.sub(r"^\$ ", "", body, flags=re.M))
                 if "before" in marks:
                     code, output = run(folder, marks.pop("before"))
+                    if code == 77:
+                        print(output.strip().split("\n")[-1])
+                        sys.exit(77)
                     if code != 0:
                         problem(line, f"the commands before it end with {code}: {output[-3000:]}")
                 if "skip" in marks or token["cell_skip"]:
