@@ -243,11 +243,11 @@ static void break_silence(const char *text)
 
 void dt_log_progress(const char *text)
 {
-    int width = columns();
     if (!dt_log_is_terminal()) {
         break_silence(text);
         return;
     }
+    const int width = columns();
     char line[1024];
     const int bytes = snprintf(line, sizeof(line), "%.*s", width - 1, text);
     const bool is_cut = strlen(text) > (size_t)bytes;

@@ -268,7 +268,6 @@ static dt_status take_run(struct dt_arguments *args)
     return dt_file_path(config, "%s/config.json", args->out);
 }
 
-/* For what runs a network, an operand RUN is the same as --weights. */
 static dt_status check_given(struct dt_arguments *args)
 {
     const struct dt_command *command = args->command;
