@@ -2,8 +2,8 @@
 # The checks that need a GPU, in three parts of at most 560 s each, for a machine that is lent for
 # minutes and has no packages (README.md in this folder):
 #
-#   scripts/gpu_check.sh pack [FOLDER]                    # here: packs what travels with the source
-#   scripts/gpu_check.sh 1|2|3 [FOLDER [OUT [OPTIONS]]]   # there: one part
+#   scripts/gpu_check.sh pack [FOLDER [OUT [CMAKE OPTIONS]]]  # here: packs what travels with the source
+#   scripts/gpu_check.sh 1|2|3 [FOLDER [OUT [OPTIONS]]]       # there: one part
 #
 # FOLDER (default runs/gpu) may contain:
 #   build.tar.xz    made by pack: the programs, for the case that they cannot be built there
@@ -22,8 +22,9 @@ mkdir -p "$folder" "$out"
 
 if [ "$part" = pack ]; then
     mapfile -t programs < <("$python" tests/perf/gpu_check.py programs)
-    DTRAIN_TARGETS="${programs[*]##*/}" scripts/setup.sh test release -DDTRAIN_CUDA=ON
-    tar -C build -cJf "$folder/build.tar.xz" "${programs[@]}"
+    DTRAIN_TARGETS="${programs[*]##*/}" scripts/setup.sh test release -DDTRAIN_CUDA=ON "$@"
+    # With -9, xz finds in a program what it shares with the one before.
+    XZ_OPT=-9 tar -C build -cJf "$folder/build.tar.xz" "${programs[@]}"
     du -h "$folder"/*
     exit
 fi

@@ -326,15 +326,14 @@ dt_status dt_graph_differentiate(struct dt_graph *g);
  * after the other. They stay nodes of the graph; the results differ by rounding only.
  *
  * X(NAME, name, members of struct rule in src/graph/fusions.c); the nodes, in order of execution:
- *   bn_pair       bn bn        the second adds the first as its residual, which nothing else reads
- *   bn_pair_bwd   bn_bwd bn_bwd                         the gradients of such a pair
- *   bn_pool       bn max_pool max_pool_bwd bn_bwd       bn with ReLU, which only max_pool reads
- *   conv_bn       conv bn                               a plain conv and the bn right after it
- *   conv_bn_bwd   bn conv_bwd_data bn_bwd               bn with ReLU and its gradient right after
- * the conv's gradient; the conv alone reads bn conv_add_bn_bwd   the same for bn with a residual
- * and two gradients bn_conv       bn conv bn conv_bwd_weights           bn with ReLU, which only
- * the two conv read conv_pair_bwd   bn bn conv_bwd_data bn_bwd bn_bwd   as conv_add_bn_bwd, for a
- * pair */
+ * - bn_pair: bn bn; the second adds the first as its residual, which nothing else reads
+ * - bn_pair_bwd: bn_bwd bn_bwd; the gradients of such a pair
+ * - bn_pool: bn max_pool max_pool_bwd bn_bwd; bn with ReLU, which only max_pool reads
+ * - conv_bn: conv bn; a plain conv and the bn right after it
+ * - conv_bn_bwd: bn conv_bwd_data bn_bwd; bn with ReLU, which only the conv reads, and its gradient
+ * - conv_add_bn_bwd: the same for bn with a residual and two gradients
+ * - bn_conv: bn conv bn conv_bwd_weights; bn with ReLU, which only the two conv read
+ * - conv_pair_bwd: bn bn conv_bwd_data bn_bwd bn_bwd; as conv_add_bn_bwd, for a pair */
 #define DT_FUSION_LIST(X)                                                   \
     X(BN_PAIR, bn_pair, .n_nodes = 2, .last = DT_OP_BN)                     \
     X(BN_PAIR_BWD, bn_pair_bwd, .n_nodes = 2, .last = DT_OP_BN_BWD)         \

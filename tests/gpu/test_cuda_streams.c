@@ -500,7 +500,7 @@ TEST(poll)
     open_work(&w);
     w.dev->options.poll = fail_poll;
     w.dev->options.context = &n_polls;
-    for (int n = 64; n <= 1 << 16 && status == DT_OK; n *= 2) {
+    for (int n = 64; n <= 1 << 12 && status == DT_OK; n *= 2) {
         for (int i = 0; i < n; i++)
             do_work(&w);
         status = CUDA->sync(w.dev);

@@ -56,19 +56,24 @@ static int run_ops(const struct dt_backend *backend, enum dt_precision precision
                                       .seed = 11,
                                       .precision = precision,
                                       .loss_scale = precision == DT_PRECISION_FP16 ? 1 : 0}};
+    const struct CMUnitTest fusions[] = {
+#define ROW(NAME, name, ...) cmocka_unit_test_prestate(test_fusion_##name, &suite),
+        DT_FUSION_LIST(ROW)
+#undef ROW
+    };
     const struct CMUnitTest others[] = {
         cmocka_unit_test_prestate(test_update, &suite),
         cmocka_unit_test_prestate(test_accumulate, &suite),
         cmocka_unit_test_prestate(test_lerp, &suite),
         cmocka_unit_test_prestate(test_clip, &suite),
         cmocka_unit_test_prestate(test_overflow, &suite),
-        cmocka_unit_test_prestate(test_fusions, &suite),
         cmocka_unit_test_prestate(test_networks, &suite),
         cmocka_unit_test_prestate(test_coverage, &suite),
     };
-    struct CMUnitTest tests[DT_N_OPS * OP_TESTS + DT_COUNT(others)];
+    struct CMUnitTest tests[DT_N_OPS * OP_TESTS + DT_COUNT(fusions) + DT_COUNT(others)];
     list_op_tests(tests, &suite);
-    memcpy(tests + DT_N_OPS * OP_TESTS, others, sizeof others);
+    memcpy(tests + DT_N_OPS * OP_TESTS, fusions, sizeof fusions);
+    memcpy(tests + DT_N_OPS * OP_TESTS + DT_COUNT(fusions), others, sizeof others);
     cmocka_set_test_filter(getenv("DTRAIN_TEST")); /* such as test_conv; NULL: all */
     int n_failed = cmocka_run_group_tests_name(backend->name, tests, NULL, NULL);
     printf("%s %s: %d runs, %d failed, %d fused cases not supported\n", backend->name,
