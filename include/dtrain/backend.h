@@ -30,9 +30,9 @@ struct dt_device_options {
      * as fast with stride 1, with rounding errors of about 1e-6 of the largest value, at most 3e-6
      * or those without it. Its use depends only on the shapes. */
     bool winograd;
-    enum dt_precision precision; /* the CPU has fp32 only */
-    double loss_scale;           /* fp16: 0 = dynamic */
-    int rank;                    /* global rank; rank 0 chooses algorithms for all */
+    enum dt_precision precision;
+    double loss_scale; /* fp16: 0 = dynamic */
+    int rank;          /* global rank; rank 0 chooses algorithms for all */
     int n_ranks;
     int local_rank;        /* picks one of the node's devices */
     double timeout_s;      /* limit on waiting for the device, 0 = no limit */

@@ -40,7 +40,7 @@ static dt_status cpu_open(struct dt_device **out, const struct dt_device_options
     DT_TRY(DT_NEW(dev, 1));
     dev->options = *options;
     dev->clip = 1;
-    dev->isa = dt_cpu_isa(0);
+    dev->isa = dt_cpu_isa(0, dt_cpu_type(dev));
     omp_set_num_threads(options->threads);
     DT_TRY_OUT(DT_DNNL("CPU engine", dnnl_engine_create(&dev->engine, dnnl_cpu, 0)));
     DT_TRY_OUT(DT_DNNL("CPU stream",
@@ -132,6 +132,7 @@ static dt_status cpu_prepare(struct dt_device *dev, struct dt_exec **out, const 
     exec->node = &g->node[node];
     exec->op = dev->isa->op[exec->node->op];
     DT_TRY_OUT(dt_cpu_formats_acquire(dev, &exec->formats, g));
+    exec->type = exec->op->has_reals ? exec->formats->type : DT_F32;
     DT_TRY_OUT(exec->op->prepare(dev, exec));
     *out = exec;
     exec = NULL;
@@ -166,8 +167,8 @@ static size_t cpu_scratch_bytes(struct dt_device *dev, const struct dt_exec *exe
 
 static enum dt_dtype cpu_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor)
 {
-    (void)dev;
-    return g->tensor[tensor].dtype;
+    const struct dt_cpu_formats any = {.graph = g, .type = dt_cpu_type(dev)};
+    return dt_cpu_stored_type(&any, tensor);
 }
 
 static dt_status cpu_set_scalars(struct dt_device *dev, const struct dt_scalars *scalars)
@@ -215,6 +216,11 @@ static dt_status cpu_update(struct dt_device *dev, const struct dt_update *updat
 static dt_status cpu_lerp(struct dt_device *dev, float *dst, const float *src, size_t count)
 {
     return loops(dev)->lerp(dev, dst, src, count);
+}
+
+static dt_status cpu_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count)
+{
+    return loops(dev)->narrow(shadow, params, count);
 }
 
 static dt_status cpu_accumulate(struct dt_device *dev, float *dst, const void *src,
@@ -359,6 +365,7 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .release = cpu_release,
                                           .update = cpu_update,
                                           .lerp = cpu_lerp,
+                                          .refresh = cpu_refresh,
                                           .accumulate = cpu_accumulate,
                                           .check = cpu_check,
                                           .count = cpu_count,

@@ -24,15 +24,16 @@ struct roles {
 /* The formats that oneDNN may choose, and the window. Unused md stay NULL. */
 struct shapes {
     dt_md src, weights, bias, dst;
+    dt_md diff_weights; /* their gradient is always fp32 */
     struct dt_window window;
 };
 
-static dt_status make_any(dt_md *md, const struct dt_tensor *t)
+static dt_status make_any(dt_md *md, const struct dt_tensor *t, enum dt_dtype type)
 {
     dnnl_dims_t dims;
     int n_dims = dt_cpu_dims(dims, t);
-    return DT_DNNL(t->name,
-                   dt_md_create(md, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_format_tag_any));
+    return DT_DNNL(
+        t->name, dt_md_create(md, type, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_format_tag_any));
 }
 
 static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, bool as_stored)
@@ -40,10 +41,9 @@ static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, 
     const struct dt_tensor *t = &exec->graph->tensor[id];
     const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, id);
     if (stored->md && as_stored)
-        DT_TRY(DT_DNNL(t->name, dt_md_clone(md, stored->md)));
-    else
-        DT_TRY(make_any(md, t));
-    return DT_OK;
+        return DT_DNNL(t->name,
+                       dt_md_retype(md, stored->md, exec->type, stored->n_dims, stored->dims));
+    return make_any(md, t, exec->type);
 }
 
 static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const struct roles *id,
@@ -55,9 +55,10 @@ static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const
 
     *s = (struct shapes){.window = {.stride = {stride, stride}, .pad = {pad, pad}}};
     DT_TRY(make_activation(&s->src, exec, id->src, as_stored || is_image));
-    DT_TRY(make_any(&s->weights, &tensor[id->weights]));
+    DT_TRY(make_any(&s->weights, &tensor[id->weights], exec->type));
+    DT_TRY(make_any(&s->diff_weights, &tensor[id->weights], DT_F32));
     if (id->bias >= 0)
-        DT_TRY(make_any(&s->bias, &tensor[id->bias]));
+        DT_TRY(make_any(&s->bias, &tensor[id->bias], DT_F32));
     return make_activation(&s->dst, exec, id->dst, as_stored);
 }
 
@@ -91,8 +92,8 @@ static dnnl_status_t make_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t e
     dnnl_status_t status = make_forward(&hint, engine, s, attr);
     if (status != dnnl_success)
         return status;
-    status = dt_pd_conv_bwd_weights(pd, engine, s->src, s->weights, s->bias, s->dst, &s->window,
-                                    hint, attr);
+    status = dt_pd_conv_bwd_weights(pd, engine, s->src, s->diff_weights, s->bias, s->dst,
+                                    &s->window, hint, attr);
     dnnl_primitive_desc_destroy(hint);
     return status;
 }
@@ -105,8 +106,8 @@ static bool is_generated(const_dnnl_primitive_desc_t pd)
            (!strncmp(name, "jit", 3) || !strncmp(name, "brg", 3));
 }
 
-/* *pd remains NULL if the activations are wanted as stored, and oneDNN generates no code for that.
- * The caller destroys it. */
+/* *pd remains NULL if the activations are wanted as stored or in bf16, and oneDNN generates no code
+ * for that. The caller destroys it. */
 static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
                               const struct dt_exec *exec, const struct roles *id, bool as_stored,
                               make_fn *make_pd)
@@ -119,17 +120,19 @@ static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
     DT_TRY_OUT(shapes_init(&s, exec, id, as_stored));
     DT_TRY_OUT(DT_DNNL(name, dt_attr_create(&attr, exec->node->relu)));
     dnnl_status_t created = make_pd(pd, dev->engine, &s, attr);
-    if (as_stored && created == dnnl_success && !is_generated(*pd)) {
+    const bool is_picky = as_stored || exec->type == DT_BF16;
+    if (is_picky && created == dnnl_success && !is_generated(*pd)) {
         dnnl_primitive_desc_destroy(*pd);
         *pd = NULL;
     }
-    if (!as_stored || created != dnnl_unimplemented)
+    if (!is_picky || created != dnnl_unimplemented)
         DT_TRY_OUT(dt_dnnl_check(created, "creating a convolution", name));
 out:
     if (attr)
         dnnl_primitive_attr_destroy(attr);
     dt_md_destroy(s.src);
     dt_md_destroy(s.weights);
+    dt_md_destroy(s.diff_weights);
     dt_md_destroy(s.bias);
     dt_md_destroy(s.dst);
     return status;
@@ -145,6 +148,37 @@ struct port {
     int arg;
 };
 
+/* Weights have the format of fp32 convolutions in bf16 too: that of their gradient. */
+static dt_status set_weights_format(struct dt_device *dev, struct dt_exec *exec,
+                                    const struct roles *id)
+{
+    dt_status status = DT_OK;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_dims_t dims;
+    if (exec->type == DT_F32 || dt_cpu_format_of(exec->formats, id->weights)->md)
+        return DT_OK;
+    exec->type = DT_F32;
+    DT_TRY_OUT(make_conv_pd(&pd, dev, exec, id, false, make_forward));
+    const int n_dims = dt_cpu_dims(dims, &exec->graph->tensor[id->weights]);
+    DT_TRY_OUT(dt_cpu_format_set(exec->formats, id->weights,
+                                 dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), n_dims,
+                                 dims));
+    exec->type = DT_BF16;
+out:
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
+/* In bf16 with AMX oneDNN beats Winograd's algorithm, which is fp32, everywhere; with AVX-512's
+ * instructions for bf16, which double the rate of fp32, where that saves less than half. */
+static bool has_fast_direct(const struct dt_exec *exec)
+{
+    const unsigned amx = dnnl_cpu_isa_avx512_core_amx;
+    const bool has_amx = (dnnl_get_effective_cpu_isa() & amx) == amx;
+    return dt_cpu_product_type(exec) == DT_BF16 && (has_amx || exec->node->attr.conv.stride > 1);
+}
+
 static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, struct roles id,
                                  make_fn *make_pd, const struct port *ports, size_t n_ports)
 {
@@ -152,12 +186,18 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
     dnnl_primitive_desc_t pd = NULL;
 
     const struct dt_tensor *tensor = exec->graph->tensor;
-    if (dev->options.winograd &&
+    if (dev->options.winograd && !has_fast_direct(exec) &&
         dt_cpu_winograd_pays(exec->node, &tensor[id.src], &tensor[id.weights]))
         return dt_cpu_winograd_prepare(dev, exec);
-    DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, true, make_pd));
-    if (!pd)
-        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
+    exec->type = dt_cpu_product_type(exec);
+    DT_TRY_OUT(set_weights_format(dev, exec, &id));
+    while (!pd) {
+        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, true, make_pd));
+        if (!pd)
+            DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
+        if (!pd)
+            exec->type = DT_F32;
+    }
     for (size_t i = 0; i < n_ports; i++) {
         const struct port *port = &ports[i];
         if (port->index == 1 && id.bias < 0)
@@ -214,7 +254,8 @@ static dt_status run_conv_op(struct dt_device *dev, struct dt_exec *exec,
     return exec->primitive ? dt_cpu_run_primitive(dev, exec, scalars) : dt_cpu_winograd_run(exec);
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, run_conv_op};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_data) = {prepare_conv_bwd_data, run_conv_op};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, run_conv_op, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_data) = {prepare_conv_bwd_data, run_conv_op,
+                                                            true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_weights) = {prepare_conv_bwd_weights,
-                                                               run_conv_op};
+                                                               run_conv_op, true};

@@ -35,6 +35,7 @@ dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **
     if (!table) {
         DT_TRY(DT_NEW(table, 1));
         table->graph = g;
+        table->type = dt_cpu_type(dev);
         table->next = dev->formats;
         dev->formats = table;
     }
@@ -51,8 +52,10 @@ void dt_cpu_formats_release(struct dt_device *dev, struct dt_cpu_formats *format
     while (*link != formats)
         link = &(*link)->next;
     *link = formats->next;
-    for (size_t i = 0; i < formats->capacity; i++)
+    for (size_t i = 0; i < formats->capacity; i++) {
         dt_md_destroy(formats->format[i].md);
+        dt_md_destroy(formats->format[i].shadow);
+    }
     free(formats->format);
     free(formats);
 }
@@ -64,11 +67,40 @@ struct dt_cpu_format *dt_cpu_format_of(struct dt_cpu_formats *formats, int tenso
     return &formats->format[of_param && t->diff >= 0 ? t->diff : tensor];
 }
 
+enum dt_dtype dt_cpu_stored_type(const struct dt_cpu_formats *formats, int tensor)
+{
+    const struct dt_tensor *t = &formats->graph->tensor[tensor];
+    const bool is_value = t->role == DT_ACT || t->role == DT_DIFF;
+    return t->dtype == DT_F32 && (is_value || (t->role == DT_PARAM && t->n_dims > 1))
+               ? formats->type
+               : t->dtype;
+}
+
+enum dt_dtype dt_cpu_wanted_type(const struct dt_exec *exec, int tensor)
+{
+    const enum dt_dtype stored = dt_cpu_stored_type(exec->formats, tensor);
+    return stored == DT_BF16 ? exec->type : stored;
+}
+
+enum dt_dtype dt_cpu_product_type(const struct dt_exec *exec)
+{
+    const unsigned needs = dnnl_cpu_isa_avx512_core_bf16;
+    return (dnnl_get_effective_cpu_isa() & needs) == needs ? exec->type : DT_F32;
+}
+
 dt_status dt_cpu_format_set(struct dt_cpu_formats *formats, int tensor, dt_md_ref md, int n_dims,
                             const dnnl_dims_t dims)
 {
     struct dt_cpu_format *format = dt_cpu_format_of(formats, tensor);
-    DT_TRY(DT_DNNL(formats->graph->tensor[tensor].name, dt_md_clone(&format->md, md)));
+    const struct dt_tensor *t = &formats->graph->tensor[tensor];
+    const int entry = (int)(format - formats->format);
+    const enum dt_dtype stored = dt_cpu_stored_type(formats, entry);
+    const bool is_weights = formats->graph->tensor[entry].role == DT_PARAM && stored == DT_BF16;
+    const enum dt_dtype type = is_weights ? DT_F32 : stored;
+    DT_TRY(DT_DNNL(t->name, t->dtype == DT_F32 ? dt_md_retype(&format->md, md, type, n_dims, dims)
+                                               : dt_md_clone(&format->md, md)));
+    if (is_weights)
+        DT_TRY(DT_DNNL(t->name, dt_md_retype(&format->shadow, md, DT_BF16, n_dims, dims)));
     format->n_dims = n_dims;
     memcpy(format->dims, dims, sizeof format->dims);
     return DT_OK;
@@ -84,7 +116,10 @@ size_t dt_cpu_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int 
         if (format->bytes)
             return format->bytes;
     }
-    return dt_tensor_elements(&g->tensor[tensor]) * dt_dtype_bytes(g->tensor[tensor].dtype);
+    const bool is_param = g->tensor[tensor].role == DT_PARAM; /* the master is meant */
+    return dt_tensor_elements(&g->tensor[tensor]) *
+           dt_dtype_bytes(table && !is_param ? dt_cpu_stored_type(table, tensor)
+                                             : g->tensor[tensor].dtype);
 }
 
 /* Copies between stored and logical order; only the destination is written. */
@@ -97,18 +132,27 @@ static dt_status convert(struct dt_device *dev, const struct dt_graph *g, int te
     struct dt_cpu_formats *table = find_table(dev, g);
     const struct dt_cpu_format *format =
         table && (size_t)tensor < table->capacity ? dt_cpu_format_of(table, tensor) : NULL;
-    if (!format || !format->md) {
+    const bool is_wide =
+        !table || t->role == DT_PARAM || dt_cpu_stored_type(table, tensor) == DT_F32;
+    if (is_wide && (!format || !format->md)) {
         memcpy(dst, src, dt_tensor_elements(t) * sizeof(float));
         return DT_OK;
     }
+    dnnl_dims_t dims;
+    const int n_dims = format->md ? format->n_dims : dt_cpu_dims(dims, t);
+    if (format->md)
+        memcpy(dims, format->dims, sizeof dims);
     dt_status status = DT_OK;
-    dt_md plain = NULL;
+    dt_md plain = NULL, narrow = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_t primitive = NULL;
     dnnl_memory_t memory[2] = {NULL, NULL};
-    DT_TRY_OUT(DT_DNNL(
-        t->name, dt_md_create(&plain, format->n_dims, format->dims, PLAIN_TAG[format->n_dims])));
-    dt_md_ref from = to_logical ? format->md : plain, to = to_logical ? plain : format->md;
+    DT_TRY_OUT(DT_DNNL(t->name, dt_md_create(&plain, DT_F32, n_dims, dims, PLAIN_TAG[n_dims])));
+    if (!format->md)
+        DT_TRY_OUT(
+            DT_DNNL(t->name, dt_md_create(&narrow, DT_BF16, n_dims, dims, PLAIN_TAG[n_dims])));
+    dt_md_ref stored = format->md ? format->md : narrow;
+    dt_md_ref from = to_logical ? stored : plain, to = to_logical ? plain : stored;
     DT_TRY_OUT(DT_DNNL(t->name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to,
                                                                    dev->engine, NULL)));
     DT_TRY_OUT(DT_DNNL(t->name, dnnl_primitive_create(&primitive, pd)));
@@ -125,6 +169,7 @@ out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
     dt_md_destroy(plain);
+    dt_md_destroy(narrow);
     return status;
 }
 
@@ -140,28 +185,29 @@ dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int
     return convert(dev, g, tensor, dst, (void *)(uintptr_t)src, true);
 }
 
-dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, struct dt_cpu_formats *formats,
+dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct dt_exec *exec,
                              int tensor, int block)
 {
     static const struct {
         int block;
         dnnl_format_tag_t tag;
     } kinds[] = {{16, dnnl_aBcd16b}, {8, dnnl_aBcd8b}, {1, dnnl_abcd}};
-    const struct dt_tensor *t = &formats->graph->tensor[tensor];
-    const struct dt_cpu_format *stored = dt_cpu_format_of(formats, tensor);
+    const struct dt_tensor *t = &exec->graph->tensor[tensor];
+    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, tensor);
+    const enum dt_dtype type = dt_cpu_stored_type(exec->formats, tensor);
     dnnl_dims_t dims;
 
     dt_cpu_dims(dims, t);
     for (size_t i = 0; i < DT_COUNT(kinds); i++) {
         dt_md candidate = NULL;
-        DT_TRY(DT_DNNL(t->name, dt_md_create(&candidate, 4, dims, kinds[i].tag)));
+        DT_TRY(DT_DNNL(t->name, dt_md_create(&candidate, type, 4, dims, kinds[i].tag)));
         bool matches = block ? kinds[i].block == block
                              : stored->md && dnnl_memory_desc_equal(stored->md, candidate);
-        if (!matches && kinds[i].block != 1) {
-            dt_md_destroy(candidate);
+        dt_md_destroy(candidate);
+        if (!matches && kinds[i].block != 1)
             continue;
-        }
-        *md = candidate;
+        DT_TRY(DT_DNNL(t->name,
+                       dt_md_create(md, dt_cpu_wanted_type(exec, tensor), 4, dims, kinds[i].tag)));
         *rows = (struct dt_cpu_rows){.n = t->dim[0],
                                      .channels = t->dim[1],
                                      .height = t->dim[2],

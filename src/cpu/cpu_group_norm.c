@@ -13,8 +13,10 @@ struct group_norm {
     int groups, size;  /* channels of a group */
     int together;      /* blocks of a task */
     struct pair *sums; /* one per row, in memory order */
-    const float *src, *diff_dst, *scale, *shift;
-    float *dst, *diff_src, *diff_scale, *diff_shift;
+    const real *src, *diff_dst;
+    real *dst, *diff_src;
+    const float *scale, *shift;
+    float *diff_scale, *diff_shift;
     float *mean, *inverse_std; /* of every image's groups, like what follows */
     float *offset, *slope;     /* diff_src = a * diff_dst - offset - slope * (src - mean) */
     float eps;
@@ -110,8 +112,8 @@ static void bwd_sum_rows(const struct group_norm *gn, int image, int block)
         if (c >= 0)
             mean[lane] = gn->mean[image * gn->groups + c / gn->size];
     }
-    dt_norm_rows.bwd_sums(sums->first, sums->second, NULL, gn->diff_dst + at, NULL, gn->src + at,
-                          NULL, mean, gn->rows->row_elements);
+    dt_norm_rows.bwd_sums(sums->first, sums->second, gn->diff_dst + at, NULL, gn->src + at, NULL,
+                          mean, gn->rows->row_elements);
 }
 
 /* With S1 = sum of scale * dy and S2 = sum of scale * dy * (x - mean) over the n values of a group:
@@ -204,7 +206,7 @@ static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, node->src[0], 0));
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, node->src[0], 0));
     dt_status status = dt_cpu_port_add_kinds(
         dev, exec, md, node->op == DT_OP_GROUP_NORM ? "app" : "aappp", "app", 0);
     size_t n_groups = (size_t)(exec->rows.n * node->attr.group_norm.groups);
@@ -271,6 +273,6 @@ static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm) = {prepare_group_norm, run_group_norm};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm_bwd) = {prepare_group_norm,
-                                                             run_group_norm_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm) = {prepare_group_norm, run_group_norm, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm_bwd) = {prepare_group_norm, run_group_norm_bwd,
+                                                             true};

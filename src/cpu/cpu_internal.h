@@ -1,9 +1,12 @@
 /* Internals of the CPU backend: device, formats, ports and prepared nodes.
  *
  * Every tensor has one stored format, kept by the device per graph; the first node that touches a
- * tensor chooses it. A node accesses its tensors through ports: if the format that the node wants
- * differs from the stored one, the port copies through scratch before (src) or after (dst) the node
- * runs. */
+ * tensor chooses it. A node accesses its tensors through ports: if the format or the type that the
+ * node wants differs from the stored one, the port copies through scratch before (src) or after
+ * (dst) the node runs.
+ *
+ * With precision bf16 activations, their gradients and the weights that nodes read are stored in
+ * bf16; vectors, gradients of parameters and the masters in fp32. */
 #ifndef DTRAIN_CPU_CPU_INTERNAL_H
 #define DTRAIN_CPU_CPU_INTERNAL_H
 
@@ -14,7 +17,8 @@
 
 /* The stored formats of one graph; lives as long as any prepared node of that graph. */
 struct dt_cpu_format {
-    dt_md md; /* NULL: not chosen yet, or an opaque block of `bytes` */
+    dt_md md;     /* NULL: not chosen yet, or an opaque block of `bytes` */
+    dt_md shadow; /* weights in bf16: of the copy that nodes read; md is of the fp32 master */
     int n_dims;
     dnnl_dims_t dims; /* of md; linear weights have the dims of the activation they multiply */
     size_t bytes;     /* if md is NULL: size of an opaque block, 0 = plain */
@@ -23,6 +27,7 @@ struct dt_cpu_format {
 struct dt_cpu_formats {
     struct dt_cpu_formats *next;
     const struct dt_graph *graph;
+    enum dt_dtype type;           /* of activations */
     struct dt_cpu_format *format; /* one per tensor */
     size_t capacity;
     int n_users;
@@ -43,6 +48,12 @@ struct dt_device {
     uint64_t n_allocs;
 };
 
+/* Of activations. */
+static inline enum dt_dtype dt_cpu_type(const struct dt_device *dev)
+{
+    return dev->options.precision == DT_PRECISION_BF16 ? DT_BF16 : DT_F32;
+}
+
 /* --- cpu_format.c --- */
 
 /* Finds or creates the table of a graph and adds a user; release removes one. */
@@ -54,6 +65,13 @@ struct dt_cpu_format *dt_cpu_format_of(struct dt_cpu_formats *formats, int tenso
 /* Stores a copy of md as the format of a tensor. */
 dt_status dt_cpu_format_set(struct dt_cpu_formats *formats, int tensor, dt_md_ref md, int n_dims,
                             const dnnl_dims_t dims);
+/* The type in which nodes find a tensor, and in which this node wants it: that of its loops, unless
+ * the tensor is always fp32. */
+enum dt_dtype dt_cpu_stored_type(const struct dt_cpu_formats *formats, int tensor);
+enum dt_dtype dt_cpu_wanted_type(const struct dt_exec *exec, int tensor);
+/* The type in which oneDNN multiplies: bf16 where the CPU has instructions for that, since it is
+ * several times slower than fp32 elsewhere. */
+enum dt_dtype dt_cpu_product_type(const struct dt_exec *exec);
 /* The dimensions of a tensor as passed to oneDNN; returns their number, 1 or 4. */
 int dt_cpu_dims(dnnl_dims_t dims, const struct dt_tensor *tensor);
 
@@ -64,7 +82,7 @@ dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int
                             const void *src);
 
 /* How our own loops see an activation N x C x H x W: n * n_blocks rows of one channel block each,
- * in this order; a row has row_elements = H * W * block floats, with the channel varying fastest.
+ * in this order; a row has row_elements = H * W * block values, with the channel varying fastest.
  */
 struct dt_cpu_rows {
     int n, channels, height, width;
@@ -75,7 +93,7 @@ struct dt_cpu_rows {
 
 /* Chooses the format in which a loop over rows sees `tensor` (a new md in *md): the stored one if
  * it consists of rows, else plain nchw. `block` is the required block, 0 = any. */
-dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, struct dt_cpu_formats *formats,
+dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct dt_exec *exec,
                              int tensor, int block);
 
 /* --- port.c --- */
@@ -83,12 +101,14 @@ dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, struct dt_cpu_
 struct dt_cpu_port {
     int tensor;
     bool is_dst;
-    dt_md_ref stored;                           /* owned by the table */
-    dt_md wanted;                               /* NULL: an opaque block, or as stored */
-    dnnl_primitive_t copy;                      /* NULL: both formats are the same */
-    size_t copy_offset;                         /* of the copy in the wanted format, in scratch */
+    dt_md_ref stored;      /* owned by the table */
+    dt_md wanted;          /* NULL: an opaque block, or as stored */
+    dnnl_primitive_t copy; /* NULL: both formats are the same, or: */
+    size_t n_converted;    /* only their types differ: values, padding included */
+    size_t copy_offset;    /* of the copy in the wanted format, in scratch */
     dnnl_memory_t stored_memory, wanted_memory; /* of `copy` */
     dnnl_memory_t argument;                     /* of the node's primitive */
+    void *stored_data;                          /* after bind, if n_converted */
     void *data; /* after bind: memory that the node reads or writes */
 };
 
@@ -100,6 +120,7 @@ struct dt_exec {
     const struct dt_graph *graph;
     const struct dt_node *node;
     struct dt_cpu_formats *formats;
+    enum dt_dtype type; /* of activations in its loops or primitive */
     struct dt_cpu_port port[DT_MAX_SRC + DT_MAX_DST];
     int n_ports;
     size_t scratch_bytes;
@@ -189,6 +210,7 @@ dt_status dt_cpu_winograd_run(struct dt_exec *exec);
 struct dt_cpu_op {
     dt_status (*prepare)(struct dt_device *dev, struct dt_exec *exec);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec, const struct dt_scalars *scalars);
+    bool has_reals; /* it takes activations as real.h says; otherwise in fp32 */
 };
 
 #define DT_CPU_DECLARE(NAME, name, ...) extern const struct dt_cpu_op DT_ISA_NAME(dt_cpu_##name);

@@ -16,6 +16,7 @@ struct product {
     enum kind kind;
     int src, weights, dst; /* tensors */
     dt_md src_md, weights_md, bias_md;
+    dt_md values_md;   /* of the weights, where weights_md is of their gradient in another type */
     dt_md dst_md;      /* N x O, the result of oneDNN */
     dt_md dst_rows_md; /* the same bytes as N x O x 1 x 1, the stored format */
     dnnl_dims_t weights_dims;
@@ -43,9 +44,10 @@ static dt_status product_init(struct product *p, const struct dt_exec *exec)
 
     memcpy(p->weights_dims, weights, sizeof weights);
     (void)dt_cpu_dims(rows, out);
-    DT_TRY(DT_DNNL(node->name, dt_md_create(&p->bias_md, 1, bias, dnnl_a)));
-    DT_TRY(DT_DNNL(node->name, dt_md_create(&p->dst_md, 2, rows, dnnl_ab)));
-    DT_TRY(DT_DNNL(node->name, dt_md_create(&p->dst_rows_md, 4, rows, dnnl_abcd)));
+    DT_TRY(DT_DNNL(node->name, dt_md_create(&p->bias_md, DT_F32, 1, bias, dnnl_a)));
+    const enum dt_dtype type = dt_cpu_wanted_type(exec, p->dst);
+    DT_TRY(DT_DNNL(node->name, dt_md_create(&p->dst_md, type, 2, rows, dnnl_ab)));
+    DT_TRY(DT_DNNL(node->name, dt_md_create(&p->dst_rows_md, type, 4, rows, dnnl_abcd)));
     return DT_DNNL(node->name, dt_attr_create(&p->attr, false));
 }
 
@@ -76,17 +78,22 @@ static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct
     const char *name = exec->node->name;
     dt_md_destroy(p->src_md);
     dt_md_destroy(p->weights_md);
-    p->src_md = p->weights_md = NULL;
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &p->src_md, exec->formats, find_src(exec, p), block));
+    dt_md_destroy(p->values_md);
+    p->src_md = p->weights_md = p->values_md = NULL;
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &p->src_md, exec, find_src(exec, p), block));
     if (weights)
         DT_TRY(DT_DNNL(name, dt_md_clone(&p->weights_md, weights)));
     else
-        DT_TRY(
-            DT_DNNL(name, dt_md_create(&p->weights_md, 4, p->weights_dims, dnnl_format_tag_any)));
+        DT_TRY(DT_DNNL(name, dt_md_create(&p->weights_md, dt_cpu_wanted_type(exec, p->weights), 4,
+                                          p->weights_dims, dnnl_format_tag_any)));
+    if (p->kind == BWD_WEIGHTS && exec->type == DT_BF16)
+        DT_TRY(DT_DNNL(
+            name, dt_md_create(&p->values_md, DT_BF16, 4, p->weights_dims, dnnl_format_tag_any)));
 
     dnnl_primitive_desc_t *first = p->kind == FORWARD ? &p->pd : &p->hint;
     dnnl_status_t status =
-        dt_pd_linear(first, dev->engine, p->src_md, p->weights_md, p->bias_md, p->dst_md, p->attr);
+        dt_pd_linear(first, dev->engine, p->src_md, p->values_md ? p->values_md : p->weights_md,
+                     p->bias_md, p->dst_md, p->attr);
     if (status == dnnl_success && p->kind == BWD_DATA)
         status = dt_pd_linear_bwd_data(&p->pd, dev->engine, p->src_md, p->weights_md, p->dst_md,
                                        p->hint, p->attr);
@@ -158,8 +165,10 @@ static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
     dt_status status = DT_OK;
     struct product p = {0};
 
+    exec->type = dt_cpu_product_type(exec);
     DT_TRY_OUT(product_init(&p, exec));
-    dt_md_ref stored = dt_cpu_format_of(exec->formats, p.weights)->md;
+    const struct dt_cpu_format *format = dt_cpu_format_of(exec->formats, p.weights);
+    dt_md_ref stored = dt_cpu_wanted_type(exec, p.weights) == DT_BF16 ? format->shadow : format->md;
     if (stored)
         DT_TRY_OUT(try_formats(dev, exec, &p, 0, stored));
     if (stored && !p.pd)
@@ -171,6 +180,7 @@ static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
 out:
     dt_md_destroy(p.src_md);
     dt_md_destroy(p.weights_md);
+    dt_md_destroy(p.values_md);
     dt_md_destroy(p.bias_md);
     dt_md_destroy(p.dst_md);
     dt_md_destroy(p.dst_rows_md);
@@ -183,7 +193,8 @@ out:
     return status;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear) = {prepare_linear, dt_cpu_run_primitive};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_data) = {prepare_linear, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear) = {prepare_linear, dt_cpu_run_primitive, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_data) = {prepare_linear, dt_cpu_run_primitive,
+                                                              true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_weights) = {prepare_linear,
-                                                                 dt_cpu_run_primitive};
+                                                                 dt_cpu_run_primitive, true};

@@ -162,4 +162,5 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_softmax_xent) = {prepare_softmax_xent, run_softmax_xent};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_softmax_xent) = {prepare_softmax_xent, run_softmax_xent,
+                                                           false};

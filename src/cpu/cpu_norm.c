@@ -16,7 +16,7 @@
 static int blocks_together(const struct dt_cpu_rows *rows)
 {
     const size_t cached = (size_t)2 << 20;
-    size_t block_bytes = (size_t)rows->n * rows->row_elements * sizeof(float);
+    size_t block_bytes = (size_t)rows->n * rows->row_elements * sizeof(real);
     return (int)(block_bytes < cached ? cached / block_bytes : 1);
 }
 
@@ -87,21 +87,18 @@ static void bwd_sums(const struct bn *bn, int image, int block)
             padded[i] = (float)values[i];
         mean = padded;
     }
-    dt_norm_rows.bwd_sums(sums->first, sums->second, bn->diff_src + offset, bn->diff_dst + offset,
+    dt_norm_rows.bwd_sums(sums->first, sums->second, bn->diff_dst + offset,
                           bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
                           row_mask(bn, image, block), mean, rows->row_elements);
 }
 
-/* With two terms, diff_src now holds the masked sum. */
 static void bwd_apply(const struct bn *bn, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
-    bool summed = bn->diff_dst2 != NULL;
-    dt_norm_rows.bwd_apply(bn->diff_src + offset,
-                           bn->diff_residual ? bn->diff_residual + offset : NULL,
-                           (summed ? bn->diff_src : bn->diff_dst) + offset, bn->src + offset,
-                           summed ? NULL : row_mask(bn, image, block), &bn->coefs[block],
-                           bn->past_caches, bn->rows->row_elements);
+    dt_norm_rows.bwd_apply(
+        bn->diff_src + offset, bn->diff_residual ? bn->diff_residual + offset : NULL,
+        bn->diff_dst + offset, bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
+        row_mask(bn, image, block), &bn->coefs[block], bn->past_caches, bn->rows->row_elements);
 }
 
 /* --- The three stages, a few blocks at a time; inside a parallel region --- */
@@ -170,7 +167,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, node->src[0], 0));
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, node->src[0], 0));
     size_t n_rows = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
     size_t mask_bytes = n_rows * dt_n_groups(exec->rows.row_elements) * sizeof(uint16_t);
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, kinds[node->op].src,
@@ -227,8 +224,8 @@ static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec
     bn.diff_scale = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SCALE);
     bn.diff_shift = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SHIFT);
     bn.diff_residual = dt_cpu_dst(exec, DT_BN_BWD_DIFF_RESIDUAL);
-    bn.past_caches =
-        !bn.diff_dst2 && dt_goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
+    bn.past_caches = bn.diff_src != bn.diff_dst2 &&
+                     dt_goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
     return bn;
 }
 
@@ -284,6 +281,6 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn) = {prepare_bn, run_bn};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_bwd) = {prepare_bn, run_bn_bwd};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_frozen_bwd) = {prepare_bn, run_bn_frozen_bwd};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn) = {prepare_bn, run_bn, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_bwd) = {prepare_bn, run_bn_bwd, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_frozen_bwd) = {prepare_bn, run_bn_frozen_bwd, true};

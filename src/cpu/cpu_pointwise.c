@@ -23,9 +23,10 @@ static dt_status prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
     } else {
         dnnl_dims_t dims;
         (void)dt_cpu_dims(dims, t);
-        DT_TRY(DT_DNNL(node->name, dt_md_create(&md, 4, dims, dnnl_abcd)));
+        DT_TRY(DT_DNNL(node->name, dt_md_create(&md, dt_cpu_wanted_type(exec, node->src[value]), 4,
+                                                dims, dnnl_abcd)));
     }
-    exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(float);
+    exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(real);
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "aaa", "a", 0);
     dt_md_destroy(md);
     return status;
@@ -35,13 +36,13 @@ static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
                           const struct dt_scalars *scalars)
 {
     (void)dev, (void)scalars;
-    const float *src = dt_cpu_src(exec, 0);
-    float *dst = dt_cpu_dst(exec, 0);
+    const real *src = dt_cpu_src(exec, 0);
+    real *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
 #pragma omp parallel for simd schedule(static)
     for (size_t i = 0; i < n; i++)
-        dst[i] = src[i] <= 0 ? 0 : src[i];
+        dst[i] = from_real(src[i]) <= 0 ? 0 : src[i];
     return DT_OK;
 }
 
@@ -49,20 +50,20 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
                          const struct dt_scalars *scalars)
 {
     (void)dev, (void)scalars;
-    const float *a = dt_cpu_src(exec, 0), *b = dt_cpu_src(exec, 1);
-    float *dst = dt_cpu_dst(exec, 0);
+    const real *a = dt_cpu_src(exec, 0), *b = dt_cpu_src(exec, 1);
+    real *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
     if (exec->node->relu) {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++) {
-            float sum = a[i] + b[i];
-            dst[i] = sum <= 0 ? 0 : sum;
+            float sum = from_real(a[i]) + from_real(b[i]);
+            dst[i] = to_real(sum <= 0 ? 0 : sum);
         }
     } else {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++)
-            dst[i] = a[i] + b[i];
+            dst[i] = to_real(from_real(a[i]) + from_real(b[i]));
     }
     return DT_OK;
 }
@@ -71,22 +72,22 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
                               const struct dt_scalars *scalars)
 {
     (void)dev, (void)scalars;
-    const float *diff_dst = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST),
-                *diff_dst2 = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST2),
-                *dst = dt_cpu_src(exec, DT_RELU_BWD_DST);
-    float *diff_src = dt_cpu_dst(exec, 0);
+    const real *diff_dst = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST),
+               *diff_dst2 = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST2),
+               *dst = dt_cpu_src(exec, DT_RELU_BWD_DST);
+    real *diff_src = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
     if (diff_dst2) {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++) {
-            float sum = diff_dst[i] + diff_dst2[i];
-            diff_src[i] = dst[i] <= 0 ? 0 : sum;
+            float sum = from_real(diff_dst[i]) + from_real(diff_dst2[i]);
+            diff_src[i] = from_real(dst[i]) <= 0 ? 0 : to_real(sum);
         }
     } else {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++)
-            diff_src[i] = dst[i] <= 0 ? 0 : diff_dst[i];
+            diff_src[i] = from_real(dst[i]) <= 0 ? 0 : diff_dst[i];
     }
     return DT_OK;
 }
@@ -144,8 +145,8 @@ static dt_status prepare_dropout(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
                              const struct dt_scalars *scalars)
 {
-    const float *src = dt_cpu_src(exec, 0);
-    float *dst = dt_cpu_dst(exec, 0);
+    const real *src = dt_cpu_src(exec, 0);
+    real *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
     double p = (double)exec->node->attr.dropout.p;
     uint32_t stream = exec->node->attr.dropout.stream;
@@ -164,7 +165,8 @@ static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
                     base + first - skip);
 #pragma omp simd
         for (size_t i = 0; i < count; i++)
-            dst[first + i] = word[skip + i] >= threshold ? src[first + i] * scale : 0;
+            dst[first + i] =
+                word[skip + i] >= threshold ? to_real(from_real(src[first + i]) * scale) : 0;
     }
     return DT_OK;
 }
@@ -195,7 +197,7 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
     const struct dt_tensor *t = &exec->graph->tensor[node->dst[0]];
     const uint8_t *src = dt_cpu_src(exec, DT_INGEST_PIXELS);
     const int32_t *sizes = dt_cpu_src(exec, DT_INGEST_SIZES);
-    float *dst = dt_cpu_dst(exec, 0);
+    real *dst = dt_cpu_dst(exec, 0);
     int n_channels = t->dim[1], height = t->dim[2], width = t->dim[3];
     size_t plane = (size_t)height * (size_t)width;
     float a[3], b[3];
@@ -210,21 +212,21 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
         size_t image = (size_t)(row / height), line = (size_t)(row % height);
         int n = inside(sizes ? sizes + 2 * image : NULL, row % height, width);
         for (int c = 0; c < n_channels; c++) {
-            float *to =
+            real *to =
                 dst + (image * (size_t)n_channels + (size_t)c) * plane + line * (size_t)width;
 #pragma omp simd
             for (int w = 0; w < n; w++)
-                to[w] = (float)from[w * n_channels + c] * a[c] + b[c];
+                to[w] = to_real((float)from[w * n_channels + c] * a[c] + b[c]);
             memset(to + n, 0, (size_t)(width - n) * sizeof *to);
         }
     }
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_ingest) = {prepare_ingest, run_ingest};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {prepare_like_value, run_relu};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_value, run_add};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_like_value, run_relu_bwd};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_sum_grads) = {prepare_sum_grads, run_sum_grads};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_ingest) = {prepare_ingest, run_ingest, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {prepare_like_value, run_relu, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_value, run_add, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_like_value, run_relu_bwd, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_sum_grads) = {prepare_sum_grads, run_sum_grads, true};

@@ -26,15 +26,32 @@ static dt_status shapes_init(struct shapes *s, struct dt_exec *exec, int src, in
         s->window.stride[i] = exec->node->attr.pool.stride;
         s->window.pad[i] = exec->node->attr.pool.pad;
     }
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &s->src, exec->formats, src, 0));
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &s->src, exec, src, 0));
     (void)dt_cpu_dims(dims, &exec->graph->tensor[dst]);
-    return DT_DNNL(exec->node->name, dt_md_create(&s->dst, 4, dims, dnnl_format_tag_any));
+    return DT_DNNL(exec->node->name,
+                   dt_md_create(&s->dst, exec->type, 4, dims, dnnl_format_tag_any));
 }
 
 static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md, int arg)
 {
     DT_TRY(dt_cpu_port_add(dev, exec, md));
     return dt_cpu_port_argument(dev, exec, arg, NULL);
+}
+
+/* Without AVX-512 oneDNN has it in fp32 only. */
+static dt_status make_forward(dnnl_primitive_desc_t *pd, struct dt_device *dev,
+                              struct dt_exec *exec, struct shapes *s, bool train,
+                              const struct dt_node *forward, const_dnnl_primitive_attr_t attr)
+{
+    for (;;) {
+        DT_TRY(shapes_init(s, exec, forward->src[0], forward->dst[0]));
+        dnnl_status_t status =
+            dt_pd_max_pool(pd, dev->engine, train, s->src, s->dst, &s->window, attr);
+        if (status != dnnl_unimplemented || exec->type == DT_F32)
+            return dt_dnnl_check(status, "creating a max pooling", exec->node->name);
+        exec->type = DT_F32;
+        shapes_reset(s);
+    }
 }
 
 static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
@@ -46,10 +63,8 @@ static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
     dnnl_primitive_desc_t pd = NULL;
     const int workspace = node->dst[DT_MAX_POOL_WORKSPACE];
 
-    DT_TRY_OUT(shapes_init(&s, exec, node->src[0], node->dst[0]));
     DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_pd_max_pool(&pd, dev->engine, workspace >= 0, s.src, s.dst,
-                                                  &s.window, attr)));
+    DT_TRY_OUT(make_forward(&pd, dev, exec, &s, workspace >= 0, node, attr));
     DT_TRY_OUT(add_port(dev, exec, s.src, DNNL_ARG_SRC));
     DT_TRY_OUT(
         add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), DNNL_ARG_DST));
@@ -81,10 +96,8 @@ static dt_status prepare_max_pool_bwd(struct dt_device *dev, struct dt_exec *exe
             forward = n;
     if (!forward)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' has no max_pool that wrote its workspace", node->name);
-    DT_TRY_OUT(shapes_init(&s, exec, forward->src[0], forward->dst[0]));
     DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
-    DT_TRY_OUT(DT_DNNL(node->name,
-                       dt_pd_max_pool(&hint, dev->engine, true, s.src, s.dst, &s.window, attr)));
+    DT_TRY_OUT(make_forward(&hint, dev, exec, &s, true, forward, attr));
     dt_md_ref dst = dnnl_primitive_desc_query_md(hint, dnnl_query_dst_md, 0);
     DT_TRY_OUT(DT_DNNL(node->name,
                        dt_pd_max_pool_bwd(&pd, dev->engine, s.src, dst, &s.window, hint, attr)));
@@ -104,9 +117,10 @@ out:
     return status;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool) = {prepare_max_pool, dt_cpu_run_primitive};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool) = {prepare_max_pool, dt_cpu_run_primitive,
+                                                       true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool_bwd) = {prepare_max_pool_bwd,
-                                                           dt_cpu_run_primitive};
+                                                           dt_cpu_run_primitive, true};
 
 /* --- Adaptive average pooling --- */
 
@@ -126,7 +140,7 @@ struct average {
     int big_height, big_width, small_height, small_width, block;
 };
 
-static void average_row(float *dst, const float *src, const struct average *a)
+static void average_row(real *dst, const real *src, const struct average *a)
 {
     for (int oh = 0; oh < a->small_height; oh++) {
         struct range rh = window_of(oh, a->big_height, a->small_height);
@@ -134,35 +148,40 @@ static void average_row(float *dst, const float *src, const struct average *a)
             struct range rw = window_of(ow, a->big_width, a->small_width);
             float sum[16] = {0};
             for (int h = rh.first; h < rh.last; h++) {
-                const float *from = src + (size_t)(h * a->big_width + rw.first) * a->block;
+                const real *from = src + (size_t)(h * a->big_width + rw.first) * a->block;
                 for (int w = rw.first; w < rw.last; w++, from += a->block) {
                     for (int c = 0; c < a->block; c++)
-                        sum[c] += from[c];
+                        sum[c] += from_real(from[c]);
                 }
             }
             float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
             for (int c = 0; c < a->block; c++)
-                dst[c] = sum[c] / area;
+                dst[c] = to_real(sum[c] / area);
         }
     }
 }
 
-/* Windows overlap when they do not divide the image, so gradients are added up. */
-static void spread_row(float *diff_src, const float *diff_dst, const struct average *a)
+/* Windows overlap when they do not divide the image: a pixel's are window_of the other way round.
+ */
+static void spread_row(real *diff_src, const real *diff_dst, const struct average *a)
 {
-    memset(diff_src, 0, (size_t)(a->big_height * a->big_width * a->block) * sizeof(float));
-    for (int oh = 0; oh < a->small_height; oh++) {
-        struct range rh = window_of(oh, a->big_height, a->small_height);
-        for (int ow = 0; ow < a->small_width; ow++, diff_dst += a->block) {
-            struct range rw = window_of(ow, a->big_width, a->small_width);
-            float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
-            for (int h = rh.first; h < rh.last; h++) {
-                float *to = diff_src + (size_t)(h * a->big_width + rw.first) * a->block;
-                for (int w = rw.first; w < rw.last; w++, to += a->block) {
+    for (int h = 0; h < a->big_height; h++) {
+        struct range oh = window_of(h, a->small_height, a->big_height);
+        for (int w = 0; w < a->big_width; w++, diff_src += a->block) {
+            struct range ow = window_of(w, a->small_width, a->big_width);
+            float sum[16] = {0};
+            for (int i = oh.first; i < oh.last; i++) {
+                struct range rh = window_of(i, a->big_height, a->small_height);
+                const real *from = diff_dst + (size_t)(i * a->small_width + ow.first) * a->block;
+                for (int k = ow.first; k < ow.last; k++, from += a->block) {
+                    struct range rw = window_of(k, a->big_width, a->small_width);
+                    float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
                     for (int c = 0; c < a->block; c++)
-                        to[c] += diff_dst[c] / area;
+                        sum[c] += from_real(from[c]) / area;
                 }
             }
+            for (int c = 0; c < a->block; c++)
+                diff_src[c] = to_real(sum[c]);
         }
     }
 }
@@ -195,9 +214,9 @@ static dt_status prepare_average(struct dt_device *dev, struct dt_exec *exec)
     struct dt_cpu_rows rows;
     dt_md md[3] = {NULL, NULL, NULL};
 
-    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[2], exec->formats, find_forward_src(exec), 0));
-    DT_TRY_OUT(dt_cpu_rows_choose(&exec->rows, &md[0], exec->formats, node->src[0], rows.block));
-    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[1], exec->formats, node->dst[0], rows.block));
+    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[2], exec, find_forward_src(exec), 0));
+    DT_TRY_OUT(dt_cpu_rows_choose(&exec->rows, &md[0], exec, node->src[0], rows.block));
+    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[1], exec, node->dst[0], rows.block));
     DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[0]));
     DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[1]));
 out:
@@ -219,8 +238,8 @@ static dt_status run_average(struct dt_device *dev, struct dt_exec *exec,
     size_t src_row = exec->rows.row_elements;
     size_t dst_row = (size_t)dst->dim[2] * (size_t)dst->dim[3] * (size_t)a.block;
     int n_rows = exec->rows.n * exec->rows.n_blocks;
-    const float *from = dt_cpu_src(exec, 0);
-    float *to = dt_cpu_dst(exec, 0);
+    const real *from = dt_cpu_src(exec, 0);
+    real *to = dt_cpu_dst(exec, 0);
 
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < n_rows; i++) {
@@ -232,8 +251,8 @@ static dt_status run_average(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_average, run_average};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_average, run_average};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_average, run_average, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_average, run_average, true};
 
 /* --- Upsampling --- */
 
@@ -247,11 +266,11 @@ static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec)
     struct dt_cpu_rows like, rows;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(&like, &md, exec->formats, big, 0));
+    DT_TRY(dt_cpu_rows_choose(&like, &md, exec, big, 0));
     dt_md_destroy(md);
     int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
     for (int i = 0; i < n; i++) {
-        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec->formats, tensor[i], like.block));
+        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, tensor[i], like.block));
         dt_status status = dt_cpu_port_add(dev, exec, md);
         dt_md_destroy(md);
         DT_TRY(status);
@@ -262,27 +281,28 @@ static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec)
 }
 
 /* Two lines of dst, which may be fine, from one of coarse. */
-static inline void upsample_line(float *dst, const float *fine, const float *coarse, int width,
+static inline void upsample_line(real *dst, const real *fine, const real *coarse, int width,
                                  int block)
 {
     for (int h = 0; h < 2; h++) {
         for (int w = 0; w < 2 * width; w++, dst += block, fine += block) {
-            const float *from = coarse + w / 2 * block;
+            const real *from = coarse + w / 2 * block;
 #pragma omp simd
             for (int c = 0; c < block; c++)
-                dst[c] = fine[c] + from[c];
+                dst[c] = to_real(from_real(fine[c]) + from_real(from[c]));
         }
     }
 }
 
-static inline void sum_line(float *diff_coarse, const float *diff_dst, int width, int block)
+static inline void sum_line(real *diff_coarse, const real *diff_dst, int width, int block)
 {
-    const float *below = diff_dst + (size_t)(2 * width * block);
+    const real *below = diff_dst + (size_t)(2 * width * block);
     for (int w = 0; w < width; w++, diff_dst += 2 * block, below += 2 * block) {
-        float *to = diff_coarse + w * block;
+        real *to = diff_coarse + w * block;
 #pragma omp simd
         for (int c = 0; c < block; c++)
-            to[c] = (diff_dst[c] + diff_dst[block + c]) + (below[c] + below[block + c]);
+            to[c] = to_real((from_real(diff_dst[c]) + from_real(diff_dst[block + c])) +
+                            (from_real(below[c]) + from_real(below[block + c])));
     }
 }
 
@@ -297,9 +317,9 @@ static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
 {
     (void)dev, (void)scalars;
     const struct dt_cpu_rows *rows = &exec->rows;
-    const float *coarse = dt_cpu_src(exec, DT_UPSAMPLE_ADD_COARSE),
-                *fine = dt_cpu_src(exec, DT_UPSAMPLE_ADD_FINE);
-    float *dst = dt_cpu_dst(exec, 0);
+    const real *coarse = dt_cpu_src(exec, DT_UPSAMPLE_ADD_COARSE),
+               *fine = dt_cpu_src(exec, DT_UPSAMPLE_ADD_FINE);
+    real *dst = dt_cpu_dst(exec, 0);
     size_t line = (size_t)(rows->width * rows->block);
 
 #pragma omp parallel for schedule(static)
@@ -315,8 +335,8 @@ static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exe
 {
     (void)dev, (void)scalars;
     const struct dt_cpu_rows *rows = &exec->rows;
-    const float *diff_dst = dt_cpu_src(exec, 0);
-    float *diff_coarse = dt_cpu_dst(exec, 0);
+    const real *diff_dst = dt_cpu_src(exec, 0);
+    real *diff_coarse = dt_cpu_dst(exec, 0);
     size_t line = (size_t)(rows->width * rows->block);
 
 #pragma omp parallel for schedule(static)
@@ -327,6 +347,7 @@ static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exe
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsampling, run_upsample_add};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsampling, run_upsample_add,
+                                                           true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add_bwd) = {prepare_upsampling,
-                                                               run_upsample_add_bwd};
+                                                               run_upsample_add_bwd, true};

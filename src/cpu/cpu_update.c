@@ -3,6 +3,7 @@
 #include <math.h>
 #include <omp.h>
 
+#include "base/half.h"
 #include "cpu/cpu_internal.h"
 
 /* Adding one to an exponent of all ones carries into the top bit. */
@@ -129,9 +130,22 @@ DT_OPTIM_LIST(UPDATE)
 #define UPDATE_ROW(NAME, name, ...) [DT_OPTIM_##NAME] = update_##name,
 static update_function *const updates[] = {DT_OPTIM_LIST(UPDATE_ROW)};
 
+/* The copy that nodes read, if there is one. */
+static void round_tile(const struct pass *p, struct tile tile)
+{
+    const float *w = p->update->params + tile.first;
+    uint16_t *shadow = (uint16_t *)p->update->shadow + tile.first;
+    if (!p->update->shadow)
+        return;
+#pragma omp simd
+    for (size_t i = 0; i < tile.count; i++)
+        shadow[i] = dt_float_to_bf16(w[i]);
+}
+
 static void update_tile(const struct pass *p, struct tile tile)
 {
     updates[p->update->optim](values_at(p, tile.first), tile.count, step_of(p, tile.segment));
+    round_tile(p, tile);
 }
 
 /* --- Optimizers that scale the learning rate of a tensor by its norms: two walks over the tiles.
@@ -188,6 +202,7 @@ static void apply_gradient(const struct pass *p, struct tile tile)
     struct dt_optim_step s = step_of(p, tile.segment);
     s.inner *= ratio_of(p, tile.segment);
     update_lars(values_at(p, tile.first), tile.count, s);
+    round_tile(p, tile);
 }
 
 static void apply_direction(const struct pass *p, struct tile tile)
@@ -198,6 +213,7 @@ static void apply_direction(const struct pass *p, struct tile tile)
 #pragma omp simd
     for (size_t i = 0; i < tile.count; i++)
         a.w[i] -= rate * dt_direction_lamb(a.w[i], 0, a.m[i], a.v[i], &s);
+    round_tile(p, tile);
 }
 
 /* Inside a parallel region. */
@@ -250,6 +266,22 @@ static dt_status lerp(struct dt_device *dev, float *dst, const float *src, size_
     return DT_OK;
 }
 
+static dt_status narrow(uint16_t *dst, const float *src, size_t count)
+{
+#pragma omp parallel for simd schedule(static)
+    for (size_t i = 0; i < count; i++)
+        dst[i] = dt_float_to_bf16(src[i]);
+    return DT_OK;
+}
+
+static dt_status widen(float *dst, const uint16_t *src, size_t count)
+{
+#pragma omp parallel for simd schedule(static)
+    for (size_t i = 0; i < count; i++)
+        dst[i] = dt_bf16_to_float(src[i]);
+    return DT_OK;
+}
+
 static dt_status accumulate(float *dst, const float *src, size_t count, bool first)
 {
     if (first) {
@@ -273,4 +305,6 @@ const struct dt_cpu_isa DT_ISA_NAME(dt_cpu_isa) = {
     .check = check,
     .update = update_bucket,
     .lerp = lerp,
+    .narrow = narrow,
+    .widen = widen,
     .accumulate = accumulate};

@@ -34,7 +34,7 @@ struct losses {
 static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
 {
     dt_md md = NULL;
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec->formats, exec->node->src[0], 0));
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, exec->node->src[0], 0));
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "appp", "a", 0);
     dt_md_destroy(md);
     DT_TRY(status);
@@ -298,5 +298,5 @@ static dt_status run_box_loss(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_focal_loss) = {prepare_loss, run_focal_loss};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_box_loss) = {prepare_loss, run_box_loss};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_focal_loss) = {prepare_loss, run_focal_loss, false};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_box_loss) = {prepare_loss, run_box_loss, false};

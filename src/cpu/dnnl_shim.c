@@ -9,6 +9,11 @@
 
 static const dnnl_dims_t NO_DILATION; /* 0 = none, in both versions */
 
+static dnnl_data_type_t data_type(enum dt_dtype type)
+{
+    return type == DT_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
 dt_status dt_dnnl_check(dnnl_status_t status, const char *call, const char *name)
 {
     static const char *const texts[] = {
@@ -52,9 +57,33 @@ dnnl_status_t dt_attr_create(dnnl_primitive_attr_t *attr, bool relu)
 
 #if DNNL_VERSION_MAJOR >= 3
 
-dnnl_status_t dt_md_create(dt_md *md, int n_dims, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+dnnl_status_t dt_md_create(dt_md *md, enum dt_dtype type, int n_dims, const dnnl_dims_t dims,
+                           dnnl_format_tag_t tag)
 {
-    return dnnl_memory_desc_create_with_tag(md, n_dims, dims, dnnl_f32, tag);
+    return dnnl_memory_desc_create_with_tag(md, n_dims, dims, data_type(type), tag);
+}
+
+dnnl_status_t dt_md_retype(dt_md *md, dt_md_ref other, enum dt_dtype type, int n_dims,
+                           const dnnl_dims_t dims)
+{
+    static const dnnl_format_tag_t tags[] = {
+        dnnl_aBcd16b,     dnnl_aBcd8b,      dnnl_acdb,    dnnl_ABcd16b16a, dnnl_ABcd8b8a,
+        dnnl_Abcd16a,     dnnl_Acdb16a,     dnnl_Acdb8a,  dnnl_ABcd16a16b, dnnl_ABcd8a8b,
+        dnnl_ABcd8b16a2b, dnnl_ABcd8a16b2a, dnnl_Acdb32a, dnnl_ABcd16b64a, dnnl_ABcd16b32a,
+        dnnl_Acdb64a,     dnnl_ABcd16b48a,  dnnl_cdba};
+    const dnnl_data_type_t types[] = {dnnl_f32, dnnl_bf16};
+    for (size_t i = 0; n_dims == 4 && i < 2 * DT_COUNT(tags); i++) {
+        dt_md as_is = NULL;
+        dnnl_status_t status =
+            dnnl_memory_desc_create_with_tag(&as_is, n_dims, dims, types[i % 2], tags[i / 2]);
+        if (status != dnnl_success)
+            return status;
+        const bool is_it = dnnl_memory_desc_equal(as_is, other);
+        dt_md_destroy(as_is);
+        if (is_it)
+            return dt_md_create(md, type, n_dims, dims, tags[i / 2]);
+    }
+    return dt_md_create(md, type, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_abcd);
 }
 
 dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other)
@@ -145,12 +174,14 @@ dnnl_status_t dt_pd_linear_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t 
 
 #else
 
-dnnl_status_t dt_md_create(dt_md *md, int n_dims, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+dnnl_status_t dt_md_create(dt_md *md, enum dt_dtype type, int n_dims, const dnnl_dims_t dims,
+                           dnnl_format_tag_t tag)
 {
     dt_md created = dt_mem_alloc(1, sizeof *created, "oneDNN memory descriptor");
     if (!created)
         return dnnl_out_of_memory;
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(created, n_dims, dims, dnnl_f32, tag);
+    dnnl_status_t status =
+        dnnl_memory_desc_init_by_tag(created, n_dims, dims, data_type(type), tag);
     if (status != dnnl_success) {
         free(created);
         return status;
@@ -167,6 +198,16 @@ dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other)
     *created = *other;
     *md = created;
     return dnnl_success;
+}
+
+dnnl_status_t dt_md_retype(dt_md *md, dt_md_ref other, enum dt_dtype type, int n_dims,
+                           const dnnl_dims_t dims)
+{
+    (void)n_dims, (void)dims;
+    dnnl_status_t status = dt_md_clone(md, other);
+    if (status == dnnl_success)
+        (*md)->data_type = data_type(type);
+    return status;
 }
 
 void dt_md_destroy(dt_md md)

@@ -9,6 +9,7 @@
 #include <dnnl.h>
 
 #include "base/status.h"
+#include "dtrain/dtype.h"
 
 /* A memory descriptor on the heap, owned (dt_md) or borrowed (dt_md_ref). */
 #if DNNL_VERSION_MAJOR >= 3
@@ -23,9 +24,13 @@ typedef const dnnl_memory_desc_t *dt_md_ref;
 dt_status dt_dnnl_check(dnnl_status_t status, const char *call, const char *name);
 #define DT_DNNL(name, call) dt_dnnl_check((call), #call, (name))
 
-/* fp32 descriptors. Destroy accepts NULL. */
-dnnl_status_t dt_md_create(dt_md *md, int n_dims, const dnnl_dims_t dims, dnnl_format_tag_t tag);
+/* Descriptors of DT_F32 or DT_BF16. Destroy accepts NULL. retype: the layout of `other` with
+ * another type; plain order where oneDNN 3.x gives no way to name that layout. */
+dnnl_status_t dt_md_create(dt_md *md, enum dt_dtype type, int n_dims, const dnnl_dims_t dims,
+                           dnnl_format_tag_t tag);
 dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other);
+dnnl_status_t dt_md_retype(dt_md *md, dt_md_ref other, enum dt_dtype type, int n_dims,
+                           const dnnl_dims_t dims);
 void dt_md_destroy(dt_md md);
 
 /* Attributes: the caller provides the scratchpad; `relu` appends a ReLU. */

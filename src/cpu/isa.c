@@ -4,24 +4,25 @@
 
 #include "base/mem.h"
 
-extern const struct dt_cpu_isa dt_cpu_isa_plain, dt_cpu_isa_avx2, dt_cpu_isa_avx512;
+extern const struct dt_cpu_isa dt_cpu_isa_plain, dt_cpu_isa_avx2, dt_cpu_isa_avx512,
+    dt_cpu_isa_plain_bf16, dt_cpu_isa_avx2_bf16, dt_cpu_isa_avx512_bf16;
 
-const struct dt_cpu_isa *dt_cpu_isa(int i)
+const struct dt_cpu_isa *dt_cpu_isa(int i, enum dt_dtype type)
 {
     static const struct {
-        const struct dt_cpu_isa *table;
+        const struct dt_cpu_isa *table, *bf16;
         unsigned needs; /* bits of dnnl_cpu_isa_t */
     } sets[] = {
 #ifdef __x86_64__
-        {&dt_cpu_isa_avx512, dnnl_cpu_isa_avx512_core},
-        {&dt_cpu_isa_avx2, dnnl_cpu_isa_avx2},
+        {&dt_cpu_isa_avx512, &dt_cpu_isa_avx512_bf16, dnnl_cpu_isa_avx512_core},
+        {&dt_cpu_isa_avx2, &dt_cpu_isa_avx2_bf16, dnnl_cpu_isa_avx2},
 #endif
-        {&dt_cpu_isa_plain, 0},
+        {&dt_cpu_isa_plain, &dt_cpu_isa_plain_bf16, 0},
     };
     const unsigned has = dnnl_get_effective_cpu_isa();
     for (size_t s = 0; s < DT_COUNT(sets); s++) {
         if ((has & sets[s].needs) == sets[s].needs && i-- == 0)
-            return sets[s].table;
+            return type == DT_BF16 ? sets[s].bf16 : sets[s].table;
     }
     return NULL;
 }

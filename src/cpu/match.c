@@ -257,4 +257,4 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_match) = {prepare_match, run_match};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_match) = {prepare_match, run_match, false};

@@ -14,12 +14,12 @@ struct pair {
 /* A tensor too large to stay in a cache until it is read is better written past the caches, which
  * saves reading its lines first. This does not apply to in-place results, whose lines are already
  * in the cache. */
-static inline bool dt_goes_past_caches(const struct dt_cpu_rows *rows, const float *dst,
-                                       const float *src, const float *src2)
+static inline bool dt_goes_past_caches(const struct dt_cpu_rows *rows, const real *dst,
+                                       const real *src, const real *src2)
 {
     const size_t cached = (size_t)8 << 20;
     size_t n_rows = (size_t)rows->n * (size_t)rows->n_blocks;
-    return dst != src && dst != src2 && n_rows * rows->row_elements * sizeof(float) > cached;
+    return dst != src && dst != src2 && n_rows * rows->row_elements * sizeof(real) > cached;
 }
 
 /* Arguments of one run. */
@@ -27,8 +27,10 @@ struct bn {
     const struct dt_cpu_rows *rows;
     struct pair *sums;           /* one per row, in memory order */
     struct dt_norm_coefs *coefs; /* one per block */
-    const float *src, *residual, *diff_dst, *diff_dst2, *scale, *shift;
-    float *dst, *diff_src, *diff_residual, *diff_scale, *diff_shift;
+    const real *src, *residual, *diff_dst, *diff_dst2;
+    real *dst, *diff_src, *diff_residual;
+    const float *scale, *shift;
+    float *diff_scale, *diff_shift;
     float *mean, *variance, *running_mean, *running_var;
     uint16_t *mask; /* bits of dst > 0 or NaN, a word per group of 16 */
     float *slots;   /* of each rank, two sums per channel, if synced */

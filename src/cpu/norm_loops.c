@@ -10,28 +10,28 @@ _Static_assert((int)LANES == (int)F32X16, "a group has one value per lane");
 
 /* 8 KiB ahead: the loops are memory-bound, hardware prefetching stops at the end of every page, and
  * a row is usually followed by the next one. */
-#define PREFETCH(p) __builtin_prefetch((p) + 2048)
+#define PREFETCH(p) __builtin_prefetch((p) + 8192 / sizeof(real))
 
 /* Values are summed in fp32 over a chunk that stays in the L1 cache, then in fp64. */
 enum { CHUNK = 256 * LANES };
 
-static inline bool is_aligned(const float *p)
+static inline bool is_aligned(const real *p)
 {
-    return (uintptr_t)p % sizeof(vec) == 0;
+    return (uintptr_t)p % (WIDTH * sizeof(real)) == 0;
 }
 
-static inline void put(float *dst, struct f32x16 x, bool streams)
+static inline struct f32x16 get_rest(const real *src, size_t n)
 {
-    if (streams)
-        stream(dst, x);
-    else
-        store(dst, x);
+    real buffer[LANES] = {0};
+    memcpy(buffer, src, n * sizeof(real));
+    return get(buffer);
 }
 
-static inline void load_rest(float buffer[LANES], const float *src, size_t n)
+static inline void put_rest(real *dst, struct f32x16 x, size_t n)
 {
-    memset(buffer, 0, LANES * sizeof(float));
-    memcpy(buffer, src, n * sizeof(float));
+    real buffer[LANES];
+    put(buffer, x, false);
+    memcpy(dst, buffer, n * sizeof(real));
 }
 
 static inline void add(struct f32x16 *sum, struct f32x16 x)
@@ -40,10 +40,10 @@ static inline void add(struct f32x16 *sum, struct f32x16 x)
         sum->part[k] += x.part[k];
 }
 
-static inline void add_deviation(struct f32x16 *square, struct f32x16 *rest, const float *src,
+static inline void add_deviation(struct f32x16 *square, struct f32x16 *rest, const real *src,
                                  struct f32x16 mean)
 {
-    const struct f32x16 x = load(src);
+    const struct f32x16 x = get(src);
     FOR_PARTS (k) {
         const vec d = x.part[k] - mean.part[k];
         square->part[k] += d * d;
@@ -53,8 +53,7 @@ static inline void add_deviation(struct f32x16 *square, struct f32x16 *rest, con
 
 /* Adds the moments of a chunk of `n` full groups to those of `count` groups before it. The second
  * pass corrects the rounding of the mean of the first. */
-static void add_chunk(double mean[LANES], double m2[LANES], double count, const float *src,
-                      size_t n)
+static void add_chunk(double mean[LANES], double m2[LANES], double count, const real *src, size_t n)
 {
     struct f32x16 sum[4] = {0}, square[2] = {0}, rest[2] = {0};
     float chunk_mean[LANES], squares[LANES], rests[LANES];
@@ -63,11 +62,11 @@ static void add_chunk(double mean[LANES], double m2[LANES], double count, const 
         UNROLLED for (size_t j = 0; j < 4; j++)
         {
             PREFETCH(src + (i + j) * LANES);
-            add(&sum[j], load(src + (i + j) * LANES));
+            add(&sum[j], get(src + (i + j) * LANES));
         }
     }
     for (; i < n; i++)
-        add(&sum[0], load(src + i * LANES));
+        add(&sum[0], get(src + i * LANES));
     add(&sum[0], sum[1]);
     add(&sum[2], sum[3]);
     add(&sum[0], sum[2]);
@@ -95,7 +94,7 @@ static void add_chunk(double mean[LANES], double m2[LANES], double count, const 
     }
 }
 
-static void moments(float mean[LANES], float m2[LANES], const float *src, size_t n)
+static void moments(float mean[LANES], float m2[LANES], const real *src, size_t n)
 {
     double m[LANES] = {0}, s[LANES] = {0};
     size_t n_full = n / LANES * LANES;
@@ -105,9 +104,9 @@ static void moments(float mean[LANES], float m2[LANES], const float *src, size_t
         add_chunk(m, s, (double)(first / LANES), src + first, count / LANES);
     }
     for (size_t lane = 0; lane < n - n_full; lane++) {
-        double delta = (double)src[n_full + lane] - m[lane];
+        const double x = (double)from_real(src[n_full + lane]), delta = x - m[lane];
         m[lane] += delta / (double)(n_full / LANES + 1);
-        s[lane] += delta * ((double)src[n_full + lane] - m[lane]);
+        s[lane] += delta * (x - m[lane]);
     }
     for (int lane = 0; lane < LANES; lane++) {
         mean[lane] = (float)m[lane];
@@ -115,14 +114,15 @@ static void moments(float mean[LANES], float m2[LANES], const float *src, size_t
     }
 }
 
-static inline struct f32x16 apply_group(uint16_t *mask, const float *src, const float *residual,
-                                        struct f32x16 a, struct f32x16 b, bool relu)
+/* The residual may be NULL. */
+static inline struct f32x16 apply_group(uint16_t *mask, struct f32x16 y,
+                                        const struct f32x16 *residual, struct f32x16 a,
+                                        struct f32x16 b, bool relu)
 {
-    struct f32x16 y = load(src);
     FOR_PARTS (k)
         y.part[k] = y.part[k] * a.part[k] + b.part[k];
     if (residual)
-        add(&y, load(residual));
+        add(&y, *residual);
     if (mask)
         *mask = active(y);
     if (relu)
@@ -131,57 +131,66 @@ static inline struct f32x16 apply_group(uint16_t *mask, const float *src, const 
     return y;
 }
 
-static void apply(float *dst, uint16_t *mask, const float *src, const float *residual,
+static void apply(real *dst, uint16_t *mask, const real *src, const real *residual,
                   const struct dt_norm_coefs *k, bool relu, bool past_caches, size_t n)
 {
     const struct f32x16 a = load(k->a), b = load(k->b);
     const bool streams = past_caches && is_aligned(dst);
+    struct f32x16 r = {0};
     size_t i = 0, group = 0;
 
     for (; i + LANES <= n; i += LANES, group++) {
         PREFETCH(src + i);
-        if (residual)
+        if (residual) {
             PREFETCH(residual + i);
-        const struct f32x16 y = apply_group(mask ? mask + group : NULL, src + i,
-                                            residual ? residual + i : NULL, a, b, relu);
+            r = get(residual + i);
+        }
+        const struct f32x16 y =
+            apply_group(mask ? mask + group : NULL, get(src + i), residual ? &r : NULL, a, b, relu);
         put(dst + i, y, streams);
     }
     if (i < n) {
-        float x[LANES], r[LANES];
-        load_rest(x, src + i, n - i);
         if (residual)
-            load_rest(r, residual + i, n - i);
-        store(x, apply_group(mask ? mask + group : NULL, x, residual ? r : NULL, a, b, relu));
-        memcpy(dst + i, x, (n - i) * sizeof(float));
+            r = get_rest(residual + i, n - i);
+        put_rest(dst + i,
+                 apply_group(mask ? mask + group : NULL, get_rest(src + i, n - i),
+                             residual ? &r : NULL, a, b, relu),
+                 n - i);
     }
     if (streams)
         stream_end();
 }
 
-static inline struct f32x16 load_masked(const float *src, const uint16_t *mask)
+static inline void add_products(struct f32x16 *sum, struct f32x16 *product, struct f32x16 dy,
+                                struct f32x16 x, struct f32x16 mean)
 {
-    return mask ? keep_active(load(src), *mask) : load(src);
-}
-
-/* sum += dy, product += dy * (src - mean); with two terms, dy is also stored to diff_sum. */
-static inline void add_group(struct f32x16 *sum, struct f32x16 *product, float *diff_sum,
-                             const float *diff_dst, const float *diff_dst2, const float *src,
-                             const uint16_t *mask, struct f32x16 mean)
-{
-    const struct f32x16 x = load(src);
-    struct f32x16 dy = load_masked(diff_dst, mask);
-    if (diff_dst2) {
-        add(&dy, load_masked(diff_dst2, mask));
-        store(diff_sum, dy);
-    }
     FOR_PARTS (k) {
         sum->part[k] += dy.part[k];
         product->part[k] += dy.part[k] * (x.part[k] - mean.part[k]);
     }
 }
 
-static void bwd_sums(float sum[LANES], float product[LANES], float *diff_sum, const float *diff_dst,
-                     const float *diff_dst2, const float *src, const uint16_t *mask,
+/* The gradient of dst: one term, or the sum of two. */
+static inline struct f32x16 get_diff(const real *diff_dst, const real *diff_dst2,
+                                     const uint16_t *mask, size_t at)
+{
+    struct f32x16 dy = get(diff_dst + at);
+    if (diff_dst2)
+        add(&dy, get(diff_dst2 + at));
+    return mask ? keep_active(dy, mask[at / LANES]) : dy;
+}
+
+static inline struct f32x16 get_diff_rest(const real *diff_dst, const real *diff_dst2,
+                                          const uint16_t *mask, size_t at, size_t n)
+{
+    struct f32x16 dy = get_rest(diff_dst + at, n);
+    if (diff_dst2)
+        add(&dy, get_rest(diff_dst2 + at, n));
+    return mask ? keep_active(dy, mask[at / LANES]) : dy;
+}
+
+static void bwd_sums(float sum[LANES], float product[LANES], const real *diff_dst,
+                     const real *diff_dst2, const real *src, const uint16_t *mask,
                      const float mean[LANES], size_t n)
 {
     const struct f32x16 m = load(mean);
@@ -190,32 +199,16 @@ static void bwd_sums(float sum[LANES], float product[LANES], float *diff_sum, co
     for (size_t first = 0; first < n; first += CHUNK) {
         size_t end = n - first < CHUNK ? n : first + CHUNK, i = first;
         struct f32x16 g1 = {0}, g2 = {0};
-        if (diff_dst2) {
-            for (; i + LANES <= end; i += LANES) {
-                PREFETCH(diff_dst + i);
+        for (; i + LANES <= end; i += LANES) {
+            PREFETCH(diff_dst + i);
+            PREFETCH(src + i);
+            if (diff_dst2)
                 PREFETCH(diff_dst2 + i);
-                PREFETCH(src + i);
-                add_group(&g1, &g2, diff_sum + i, diff_dst + i, diff_dst2 + i, src + i,
-                          mask ? mask + i / LANES : NULL, m);
-            }
-        } else {
-            for (; i + LANES <= end; i += LANES) {
-                PREFETCH(diff_dst + i);
-                PREFETCH(src + i);
-                add_group(&g1, &g2, NULL, diff_dst + i, NULL, src + i,
-                          mask ? mask + i / LANES : NULL, m);
-            }
+            add_products(&g1, &g2, get_diff(diff_dst, diff_dst2, mask, i), get(src + i), m);
         }
-        if (i < end) {
-            float d[LANES], d2[LANES], x[LANES];
-            load_rest(d, diff_dst + i, end - i);
-            load_rest(x, src + i, end - i);
-            if (diff_dst2)
-                load_rest(d2, diff_dst2 + i, end - i);
-            add_group(&g1, &g2, d, d, diff_dst2 ? d2 : NULL, x, mask ? mask + i / LANES : NULL, m);
-            if (diff_dst2)
-                memcpy(diff_sum + i, d, (end - i) * sizeof(float));
-        }
+        if (i < end)
+            add_products(&g1, &g2, get_diff_rest(diff_dst, diff_dst2, mask, i, end - i),
+                         get_rest(src + i, end - i), m);
         store(sum, g1);
         store(product, g2);
         for (int lane = 0; lane < LANES; lane++) {
@@ -240,9 +233,9 @@ static inline struct f32x16 bwd_group(struct f32x16 dy, struct f32x16 x,
     return x;
 }
 
-static void bwd_apply(float *diff_src, float *diff_residual, const float *diff_dst,
-                      const float *src, const uint16_t *mask, const struct dt_norm_coefs *k,
-                      bool past_caches, size_t n)
+static void bwd_apply(real *diff_src, real *diff_residual, const real *diff_dst,
+                      const real *diff_dst2, const real *src, const uint16_t *mask,
+                      const struct dt_norm_coefs *k, bool past_caches, size_t n)
 {
     const bool streams = past_caches && is_aligned(diff_src) && is_aligned(diff_residual);
     const struct dt_norm_coefs coefs = *k;
@@ -251,22 +244,17 @@ static void bwd_apply(float *diff_src, float *diff_residual, const float *diff_d
     for (; i + LANES <= n; i += LANES) {
         PREFETCH(diff_dst + i);
         PREFETCH(src + i);
-        const struct f32x16 dy = load_masked(diff_dst + i, mask ? mask + i / LANES : NULL);
-        const struct f32x16 dx = bwd_group(dy, load(src + i), &coefs);
+        const struct f32x16 dy = get_diff(diff_dst, diff_dst2, mask, i);
+        const struct f32x16 dx = bwd_group(dy, get(src + i), &coefs);
         put(diff_src + i, dx, streams);
         if (diff_residual)
             put(diff_residual + i, dy, streams);
     }
     if (i < n) {
-        float d[LANES], x[LANES];
-        load_rest(d, diff_dst + i, n - i);
-        load_rest(x, src + i, n - i);
-        const struct f32x16 dy = load_masked(d, mask ? mask + i / LANES : NULL);
-        store(x, bwd_group(dy, load(x), &coefs));
-        store(d, dy);
-        memcpy(diff_src + i, x, (n - i) * sizeof(float));
+        const struct f32x16 dy = get_diff_rest(diff_dst, diff_dst2, mask, i, n - i);
+        put_rest(diff_src + i, bwd_group(dy, get_rest(src + i, n - i), &coefs), n - i);
         if (diff_residual)
-            memcpy(diff_residual + i, d, (n - i) * sizeof(float));
+            put_rest(diff_residual + i, dy, n - i);
     }
     if (streams)
         stream_end();
@@ -283,7 +271,7 @@ static inline struct f32x16 group_bwd_group(struct f32x16 dy, struct f32x16 x,
     return x;
 }
 
-static void group_bwd_apply(float *diff_src, const float *diff_dst, const float *src,
+static void group_bwd_apply(real *diff_src, const real *diff_dst, const real *src,
                             const struct dt_norm_coefs *k, bool past_caches, size_t n)
 {
     const bool streams = past_caches && is_aligned(diff_src);
@@ -293,14 +281,12 @@ static void group_bwd_apply(float *diff_src, const float *diff_dst, const float 
     for (; i + LANES <= n; i += LANES) {
         PREFETCH(diff_dst + i);
         PREFETCH(src + i);
-        put(diff_src + i, group_bwd_group(load(diff_dst + i), load(src + i), &coefs), streams);
+        put(diff_src + i, group_bwd_group(get(diff_dst + i), get(src + i), &coefs), streams);
     }
     if (i < n) {
-        float d[LANES], x[LANES];
-        load_rest(d, diff_dst + i, n - i);
-        load_rest(x, src + i, n - i);
-        store(x, group_bwd_group(load(d), load(x), &coefs));
-        memcpy(diff_src + i, x, (n - i) * sizeof(float));
+        put_rest(diff_src + i,
+                 group_bwd_group(get_rest(diff_dst + i, n - i), get_rest(src + i, n - i), &coefs),
+                 n - i);
     }
     if (streams)
         stream_end();

@@ -1,4 +1,4 @@
-/* The inner loops of batch and group normalisation: one row of floats in groups of 16 lanes, each
+/* The inner loops of batch and group normalisation: one row of values in groups of 16 lanes, each
  * lane with its own coefficients. Row lengths need not be multiples of 16; dst may be src. */
 #ifndef DTRAIN_CPU_NORM_LOOPS_H
 #define DTRAIN_CPU_NORM_LOOPS_H
@@ -6,6 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "cpu/real.h"
 
 /* The name of something that every instruction set (isa.h) has its own of. */
 #ifndef DT_ISA
@@ -35,27 +37,27 @@ struct dt_norm_coefs {
 
 struct dt_norm_loops {
     /* Mean and sum of squared deviations from it, per lane. */
-    void (*moments)(float mean[LANES], float m2[LANES], const float *src, size_t n);
+    void (*moments)(float mean[LANES], float m2[LANES], const real *src, size_t n);
 
     /* dst = a * src + b [+ residual], with negative values set to zero if relu. mask (may be NULL)
      * gets one bit per value: 1 if it was positive or NaN. past_caches: dst is too large to still
      * be in a cache when it is read. */
-    void (*apply)(float *dst, uint16_t *mask, const float *src, const float *residual,
+    void (*apply)(real *dst, uint16_t *mask, const real *src, const real *residual,
                   const struct dt_norm_coefs *k, bool relu, bool past_caches, size_t n);
 
-    /* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst, or 0 where mask has a 0.
-     * With diff_dst2 (may be NULL) dy is the sum of both and is stored to diff_sum. */
-    void (*bwd_sums)(float sum[LANES], float product[LANES], float *diff_sum, const float *diff_dst,
-                     const float *diff_dst2, const float *src, const uint16_t *mask,
+    /* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst + diff_dst2 (may be NULL),
+     * or 0 where mask has a 0. */
+    void (*bwd_sums)(float sum[LANES], float product[LANES], const real *diff_dst,
+                     const real *diff_dst2, const real *src, const uint16_t *mask,
                      const float mean[LANES], size_t n);
 
     /* diff_src = a * (dy - b - c * (src - mean)); diff_residual (may be NULL) = dy. */
-    void (*bwd_apply)(float *diff_src, float *diff_residual, const float *diff_dst,
-                      const float *src, const uint16_t *mask, const struct dt_norm_coefs *k,
-                      bool past_caches, size_t n);
+    void (*bwd_apply)(real *diff_src, real *diff_residual, const real *diff_dst,
+                      const real *diff_dst2, const real *src, const uint16_t *mask,
+                      const struct dt_norm_coefs *k, bool past_caches, size_t n);
 
     /* diff_src = a * diff_dst - b - c * (src - mean). */
-    void (*group_bwd_apply)(float *diff_src, const float *diff_dst, const float *src,
+    void (*group_bwd_apply)(real *diff_src, const real *diff_dst, const real *src,
                             const struct dt_norm_coefs *k, bool past_caches, size_t n);
 };
 

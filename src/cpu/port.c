@@ -40,10 +40,22 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
 
     if (!format->md)
         DT_TRY(dt_cpu_format_set(exec->formats, port->tensor, wanted, n_dims, dims));
-    port->stored = format->md;
+    const bool is_narrow = dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16;
+    port->stored = is_narrow && format->shadow ? format->shadow : format->md;
     DT_TRY(DT_DNNL(name, dt_md_clone(&port->wanted, wanted)));
     if (dnnl_memory_desc_equal(port->stored, wanted))
         return DT_OK;
+    port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
+    if (exec->graph->tensor[port->tensor].dtype == DT_F32) {
+        const enum dt_dtype type = dt_cpu_wanted_type(exec, port->tensor);
+        dt_md same = NULL;
+        DT_TRY(DT_DNNL(name, dt_md_retype(&same, port->stored, type, n_dims, dims)));
+        if (dnnl_memory_desc_equal(same, wanted))
+            port->n_converted = dnnl_memory_desc_get_size(wanted) / dt_dtype_bytes(type);
+        dt_md_destroy(same);
+        if (port->n_converted > 0)
+            return DT_OK;
+    }
 
     dt_md_ref from = port->is_dst ? wanted : port->stored;
     dt_md_ref to = port->is_dst ? port->stored : wanted;
@@ -53,7 +65,6 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
     dt_status status = DT_DNNL(name, dnnl_primitive_create(&port->copy, pd));
     dnnl_primitive_desc_destroy(pd);
     DT_TRY(status);
-    port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
     DT_TRY(DT_DNNL(name, dnnl_memory_create(&port->stored_memory, port->stored, dev->engine,
                                             DNNL_MEMORY_NONE)));
     return DT_DNNL(name,
@@ -83,7 +94,8 @@ dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     while (exec->n_ports < node->n_src + node->n_dst) {
-        const struct dt_tensor *t = &exec->graph->tensor[next_tensor(exec)];
+        const int tensor = next_tensor(exec);
+        const struct dt_tensor *t = &exec->graph->tensor[tensor];
         if (t->dtype != DT_F32) {
             DT_TRY(dt_cpu_port_add_block(exec, 0));
             continue;
@@ -91,8 +103,8 @@ dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
         dnnl_dims_t dims;
         int n_dims = dt_cpu_dims(dims, t);
         dt_md plain = NULL;
-        DT_TRY(
-            DT_DNNL(t->name, dt_md_create(&plain, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_abcd)));
+        DT_TRY(DT_DNNL(t->name, dt_md_create(&plain, dt_cpu_wanted_type(exec, tensor), n_dims, dims,
+                                             n_dims == 1 ? dnnl_a : dnnl_abcd)));
         dt_status status = dt_cpu_port_add(dev, exec, plain);
         dt_md_destroy(plain);
         DT_TRY(status);
@@ -152,7 +164,8 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
         if (!stored)
             DT_FAIL(DT_ERR_INTERNAL, "tensor '%s' of node '%s' has no address",
                     exec->graph->tensor[port->tensor].name, exec->node->name);
-        port->data = port->copy ? scratch + port->copy_offset : stored;
+        port->data = port->copy || port->n_converted ? scratch + port->copy_offset : stored;
+        port->stored_data = stored;
         DT_TRY(set_handle(exec, port->stored_memory, stored));
         DT_TRY(set_handle(exec, port->wanted_memory, port->data));
         DT_TRY(set_handle(exec, port->argument, port->data));
@@ -164,11 +177,26 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
     return DT_OK;
 }
 
+/* From the one type to the other. */
+static dt_status convert(struct dt_device *dev, const struct dt_cpu_port *port,
+                         const struct dt_exec *exec)
+{
+    const bool is_narrow = dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16;
+    void *from = port->is_dst ? port->data : port->stored_data;
+    void *to = port->is_dst ? port->stored_data : port->data;
+    return is_narrow != port->is_dst ? dev->isa->widen(to, from, port->n_converted)
+                                     : dev->isa->narrow(to, from, port->n_converted);
+}
+
 static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool dst)
 {
     for (int i = 0; i < exec->n_ports; i++) {
         const struct dt_cpu_port *port = &exec->port[i];
-        if (!port->copy || port->is_dst != dst)
+        if (port->is_dst != dst)
+            continue;
+        if (port->n_converted > 0)
+            DT_TRY(convert(dev, port, exec));
+        if (!port->copy)
             continue;
         const dnnl_exec_arg_t arg[2] = {
             {DNNL_ARG_FROM, dst ? port->wanted_memory : port->stored_memory},

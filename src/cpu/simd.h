@@ -1,9 +1,13 @@
 /* A group of 16 floats: one AVX-512 register or several smaller ones. Loops over the parts of a
- * group are unrolled, so that groups are passed and returned in registers. */
+ * group are unrolled, so that groups are passed and returned in registers. Activations are loaded
+ * and stored as real.h says. */
 #ifndef DTRAIN_CPU_SIMD_H
 #define DTRAIN_CPU_SIMD_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include "cpu/real.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>
@@ -21,7 +25,9 @@ enum { WIDTH = 4 };
 
 typedef float vec __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t ivec __attribute__((vector_size(4 * WIDTH)));
+typedef uint32_t uvec __attribute__((vector_size(4 * WIDTH)));
 typedef float loose_vec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+typedef uint16_t half_vec __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
 
 struct f32x16 {
     vec part[F32X16 / WIDTH];
@@ -31,6 +37,54 @@ struct f32x16 {
 #define FOR_PARTS(k)   UNROLLED for (int k = 0; k < F32X16 / WIDTH; k++)
 #define LOAD(from)     ((vec)(*(const loose_vec *)(from)))
 #define STORE(to, vec) (*(loose_vec *)(to) = (vec))
+
+static inline vec load_real(const real *from)
+{
+#ifdef DT_REAL_BF16
+    return (vec)(__builtin_convertvector(*(const half_vec *)from, uvec) << 16);
+#else
+    return LOAD(from);
+#endif
+}
+
+#ifdef DT_REAL_BF16
+/* As dt_float_to_bf16. */
+static inline half_vec round_vec(vec x)
+{
+    const uvec bits = (uvec)x, is_nan = (uvec)(x != x);
+    const uvec rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+    return __builtin_convertvector((rounded & ~is_nan) | (quiet & is_nan), half_vec);
+}
+#endif
+
+static inline void store_real(real *to, vec x)
+{
+#ifdef DT_REAL_BF16
+    *(half_vec *)to = round_vec(x);
+#else
+    STORE(to, x);
+#endif
+}
+
+/* A store past the caches to an aligned `to`; finish with stream_end. */
+static inline void stream_real(real *to, vec x)
+{
+#if defined(DT_REAL_BF16) && defined(__AVX512F__)
+    _mm256_stream_si256((__m256i *)to, (__m256i)round_vec(x));
+#elif defined(DT_REAL_BF16) && defined(__AVX__)
+    _mm_stream_si128((__m128i *)to, (__m128i)round_vec(x));
+#elif defined(DT_REAL_BF16)
+    store_real(to, x);
+#elif defined(__AVX512F__)
+    _mm512_stream_ps(to, (__m512)x);
+#elif defined(__AVX__)
+    _mm256_stream_ps(to, (__m256)x);
+#elif defined(__SSE2__)
+    _mm_stream_ps(to, (__m128)x);
+#else
+    STORE(to, x);
+#endif
+}
 
 static inline struct f32x16 load(const float *src)
 {
@@ -46,19 +100,21 @@ static inline void store(float *dst, struct f32x16 x)
         STORE(dst + k * WIDTH, x.part[k]);
 }
 
-/* A store past the caches to an aligned dst; finish with stream_end. */
-static inline void stream(float *dst, struct f32x16 x)
+static inline struct f32x16 get(const real *src)
+{
+    struct f32x16 x;
+    FOR_PARTS (k)
+        x.part[k] = load_real(src + k * WIDTH);
+    return x;
+}
+
+static inline void put(real *dst, struct f32x16 x, bool streams)
 {
     FOR_PARTS (k) {
-#if defined(__AVX512F__)
-        _mm512_stream_ps(dst + k * WIDTH, (__m512)x.part[k]);
-#elif defined(__AVX__)
-        _mm256_stream_ps(dst + k * WIDTH, (__m256)x.part[k]);
-#elif defined(__SSE2__)
-        _mm_stream_ps(dst + k * WIDTH, (__m128)x.part[k]);
-#else
-        STORE(dst + k * WIDTH, x.part[k]);
-#endif
+        if (streams)
+            stream_real(dst + k * WIDTH, x.part[k]);
+        else
+            store_real(dst + k * WIDTH, x.part[k]);
     }
 }
 

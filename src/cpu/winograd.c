@@ -190,8 +190,10 @@ static struct wino wino_of(const struct dt_exec *exec)
 
 struct convolution {
     struct wino w;
-    const float *src, *weights, *bias;
-    float *dst, *shared;
+    const real *src, *weights;
+    const float *bias;
+    real *dst;
+    float *shared;
     bool relu, is_bwd_data;
 };
 
@@ -317,7 +319,7 @@ static void run_convolution(struct dt_exec *exec)
 
 struct gradient {
     struct wino w;
-    const float *src, *diff_dst;
+    const real *src, *diff_dst;
     float *diff_weights, *diff_bias;
     float *sums; /* [block of outputs][block of inputs][phase][position][input], of outputs */
     float *v, *y;
@@ -402,8 +404,9 @@ static void run_gradient(struct dt_exec *exec)
 
 /* --- Nodes --- */
 
-static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const struct dt_tensor *t)
+static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, int tensor)
 {
+    const struct dt_tensor *t = &exec->graph->tensor[tensor];
     bool is_weights = t->role == DT_PARAM || t->role == DT_DIFF_PARAM || t->role == DT_DIFF_TERM;
     dnnl_dims_t dims;
     dt_md md = NULL;
@@ -413,7 +416,8 @@ static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const str
         tag = BLOCK == 16 ? dnnl_ABcd16b16a : dnnl_ABcd8b8a;
     if (n_dims == 1)
         tag = dnnl_a;
-    DT_TRY(DT_DNNL(t->name, dt_md_create(&md, n_dims, dims, tag)));
+    DT_TRY(
+        DT_DNNL(t->name, dt_md_create(&md, dt_cpu_wanted_type(exec, tensor), n_dims, dims, tag)));
     dt_status status = dt_cpu_port_add(dev, exec, md);
     dt_md_destroy(md);
     return status;
@@ -421,14 +425,13 @@ static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const str
 
 dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_tensor *tensor = exec->graph->tensor;
     const struct dt_node *node = exec->node;
     const struct wino w = wino_of(exec);
 
     for (int i = 0; i < node->n_src; i++)
-        DT_TRY(add_port(dev, exec, &tensor[node->src[i]]));
+        DT_TRY(add_port(dev, exec, node->src[i]));
     for (int i = 0; i < node->n_dst; i++)
-        DT_TRY(add_port(dev, exec, &tensor[node->dst[i]]));
+        DT_TRY(add_port(dev, exec, node->dst[i]));
     exec->work_offset =
         dt_cpu_reserve(exec, (w.shared + (size_t)dev->options.threads * w.own) * sizeof(float));
     return DT_OK;

@@ -1,9 +1,10 @@
 /* The inner loops of Winograd's algorithm (winograd.c).
  *
- * Activations are N x blocks x H x W x DT_WINO_BLOCK floats, as oneDNN prefers them on this
- * instruction set; a block of channels is one vector. A tile is 4x4 pixels of the convolution's
- * result, and depends on a patch of 6x6 pixels of its source that overlaps the neighbours'. Tiles
- * are numbered by image, then down, then across. Transformed, both have 36 positions.
+ * Activations are N x blocks x H x W x DT_WINO_BLOCK values (real.h), as oneDNN prefers them on
+ * this instruction set; a block of channels is one vector. A tile is 4x4 pixels of the
+ * convolution's result, and depends on a patch of 6x6 pixels of its source that overlaps the
+ * neighbours'. Tiles are numbered by image, then down, then across. Transformed, both have 36
+ * positions.
  *
  * With stride 2 the larger image has four phases, the pixels with even or odd rows and columns;
  * each phase is convolved with those of the 3x3 weights that meet it: 2 in an odd direction, 1 in
@@ -53,21 +54,21 @@ struct dt_wino_chunk {
 struct dt_wino_loops {
     size_t positions;
     /* B'dB of the patches of all phases and blocks; pixels outside of the image are 0. */
-    void (*patches)(float *v, const struct dt_wino_chunk *chunk, const float *src,
+    void (*patches)(float *v, const struct dt_wino_chunk *chunk, const real *src,
                     const struct dt_wino_image *image);
     /* AdA' of the tiles of all blocks. */
-    void (*tiles)(float *v, const struct dt_wino_chunk *chunk, const float *src,
+    void (*tiles)(float *v, const struct dt_wino_chunk *chunk, const real *src,
                   const struct dt_wino_image *image);
     /* GgG' of a pair of blocks of weights w[tap][input][output]: a vector of outputs for
      * [position][input], with positions `plane` and phases `u_phase` floats apart. With `rotated`
      * the taps are in reverse order, and inputs and outputs exchanged. */
-    void (*weights)(float *u, size_t plane, size_t u_phase, const float *w, bool rotated);
+    void (*weights)(float *u, size_t plane, size_t u_phase, const real *w, bool rotated);
     /* One position: m[k][tile] = sum over the channels c of n_blocks blocks of v[c][tile] *
      * u[k][c], for `wide` blocks k of the result, which are m_block and u_block floats apart. */
     void (*product)(float *m, size_t m_block, const float *v, const struct dt_wino_chunk *chunk,
                     int n_blocks, const float *u, size_t u_block, int wide);
     /* A'mA + bias of one phase and block, then ReLU if `relu`; bias has a value for every lane. */
-    void (*output)(float *dst, const struct dt_wino_image *image, int phase, int block,
+    void (*output)(real *dst, const struct dt_wino_image *image, int phase, int block,
                    const float *m, const struct dt_wino_chunk *chunk, const float *bias, bool relu);
     /* One position and block of inputs: sum[k][c] (+)= sum over n tiles of v[tile][c] * y[k][tile];
      * `first`: without what sum held. */
@@ -76,7 +77,7 @@ struct dt_wino_loops {
     /* G'mG of a pair of blocks m[phase][position][input]: w[tap][input][output]. */
     void (*gradient)(float *w, const float *m);
     /* total[lane] += the values of one block of one image. */
-    void (*add)(double *total, const float *src, const struct dt_wino_image *image);
+    void (*add)(double *total, const real *src, const struct dt_wino_image *image);
 };
 
 #define dt_wino DT_ISA_NAME(dt_wino)

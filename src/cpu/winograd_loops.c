@@ -33,7 +33,7 @@ enum {
 #define NR (1 / (2 * R * (R * R - S * S)))
 #define NS (1 / (2 * S * (S * S - R * R)))
 
-static const float NOTHING[BLOCK];
+static const real NOTHING[BLOCK];
 
 /* --- The matrices (winograd.c) times one line of values: out[i * to] from d[i * from] --- */
 
@@ -245,44 +245,44 @@ static inline size_t offset_of(const struct dt_wino_image *image, int in_batch, 
 
 /* Prefetches the rows that the tile below needs first: rows are too short for the hardware's
  * prefetching. */
-INLINE void prefetch_below(const float *pixels, const struct dt_wino_image *image, struct corner at,
+INLINE void prefetch_below(const real *pixels, const struct dt_wino_image *image, struct corner at,
                            const int step)
 {
     for (int i = 1; i <= TILE * step; i++) {
         int y = (at.y + TILE) * step + i;
-        const float *row = pixels + (ptrdiff_t)(y * image->width + at.x * step) * BLOCK;
+        const real *row = pixels + (ptrdiff_t)(y * image->width + at.x * step) * BLOCK;
         UNROLL
-        for (int j = 0; j < TILE * step * BLOCK; j += 16)
+        for (int j = 0; j < TILE * step * BLOCK; j += 64 / (int)sizeof(real))
             __builtin_prefetch(row + j);
     }
 }
 
 /* size x size pixels from (y, x), `step` apart. */
-INLINE void load_square(vec *out, const int size, const float *pixels,
+INLINE void load_square(vec *out, const int size, const real *pixels,
                         const struct dt_wino_image *image, int y, int x, const int step)
 {
     UNROLL
     for (int i = 0; i < size; i++) {
         int row_y = y + i * step;
         bool row_is_inside = row_y >= 0 && row_y < image->height;
-        const float *row = pixels + (ptrdiff_t)(row_y * image->width + x) * BLOCK;
+        const real *row = pixels + (ptrdiff_t)(row_y * image->width + x) * BLOCK;
         UNROLL
         for (int j = 0; j < size; j++) {
             bool is_inside = row_is_inside && x + j * step >= 0 && x + j * step < image->width;
-            out[i * size + j] = LOAD(is_inside ? row + j * step * BLOCK : NOTHING);
+            out[i * size + j] = load_real(is_inside ? row + j * step * BLOCK : NOTHING);
         }
     }
 }
 
 /* Squares that begin `margin` pixels before the tiles. */
-INLINE void widen_tiles(float *v, const struct dt_wino_chunk *chunk, const float *src,
+INLINE void widen_tiles(float *v, const struct dt_wino_chunk *chunk, const real *src,
                         const struct dt_wino_image *image, const int size, const int margin,
                         const struct square square, line_fn *line_of)
 {
     for (int block = 0; block < image->blocks; block++) {
         for (int t = 0; t < chunk->n; t++) {
             struct corner at = corner_of(image, chunk->first + t);
-            const float *pixels = src + offset_of(image, at.image, block);
+            const real *pixels = src + offset_of(image, at.image, block);
             vec d[PATCH * PATCH];
             prefetch_below(pixels, image, at, 1);
             load_square(d, size, pixels, image, at.y - margin, at.x - margin, 1);
@@ -292,26 +292,26 @@ INLINE void widen_tiles(float *v, const struct dt_wino_chunk *chunk, const float
     }
 }
 
-static void patches(float *v, const struct dt_wino_chunk *chunk, const float *src,
+static void patches(float *v, const struct dt_wino_chunk *chunk, const real *src,
                     const struct dt_wino_image *image)
 {
     widen_tiles(v, chunk, src, image, PATCH, 1, FULL, patch_line);
 }
 
-static void tiles(float *v, const struct dt_wino_chunk *chunk, const float *src,
+static void tiles(float *v, const struct dt_wino_chunk *chunk, const real *src,
                   const struct dt_wino_image *image)
 {
     widen_tiles(v, chunk, src, image, TILE, 0, FULL, tile_line);
 }
 
-static void phase_tiles(float *v, const struct dt_wino_chunk *chunk, const float *src,
+static void phase_tiles(float *v, const struct dt_wino_chunk *chunk, const real *src,
                         const struct dt_wino_image *image)
 {
     widen_tiles(v, chunk, src, image, TILE, 0, FULL_PHASE, phase_tile_line);
 }
 
 /* In an odd direction a patch begins a pixel of its phase before the tile. */
-INLINE void widen_phase(float *v, size_t plane, const float *pixels,
+INLINE void widen_phase(float *v, size_t plane, const real *pixels,
                         const struct dt_wino_image *image, struct corner at, const struct odd odd)
 {
     vec d[PHASE_PATCH * PHASE_PATCH];
@@ -319,7 +319,7 @@ INLINE void widen_phase(float *v, size_t plane, const float *pixels,
     widen(v, plane, d, PHASE_PATCH, phase_square(odd), phase_patch_line);
 }
 
-static void phase_patches(float *v, const struct dt_wino_chunk *chunk, const float *src,
+static void phase_patches(float *v, const struct dt_wino_chunk *chunk, const real *src,
                           const struct dt_wino_image *image)
 {
     const size_t v_phase = (size_t)(image->blocks * chunk->room) * BLOCK;
@@ -330,7 +330,7 @@ static void phase_patches(float *v, const struct dt_wino_chunk *chunk, const flo
     for (int block = 0; block < image->blocks; block++) {
         for (int t = 0; t < chunk->n; t++) {
             struct corner at = corner_of(image, chunk->first + t);
-            const float *pixels = src + offset_of(image, at.image, block);
+            const real *pixels = src + offset_of(image, at.image, block);
             float *to = v + (size_t)(block * chunk->room + t) * BLOCK;
             prefetch_below(pixels, image, at, 2);
             widen_phase(to, chunk->plane, pixels, image, at, ODD_OF(0));
@@ -342,7 +342,7 @@ static void phase_patches(float *v, const struct dt_wino_chunk *chunk, const flo
 }
 
 /* Into pixels `step` apart. */
-INLINE void narrow_tiles(float *dst, const struct dt_wino_image *image, int block, const float *m,
+INLINE void narrow_tiles(real *dst, const struct dt_wino_image *image, int block, const float *m,
                          const struct dt_wino_chunk *chunk, const float *bias, bool relu,
                          const struct square square, line_fn *line_of, const int step,
                          const struct odd odd)
@@ -350,7 +350,7 @@ INLINE void narrow_tiles(float *dst, const struct dt_wino_image *image, int bloc
     const vec shift = LOAD(bias);
     for (int t = 0; t < chunk->n; t++, m += BLOCK) {
         struct corner at = corner_of(image, chunk->first + t);
-        float *pixels = dst + offset_of(image, at.image, block);
+        real *pixels = dst + offset_of(image, at.image, block);
         vec y[TILE * TILE];
         narrow(y, m, chunk->plane, TILE, square, line_of);
         for (int i = 0; i < TILE; i++) {
@@ -364,13 +364,13 @@ INLINE void narrow_tiles(float *dst, const struct dt_wino_image *image, int bloc
                 if (relu) /* "not <= 0", so that NaN passes through */
                     value = (vec)((ivec)value & ~(value <= 0));
                 if (to_x < image->width)
-                    STORE(pixels + (to_y * image->width + to_x) * BLOCK, value);
+                    store_real(pixels + (to_y * image->width + to_x) * BLOCK, value);
             }
         }
     }
 }
 
-static void output(float *dst, const struct dt_wino_image *image, int phase, int block,
+static void output(real *dst, const struct dt_wino_image *image, int phase, int block,
                    const float *m, const struct dt_wino_chunk *chunk, const float *bias, bool relu)
 {
     (void)phase;
@@ -381,7 +381,7 @@ static void output(float *dst, const struct dt_wino_image *image, int phase, int
     narrow_tiles(dst, image, block, m, chunk, bias, relu, phase_square(odd), phase_output_line, 2, \
                  odd)
 
-static void phase_output(float *dst, const struct dt_wino_image *image, int phase, int block,
+static void phase_output(real *dst, const struct dt_wino_image *image, int phase, int block,
                          const float *m, const struct dt_wino_chunk *chunk, const float *bias,
                          bool relu)
 {
@@ -399,12 +399,12 @@ static void phase_output(float *dst, const struct dt_wino_image *image, int phas
 }
 
 /* Per row of pixels in fp32, then in fp64. */
-static void add(double *total, const float *src, const struct dt_wino_image *image)
+static void add(double *total, const real *src, const struct dt_wino_image *image)
 {
     for (int y = 0; y < image->height; y++) {
         vec sum = {0};
         for (int x = 0; x < image->width; x++, src += BLOCK)
-            sum += LOAD(src);
+            sum += load_real(src);
         for (int lane = 0; lane < BLOCK; lane++)
             total[lane] += (double)sum[lane];
     }
@@ -413,7 +413,7 @@ static void add(double *total, const float *src, const struct dt_wino_image *ima
 /* --- Weights: values [tap][input], vectors of outputs --- */
 
 /* The same with inputs and outputs exchanged, and the taps in reverse order. */
-static const float *rotate(float *g, const float *w)
+static const real *rotate(real *g, const real *w)
 {
     for (int tap = 0; tap < TAPS; tap++, w += SQUARE) {
         for (int i = 0; i < BLOCK; i++)
@@ -423,16 +423,16 @@ static const float *rotate(float *g, const float *w)
     return g;
 }
 
-static void weights(float *u, size_t plane, size_t u_phase, const float *w, bool rotated)
+static void weights(float *u, size_t plane, size_t u_phase, const real *w, bool rotated)
 {
-    float rotation[TAPS * SQUARE];
-    const float *g = rotated ? rotate(rotation, w) : w;
+    real rotation[TAPS * SQUARE];
+    const real *g = rotated ? rotate(rotation, w) : w;
     (void)u_phase;
     for (int i = 0; i < BLOCK; i++, u += BLOCK, g += BLOCK) {
         vec all[TAPS];
         UNROLL
         for (int tap = 0; tap < TAPS; tap++)
-            all[tap] = LOAD(g + tap * SQUARE);
+            all[tap] = load_real(g + tap * SQUARE);
         widen(u, plane, all, 3, FULL, weights_line);
     }
 }
@@ -454,13 +454,14 @@ INLINE int tap_of(const struct odd odd, const int y, const int x)
     return ((odd.y ? 2 * y : 1) * 3 + (odd.x ? 2 * x : 1)) * SQUARE;
 }
 
-INLINE void widen_taps(float *u, size_t plane, const float *g, const struct odd odd)
+INLINE void widen_taps(float *u, size_t plane, const real *g, const struct odd odd)
 {
     for (int i = 0; i < BLOCK; i++, u += BLOCK, g += BLOCK) {
         const vec none = {0};
-        vec square[4] = {LOAD(g + tap_of(odd, 0, 0)), odd.x ? LOAD(g + tap_of(odd, 0, 1)) : none,
-                         odd.y ? LOAD(g + tap_of(odd, 1, 0)) : none,
-                         odd.x && odd.y ? LOAD(g + tap_of(odd, 1, 1)) : none};
+        vec square[4] = {load_real(g + tap_of(odd, 0, 0)),
+                         odd.x ? load_real(g + tap_of(odd, 0, 1)) : none,
+                         odd.y ? load_real(g + tap_of(odd, 1, 0)) : none,
+                         odd.x && odd.y ? load_real(g + tap_of(odd, 1, 1)) : none};
         widen(u, plane, square, 2, phase_square(odd), phase_weights_line);
     }
 }
@@ -477,10 +478,10 @@ INLINE void narrow_taps(float *w, const float *m, const struct odd odd)
     }
 }
 
-static void phase_weights(float *u, size_t plane, size_t u_phase, const float *w, bool rotated)
+static void phase_weights(float *u, size_t plane, size_t u_phase, const real *w, bool rotated)
 {
-    float rotation[TAPS * SQUARE];
-    const float *g = rotated ? rotate(rotation, w) : w;
+    real rotation[TAPS * SQUARE];
+    const real *g = rotated ? rotate(rotation, w) : w;
     widen_taps(u, plane, g, ODD_OF(0));
     widen_taps(u + u_phase, plane, g, ODD_OF(1));
     widen_taps(u + 2 * u_phase, plane, g, ODD_OF(2));

@@ -100,10 +100,11 @@ static dt_status complete(struct dt_device_choice *choice, const struct dt_confi
         .fallback = cuda && automatic && !has_gpu ? dt_devices_gpus()->problem : NULL,
     };
     DT_TRY(check_plane(choice, config, n_ranks));
-    if (!on_gpu && config->train.precision != DT_PRECISION_FP32)
+    if (!on_gpu && config->train.precision != DT_PRECISION_FP32 &&
+        config->train.precision != DT_PRECISION_BF16)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.precision: %s is not supported on the cpu device; set train.precision to "
-                "fp32%s%s%s",
+                "fp32 or bf16%s%s%s",
                 dt_precision_name(config->train.precision),
                 choice->fallback ? " (the GPU is not used: " : "",
                 choice->fallback ? choice->fallback : "", choice->fallback ? ")" : "");

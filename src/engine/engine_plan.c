@@ -106,7 +106,9 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
 {
     const struct dt_config *config = engine->config;
     const enum dt_precision precision = config->train.precision;
-    const bool is_narrow = precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16;
+    /* Of gradients: on a CPU they are fp32 in bf16 too. */
+    const bool is_narrow = engine->backend != &dt_backend_cpu &&
+                           (precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16);
     struct dt_plan_options options = {
         .bucket_bytes = (size_t)(config->comm.bucket_cap_mb * (1 << 20)),
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),

@@ -13,10 +13,10 @@ static const char *const arena_names[N_ARENAS] = {"params", "momentum", "square"
 struct arenas {
     struct dt_graph *g;
     struct rig rig;
-    size_t count;          /* elements in each */
-    enum dt_dtype type;    /* of grads and shadow; the others are fp32 */
-    float *host[N_ARENAS]; /* what they should hold; of the shadow nothing */
-    void *block[N_ARENAS]; /* shadow: NULL in fp32 */
+    size_t count;                   /* elements in each */
+    enum dt_dtype type, grads_type; /* of the shadow, of grads; the others are fp32 */
+    float *host[N_ARENAS];          /* what they should hold; of the shadow nothing */
+    void *block[N_ARENAS];          /* shadow: NULL in fp32 */
     size_t block_bytes[N_ARENAS];
     double *norms; /* on the device */
     int t;         /* updates */
@@ -26,7 +26,7 @@ enum { NORMS_BYTES = 4096 };
 
 static enum dt_dtype arena_type(const struct arenas *a, int i)
 {
-    return i == GRADS || i == SHADOW ? a->type : DT_F32;
+    return i == SHADOW ? a->type : i == GRADS ? a->grads_type : DT_F32;
 }
 
 static size_t arena_bytes(const struct arenas *a, int i)
@@ -96,6 +96,7 @@ static dt_status arenas_open(struct arenas *a, struct suite *suite, size_t count
                          .type = precision == DT_PRECISION_FP16   ? DT_F16
                                  : precision == DT_PRECISION_BF16 ? DT_BF16
                                                                   : DT_F32};
+    a->grads_type = suite->backend == &dt_backend_cpu ? DT_F32 : a->type;
     DT_TRY(dt_graph_create(&a->g));
     DT_TRY(dt_graph_check(a->g));
     DT_TRY(rig_open(&a->rig, suite->backend, &suite->options, a->g, NULL));
@@ -226,7 +227,7 @@ static dt_status update_on_device(struct suite *suite, struct arenas *a, enum dt
         .norms = a->norms,
         .shadow = arena_at(a, SHADOW, 0),
         .grads = arena_at(a, GRADS, 0),
-        .grads_type = a->type,
+        .grads_type = a->grads_type,
         .segments = arena_segments,
         .n_segments = (int)DT_COUNT(arena_segments),
     };
@@ -272,7 +273,7 @@ static dt_status run_clip(struct suite *suite, struct arenas *a, float clip_norm
     for (size_t j = 0; j < a->count; j++)
         sum += (double)a->host[GRADS][j] * (double)a->host[GRADS][j] * factor * factor;
     DT_TRY(backend->set_scalars(a->rig.dev, &s));
-    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->type, a->count, a->norms));
+    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->grads_type, a->count, a->norms));
     DT_TRY(backend->clip(a->rig.dev, a->norms, dt_tiles(a->count)));
     DT_TRY(update_on_device(suite, a, DT_OPTIM_SGD, &s));
     DT_TRY(backend->end_step(a->rig.dev));
@@ -288,13 +289,14 @@ static dt_status run_accumulate(struct suite *suite, struct arenas *a)
     static const size_t counts[] = {16, 32, 48, 1008};
     for (int first = 1; first >= 0; first--) {
         DT_TRY(suite->backend->accumulate(a->rig.dev, arena_at(a, PARAMS, 0), arena_at(a, GRADS, 0),
-                                          a->type, a->count, first));
+                                          a->grads_type, a->count, first));
         for (size_t j = 0; j < a->count; j++)
             a->host[PARAMS][j] = a->host[GRADS][j] + (first ? 0 : a->host[PARAMS][j]);
     }
     for (size_t i = 0; i < DT_COUNT(counts); i++) {
         DT_TRY(suite->backend->accumulate(a->rig.dev, arena_at(a, PARAMS, 16 * i),
-                                          arena_at(a, GRADS, 16 * i), a->type, counts[i], false));
+                                          arena_at(a, GRADS, 16 * i), a->grads_type, counts[i],
+                                          false));
         for (size_t j = 16 * i; j < 16 * i + counts[i]; j++)
             a->host[PARAMS][j] += a->host[GRADS][j];
     }
@@ -326,7 +328,7 @@ static dt_status run_lerp(struct suite *suite, struct arenas *a)
     }
     a->host[GRADS][5] = INFINITY;
     DT_TRY(arena_upload(a, GRADS));
-    DT_TRY(suite->backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->type, a->count, NULL));
+    DT_TRY(suite->backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->grads_type, a->count, NULL));
     DT_TRY(lerp(suite, a, 1));
     a->host[GRADS][5] = 0;
     DT_TRY(arena_upload(a, GRADS));
@@ -363,9 +365,9 @@ static dt_status take_step(struct suite *suite, struct arenas *a, enum dt_optim 
 {
     size_t half = a->count / 32 * 16; /* checked in two pieces: what was found stays found */
     const struct dt_backend *backend = suite->backend;
-    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->type, half, NULL));
-    DT_TRY(
-        backend->check(a->rig.dev, arena_at(a, GRADS, half), a->type, a->count - half, a->norms));
+    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, 0), a->grads_type, half, NULL));
+    DT_TRY(backend->check(a->rig.dev, arena_at(a, GRADS, half), a->grads_type, a->count - half,
+                          a->norms));
     DT_TRY(update_on_device(suite, a, optim, s));
     return backend->end_step(a->rig.dev);
 }

@@ -242,14 +242,14 @@ out:
 /* More than the plain set. */
 static bool has_winograd(void)
 {
-    return dt_cpu_isa(1) != NULL;
+    return dt_cpu_isa(1, DT_F32) != NULL;
 }
 
 /* What backend.h promises, with a table of the errors; and that Winograd is used at all. */
 static void test_winograd_errors(void **state)
 {
     struct suite *suite = *state;
-    if (suite->backend != &dt_backend_cpu)
+    if (suite->backend != &dt_backend_cpu || suite->options.precision != DT_PRECISION_FP32)
         skip();
     printf(
         "error / largest value: forward, gradients of weights and data; with Winograd; direct\n");
@@ -299,7 +299,7 @@ static size_t count_values(const struct dt_graph *g)
 static void test_winograd_threads(void **state)
 {
     struct suite *suite = *state;
-    if (suite->backend != &dt_backend_cpu)
+    if (suite->backend != &dt_backend_cpu || suite->options.precision != DT_PRECISION_FP32)
         skip();
     static const int threads[] = {1, 2, 3, 6}; /* 6: more than some cases have groups of blocks */
     for (size_t i = 0; i < DT_COUNT(winograd_cases); i++) {

@@ -319,12 +319,16 @@ static dt_status rig_compare(struct rig *rig, int t, const double *want, struct 
     return DT_OK;
 }
 
+/* -0 is zero: a conversion may lose its sign, which is in the last byte. */
 static size_t rig_count_nonzero(const void *values, size_t n, size_t each)
 {
-    static const unsigned char zero[sizeof(float)];
     size_t n_nonzero = 0;
-    for (size_t i = 0; i < n; i++)
-        n_nonzero += memcmp((const unsigned char *)values + i * each, zero, each) != 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char value[sizeof(float)] = {0};
+        memcpy(value, (const unsigned char *)values + i * each, each);
+        value[each - 1] &= 0x7f;
+        n_nonzero += memcmp(value, (unsigned char[sizeof(float)]){0}, each) != 0;
+    }
     return n_nonzero;
 }
 

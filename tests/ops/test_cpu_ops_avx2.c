@@ -8,7 +8,7 @@ int main(void)
     /* Read once, by oneDNN's first call. */
     if (setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1) != 0)
         return 1;
-    if (dt_cpu_isa(2)) /* more than AVX2 and the plain set */
+    if (dt_cpu_isa(2, DT_F32)) /* more than AVX2 and the plain set */
         return 1;
     return run_ops(&dt_backend_cpu, DT_PRECISION_FP32, false);
 }

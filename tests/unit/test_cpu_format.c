@@ -130,7 +130,7 @@ static void add_conv(struct rig *rig, enum dt_op op, int stride, int src, int we
  * for that in the plain instruction set. */
 TEST(strided_gradient_without_copies)
 {
-    if (!dt_cpu_isa(1))
+    if (!dt_cpu_isa(1, DT_F32))
         skip();
     struct rig rig;
     rig_open(&rig, 2);
