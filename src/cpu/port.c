@@ -3,6 +3,7 @@
  * prepare and bind, so that running only executes. */
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "cpu/cpu_internal.h"
 
 size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes)
@@ -31,6 +32,55 @@ static struct dt_cpu_port *next_port(struct dt_exec *exec)
     return port;
 }
 
+/* Whether a descriptor of weights in bf16 is the one of a tag. */
+static dt_status is_tagged(bool *is, dt_md_ref md, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+{
+    dt_md tagged = NULL;
+    DT_TRY(DT_DNNL("weights", dt_md_create(&tagged, DT_BF16, 4, dims, tag)));
+    *is = dnnl_memory_desc_equal(md, tagged);
+    dt_md_destroy(tagged);
+    return DT_OK;
+}
+
+static dt_status find_pairing(struct dt_cpu_port *port, dt_md_ref wanted, const dnnl_dims_t dims)
+{
+    static const struct {
+        dnnl_format_tag_t tag;
+        bool of_outputs, inputs_first;
+    } rows[] = {{dnnl_ABcd8b16a2b, false, false},
+                {dnnl_ABcd8a16b2a, true, false},
+                {dnnl_BAcd8a16b2a, true, true}};
+    bool is = false;
+    DT_TRY(is_tagged(&is, port->stored, dims, dnnl_ABcd16b16a));
+    for (size_t i = 0; is && i < DT_COUNT(rows); i++) {
+        bool matches = false;
+        DT_TRY(is_tagged(&matches, wanted, dims, rows[i].tag));
+        if (matches)
+            port->pairing = (struct dt_cpu_pairing){.outputs = (int)(dims[0] + 15) / 16,
+                                                    .inputs = (int)(dims[1] + 15) / 16,
+                                                    .taps = (int)(dims[2] * dims[3]),
+                                                    .of_outputs = rows[i].of_outputs,
+                                                    .inputs_first = rows[i].inputs_first};
+    }
+    return DT_OK;
+}
+
+/* A copy that our own loops make several times as fast as oneDNN. */
+static dt_status find_own_copy(const struct dt_exec *exec, struct dt_cpu_port *port,
+                               dt_md_ref wanted, int n_dims, const dnnl_dims_t dims)
+{
+    const struct dt_tensor *t = &exec->graph->tensor[port->tensor];
+    const enum dt_dtype type = dt_cpu_wanted_type(exec, port->tensor);
+    dt_md same = NULL;
+    if (t->dtype != DT_F32)
+        return DT_OK;
+    DT_TRY(DT_DNNL(t->name, dt_md_retype(&same, port->stored, type, n_dims, dims)));
+    if (dnnl_memory_desc_equal(same, wanted))
+        port->n_converted = dnnl_memory_desc_get_size(wanted) / dt_dtype_bytes(type);
+    dt_md_destroy(same);
+    return t->role == DT_PARAM && type == DT_BF16 ? find_pairing(port, wanted, dims) : DT_OK;
+}
+
 dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
                                int n_dims, const dnnl_dims_t dims)
 {
@@ -46,16 +96,9 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
     if (dnnl_memory_desc_equal(port->stored, wanted))
         return DT_OK;
     port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
-    if (exec->graph->tensor[port->tensor].dtype == DT_F32) {
-        const enum dt_dtype type = dt_cpu_wanted_type(exec, port->tensor);
-        dt_md same = NULL;
-        DT_TRY(DT_DNNL(name, dt_md_retype(&same, port->stored, type, n_dims, dims)));
-        if (dnnl_memory_desc_equal(same, wanted))
-            port->n_converted = dnnl_memory_desc_get_size(wanted) / dt_dtype_bytes(type);
-        dt_md_destroy(same);
-        if (port->n_converted > 0)
-            return DT_OK;
-    }
+    DT_TRY(find_own_copy(exec, port, wanted, n_dims, dims));
+    if (port->n_converted > 0 || port->pairing.taps > 0)
+        return DT_OK;
 
     dt_md_ref from = port->is_dst ? wanted : port->stored;
     dt_md_ref to = port->is_dst ? port->stored : wanted;
@@ -164,7 +207,8 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
         if (!stored)
             DT_FAIL(DT_ERR_INTERNAL, "tensor '%s' of node '%s' has no address",
                     exec->graph->tensor[port->tensor].name, exec->node->name);
-        port->data = port->copy || port->n_converted ? scratch + port->copy_offset : stored;
+        const bool is_copied = port->copy || port->n_converted > 0 || port->pairing.taps > 0;
+        port->data = is_copied ? scratch + port->copy_offset : stored;
         port->stored_data = stored;
         DT_TRY(set_handle(exec, port->stored_memory, stored));
         DT_TRY(set_handle(exec, port->wanted_memory, port->data));
@@ -196,6 +240,8 @@ static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool ds
             continue;
         if (port->n_converted > 0)
             DT_TRY(convert(dev, port, exec));
+        if (port->pairing.taps > 0)
+            DT_TRY(dev->isa->pair_weights(port->data, port->stored_data, &port->pairing));
         if (!port->copy)
             continue;
         const dnnl_exec_arg_t arg[2] = {
