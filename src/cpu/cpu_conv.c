@@ -40,10 +40,13 @@ static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, 
 {
     const struct dt_tensor *t = &exec->graph->tensor[id];
     const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, id);
+    dnnl_dims_t dims;
+    const int n_dims = dt_cpu_dims(dims, t);
+    if (exec->n_passes > 1)
+        dims[0] /= exec->n_passes;
     if (stored->md && as_stored)
-        return DT_DNNL(t->name,
-                       dt_md_retype(md, stored->md, exec->type, stored->n_dims, stored->dims));
-    return make_any(md, t, exec->type);
+        return DT_DNNL(t->name, dt_md_retype(md, stored->md, exec->type, n_dims, dims));
+    return DT_DNNL(t->name, dt_md_create(md, exec->type, n_dims, dims, dnnl_format_tag_any));
 }
 
 static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const struct roles *id,
@@ -179,6 +182,20 @@ static bool has_fast_direct(const struct dt_exec *exec)
     return dt_cpu_product_type(exec) == DT_BF16 && (has_amx || exec->node->attr.conv.stride > 1);
 }
 
+/* As few as keep the converted activations of a pass in a cache. */
+static int passes_of(const struct dt_exec *exec, const struct roles *id)
+{
+    const size_t cached = (size_t)6 << 20;
+    const struct dt_tensor *tensor = exec->graph->tensor;
+    const int n = tensor[id->src].dim[0];
+    const size_t bytes = sizeof(float) * (dt_tensor_elements(&tensor[id->src]) +
+                                          dt_tensor_elements(&tensor[id->dst]));
+    int n_passes = 1;
+    while (n_passes < n && (n % n_passes != 0 || bytes / (size_t)n_passes > cached))
+        n_passes++;
+    return n_passes;
+}
+
 static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, struct roles id,
                                  make_fn *make_pd, const struct port *ports, size_t n_ports)
 {
@@ -191,12 +208,18 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
         return dt_cpu_winograd_prepare(dev, exec);
     exec->type = dt_cpu_product_type(exec);
     DT_TRY_OUT(set_weights_format(dev, exec, &id));
-    while (!pd) {
+    if (exec->type == DT_BF16)
         DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, true, make_pd));
-        if (!pd)
-            DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
-        if (!pd)
-            exec->type = DT_F32;
+    if (!pd && exec->type == DT_BF16)
+        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
+    if (!pd) {
+        exec->type = DT_F32;
+        exec->n_passes = exec->formats->type == DT_BF16 ? passes_of(exec, &id) : 1;
+        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, true, make_pd));
+    }
+    if (!pd) {
+        exec->n_passes = 1;
+        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
     }
     for (size_t i = 0; i < n_ports; i++) {
         const struct port *port = &ports[i];
@@ -207,6 +230,11 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
         DT_TRY_OUT(dt_cpu_port_argument(dev, exec, port->arg, NULL));
     }
     DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
+    size_t sums = 0;
+    for (int i = exec->node->n_src; exec->n_passes > 1 && i < exec->n_ports; i++)
+        if (exec->port[i].wanted)
+            sums += (dnnl_memory_desc_get_size(exec->port[i].wanted) + 63) / 64 * 64;
+    exec->work_offset = dt_cpu_reserve(exec, sums);
 out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
@@ -251,7 +279,9 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
 static dt_status run_conv_op(struct dt_device *dev, struct dt_exec *exec,
                              const struct dt_scalars *scalars)
 {
-    return exec->primitive ? dt_cpu_run_primitive(dev, exec, scalars) : dt_cpu_winograd_run(exec);
+    return !exec->primitive     ? dt_cpu_winograd_run(exec)
+           : exec->n_passes > 1 ? dt_cpu_run_passes(dev, exec)
+                                : dt_cpu_run_primitive(dev, exec, scalars);
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, run_conv_op, true};

@@ -134,6 +134,8 @@ struct dt_exec {
     const struct dt_node *node;
     struct dt_cpu_formats *formats;
     enum dt_dtype type; /* of activations in its loops or primitive */
+    int n_passes; /* 0: 1; with more the primitive works on an equal part of the images in each,
+                     whose conversion stays in a cache (dt_cpu_run_passes) */
     struct dt_cpu_port port[DT_MAX_SRC + DT_MAX_DST];
     int n_ports;
     size_t scratch_bytes;
@@ -178,6 +180,10 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
 dt_status dt_cpu_ports_read(struct dt_device *dev, struct dt_exec *exec);  /* before the node */
 dt_status dt_cpu_ports_write(struct dt_device *dev, struct dt_exec *exec); /* after it */
 void dt_cpu_exec_destroy(struct dt_exec *exec);
+
+/* Converts activations, runs the primitive, and adds up the gradients of parameters, pass by pass;
+ * exec->work has room for these. */
+dt_status dt_cpu_run_passes(struct dt_device *dev, struct dt_exec *exec);
 
 /* NULL if it is absent. */
 static inline void *dt_cpu_src(const struct dt_exec *exec, int i)

@@ -72,10 +72,14 @@ dnnl_status_t dt_md_retype(dt_md *md, dt_md_ref other, enum dt_dtype type, int n
         dnnl_ABcd8b16a2b, dnnl_ABcd8a16b2a, dnnl_Acdb32a, dnnl_ABcd16b64a, dnnl_ABcd16b32a,
         dnnl_Acdb64a,     dnnl_ABcd16b48a,  dnnl_cdba};
     const dnnl_data_type_t types[] = {dnnl_f32, dnnl_bf16};
+    dnnl_dims_t *own = NULL;
+    dnnl_status_t found = dnnl_memory_desc_query(other, dnnl_query_dims, &own);
+    if (found != dnnl_success)
+        return found;
     for (size_t i = 0; n_dims == 4 && i < 2 * DT_COUNT(tags); i++) {
         dt_md as_is = NULL;
         dnnl_status_t status =
-            dnnl_memory_desc_create_with_tag(&as_is, n_dims, dims, types[i % 2], tags[i / 2]);
+            dnnl_memory_desc_create_with_tag(&as_is, n_dims, *own, types[i % 2], tags[i / 2]);
         if (status != dnnl_success)
             return status;
         const bool is_it = dnnl_memory_desc_equal(as_is, other);
@@ -203,11 +207,14 @@ dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other)
 dnnl_status_t dt_md_retype(dt_md *md, dt_md_ref other, enum dt_dtype type, int n_dims,
                            const dnnl_dims_t dims)
 {
-    (void)n_dims, (void)dims;
+    (void)n_dims;
     dnnl_status_t status = dt_md_clone(md, other);
-    if (status == dnnl_success)
-        (*md)->data_type = data_type(type);
-    return status;
+    if (status != dnnl_success)
+        return status;
+    (*md)->data_type = data_type(type);
+    if ((*md)->dims[0] != dims[0])
+        (*md)->dims[0] = (*md)->padded_dims[0] = dims[0];
+    return dnnl_success;
 }
 
 void dt_md_destroy(dt_md md)

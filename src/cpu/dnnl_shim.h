@@ -25,7 +25,8 @@ dt_status dt_dnnl_check(dnnl_status_t status, const char *call, const char *name
 #define DT_DNNL(name, call) dt_dnnl_check((call), #call, (name))
 
 /* Descriptors of DT_F32 or DT_BF16. Destroy accepts NULL. retype: the layout of `other` with
- * another type; plain order where oneDNN 3.x gives no way to name that layout. */
+ * another type, and for activations dims[0] images; plain order where oneDNN 3.x gives no way to
+ * name that layout. */
 dnnl_status_t dt_md_create(dt_md *md, enum dt_dtype type, int n_dims, const dnnl_dims_t dims,
                            dnnl_format_tag_t tag);
 dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other);

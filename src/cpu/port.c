@@ -2,6 +2,7 @@
  * node wants go through scratch, and all primitives, memory objects and argument lists are made in
  * prepare and bind, so that running only executes. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "cpu/cpu_internal.h"
@@ -30,6 +31,13 @@ static struct dt_cpu_port *next_port(struct dt_exec *exec)
     port->is_dst = exec->n_ports++ >= exec->node->n_src;
     port->tensor = tensor;
     return port;
+}
+
+/* Activations are, parameters and their gradients are not. */
+static bool is_in_passes(const struct dt_exec *exec, const struct dt_cpu_port *port)
+{
+    return exec->n_passes > 1 && dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16 &&
+           exec->graph->tensor[port->tensor].role != DT_PARAM;
 }
 
 /* Whether a descriptor of weights in bf16 is the one of a tag. */
@@ -71,10 +79,14 @@ static dt_status find_own_copy(const struct dt_exec *exec, struct dt_cpu_port *p
 {
     const struct dt_tensor *t = &exec->graph->tensor[port->tensor];
     const enum dt_dtype type = dt_cpu_wanted_type(exec, port->tensor);
+    dnnl_dims_t part;
     dt_md same = NULL;
     if (t->dtype != DT_F32)
         return DT_OK;
-    DT_TRY(DT_DNNL(t->name, dt_md_retype(&same, port->stored, type, n_dims, dims)));
+    memcpy(part, dims, sizeof part);
+    if (is_in_passes(exec, port))
+        part[0] /= exec->n_passes;
+    DT_TRY(DT_DNNL(t->name, dt_md_retype(&same, port->stored, type, n_dims, part)));
     if (dnnl_memory_desc_equal(same, wanted))
         port->n_converted = dnnl_memory_desc_get_size(wanted) / dt_dtype_bytes(type);
     dt_md_destroy(same);
@@ -221,15 +233,13 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
     return DT_OK;
 }
 
-/* From the one type to the other. */
-static dt_status convert(struct dt_device *dev, const struct dt_cpu_port *port,
-                         const struct dt_exec *exec)
+/* From bf16 or to bf16, as all that is stored in another type than a node wants is stored in bf16.
+ */
+static dt_status convert(struct dt_device *dev, const struct dt_cpu_port *port, int pass)
 {
-    const bool is_narrow = dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16;
-    void *from = port->is_dst ? port->data : port->stored_data;
-    void *to = port->is_dst ? port->stored_data : port->data;
-    return is_narrow != port->is_dst ? dev->isa->widen(to, from, port->n_converted)
-                                     : dev->isa->narrow(to, from, port->n_converted);
+    uint16_t *stored = (uint16_t *)port->stored_data + (size_t)pass * port->n_converted;
+    return port->is_dst ? dev->isa->narrow(stored, port->data, port->n_converted)
+                        : dev->isa->widen(port->data, stored, port->n_converted);
 }
 
 static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool dst)
@@ -238,8 +248,8 @@ static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool ds
         const struct dt_cpu_port *port = &exec->port[i];
         if (port->is_dst != dst)
             continue;
-        if (port->n_converted > 0)
-            DT_TRY(convert(dev, port, exec));
+        if (port->n_converted > 0 && !is_in_passes(exec, port))
+            DT_TRY(convert(dev, port, 0));
         if (port->pairing.taps > 0)
             DT_TRY(dev->isa->pair_weights(port->data, port->stored_data, &port->pairing));
         if (!port->copy)
@@ -268,6 +278,46 @@ dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
     (void)scalars;
     return DT_DNNL(exec->node->name,
                    dnnl_primitive_execute(exec->primitive, dev->stream, exec->n_args, exec->arg));
+}
+
+static dt_status convert_pass(struct dt_device *dev, const struct dt_exec *exec, int pass, bool dst)
+{
+    for (int i = 0; i < exec->n_ports; i++) {
+        const struct dt_cpu_port *port = &exec->port[i];
+        if (port->tensor >= 0 && port->is_dst == dst && is_in_passes(exec, port))
+            DT_TRY(convert(dev, port, pass));
+    }
+    return DT_OK;
+}
+
+/* Gradients of parameters: where this pass puts them, or what it adds to those before it. */
+static dt_status add_sums(struct dt_device *dev, struct dt_exec *exec, int pass, bool after)
+{
+    char *part = exec->work;
+    for (int i = exec->node->n_src; i < exec->n_ports; i++) {
+        struct dt_cpu_port *port = &exec->port[i];
+        if (port->tensor < 0 || is_in_passes(exec, port))
+            continue;
+        const size_t bytes = dnnl_memory_desc_get_size(port->wanted);
+        if (after && pass > 0)
+            DT_TRY(dev->isa->accumulate(port->data, (void *)part, bytes / sizeof(float), false));
+        if (!after)
+            DT_TRY(set_handle(exec, port->argument, pass > 0 ? part : port->data));
+        part += (bytes + 63) / 64 * 64;
+    }
+    return DT_OK;
+}
+
+dt_status dt_cpu_run_passes(struct dt_device *dev, struct dt_exec *exec)
+{
+    for (int pass = 0; pass < exec->n_passes; pass++) {
+        DT_TRY(convert_pass(dev, exec, pass, false));
+        DT_TRY(add_sums(dev, exec, pass, false));
+        DT_TRY(dt_cpu_run_primitive(dev, exec, NULL));
+        DT_TRY(add_sums(dev, exec, pass, true));
+        DT_TRY(convert_pass(dev, exec, pass, true));
+    }
+    return DT_OK;
 }
 
 void dt_cpu_exec_destroy(struct dt_exec *exec)
