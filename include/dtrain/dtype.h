@@ -9,10 +9,17 @@ enum dt_dtype { DT_U8, DT_I32, DT_F32, DT_F16, DT_BF16 };
 /* fp32: everything in fp32. tf32: stored in fp32, multiplied with 10-bit mantissas. bf16, fp16:
  * activations and their gradients, a copy of the weights and on a GPU their gradients in 16 bits;
  * master weights, vectors (biases, batch norm) and their gradients, momentum, loss and sums in
- * fp32. A CPU has fp32 and bf16. */
-enum dt_precision { DT_PRECISION_FP32, DT_PRECISION_TF32, DT_PRECISION_BF16, DT_PRECISION_FP16 };
+ * fp32. A CPU has fp32 and bf16. auto is for configurations: the choice of the device
+ * (engine/devices.h) replaces it. */
+enum dt_precision {
+    DT_PRECISION_FP32,
+    DT_PRECISION_TF32,
+    DT_PRECISION_BF16,
+    DT_PRECISION_FP16,
+    DT_PRECISION_AUTO
+};
 
-#define DT_PRECISION_NAMES "fp32", "tf32", "bf16", "fp16"
+#define DT_PRECISION_NAMES "fp32", "tf32", "bf16", "fp16", "auto"
 
 static inline const char *dt_precision_name(enum dt_precision precision)
 {

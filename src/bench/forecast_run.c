@@ -17,6 +17,7 @@ static const double caps_mb[] = {1, 2, 4, 8, 16, 25, 32, 64, 128};
 struct forecast {
     struct dt_bench base;
     const struct dt_forecast_options *options;
+    const struct dt_config *config; /* of the ranks that the forecast is for */
     struct dt_forecast_network network;
     struct dt_forecast_step step;       /* the configured bucket_cap_mb cuts its buckets */
     double measured_s;                  /* step on these ranks; 0 = not measured */
@@ -271,6 +272,21 @@ static dt_status report(const struct forecast *f)
 
 /* --- Together --- */
 
+/* Bytes of a gradient between ranks. If nothing runs, auto is what it would be on a GPU. */
+static size_t find_width(const struct forecast *f)
+{
+    const struct dt_engine *engine = &f->base.engine;
+    const struct dt_config *config = f->options->step_s == 0 ? engine->config : f->config;
+    const bool on_cpu = config->device.kind == DT_DEVICE_CPU;
+    const bool narrow = config->train.precision == DT_PRECISION_AUTO
+                            ? !on_cpu
+                            : config->train.precision != DT_PRECISION_FP32 &&
+                                  config->train.precision != DT_PRECISION_TF32;
+    const bool sums_passes = engine->stage.n_passes > 1;
+    return !narrow || sums_passes || config->comm.grad_dtype == DT_GRAD_FP32 ? sizeof(float)
+                                                                             : sizeof(uint16_t);
+}
+
 /* With a given step time nothing runs: a CPU lays out the plan of a GPU. */
 static dt_status forecast(struct forecast *f)
 {
@@ -286,8 +302,7 @@ static dt_status forecast(struct forecast *f)
     DT_TRY(dt_comm_agree(comm, DT_NEW(f->node_s, (size_t)engine->graph->n_nodes)));
     DT_TRY(
         dt_comm_agree(comm, DT_NEW(f->compute_s, (size_t)engine->config->bench.steps_per_round)));
-    if (engine->stage.n_passes > 1)
-        f->width = sizeof(float); /* of the sums over the passes */
+    f->width = find_width(f);
     if (runs) {
         DT_TRY(measure_step(f));
         f->step.overlaps = engine->backend != &dt_backend_cpu;
@@ -308,15 +323,12 @@ dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
                           const struct dt_forecast_options *options)
 {
     static struct dt_config own;
-    const bool narrow = config->train.precision == DT_PRECISION_FP16 ||
-                        config->train.precision == DT_PRECISION_BF16;
     const struct dt_bench_options plain = {.profile = options->step_s == 0};
     struct forecast *f = NULL;
     DT_TRY(DT_NEW(f, 1));
     f->options = options;
     f->network = options->network;
-    f->width =
-        !narrow || config->comm.grad_dtype == DT_GRAD_FP32 ? sizeof(float) : sizeof(uint16_t);
+    f->config = config;
     f->step.overlaps = config->device.kind != DT_DEVICE_CPU;
     f->network.has_trees = config->comm.algorithm != DT_ALGORITHM_RING;
     own = *config;

@@ -127,19 +127,22 @@ static void say_cache(const struct dt_config *config)
 static dt_status say_run(const struct dt_config *config)
 {
     static const char *const kinds[] = {"auto", "cpu", "cuda"};
+    struct dt_config own = *config;
     struct dt_device_choice choice;
     char text[256];
     printf("a run\n");
     say(good, "device.kind", "%s", kinds[config->device.kind]);
     dt_status status = dt_devices_choose(&choice, config, 1);
+    own.train.precision = choice.precision;
     if (status == DT_OK)
-        status = try_device(choice.backend, config, text, sizeof text);
+        status = try_device(choice.backend, &own, text, sizeof text);
     if (status != DT_OK) {
         say(bad, "device", "%s", dt_error_text());
         return status;
     }
     say(good, "device", "%s", text);
-    say(good, "precision", "%s", dt_precision_name(config->train.precision));
+    say(good, "precision", "%s%s", dt_precision_name(own.train.precision),
+        config->train.precision == DT_PRECISION_AUTO ? " (auto)" : "");
     if (choice.plane == DT_PLANE_NCCL && config->comm.backend == DT_COMM_MPI)
         say(absent, "gradients",
             "one rank only: comm.backend mpi cannot sum in GPU memory, auto and nccl can");

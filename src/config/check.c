@@ -314,9 +314,6 @@ static void check_comm(struct checking *k)
               "\"%s\", but train.precision \"%s\" computes them in another 16-bit type; \"auto\" "
               "sends them in that",
               fp16 ? "fp16" : "bf16", dt_precision_name(precision));
-    if ((fp16 || bf16) && c->comm.algorithm != DT_ALGORITHM_RING && precision == DT_PRECISION_FP32)
-        wrong(k, "comm.grad_dtype",
-              "only comm.algorithm \"ring\" rounds gradients of train.precision \"fp32\"");
     check_mode(k, fp16 || bf16);
     check_local(k, fp16 || bf16);
 }

@@ -270,7 +270,9 @@ const struct dt_key dt_keys[] = {
              "evaluation stays at model.image_size"},
     NUMBER(train.seed, DT_KEY_UINT64, 1, 0, MAX_EXACT,
            "Seed of initial weights, data order and augmentation"),
-    CHOICE(train.precision, DT_PRECISION_FP32, precisions, "Precision of the network's arithmetic",
+    CHOICE(train.precision, DT_PRECISION_AUTO, precisions,
+           "Precision of the network's arithmetic; auto: fp16 on GPUs of compute capability 7.0 or "
+           "later, otherwise fp32; a resumed run keeps what it has if the device allows",
            INEXACT),
     REAL(train.loss_scale, 0, 0, 16777216,
          "fp16: factor on the loss that keeps small gradients from underflowing; 0: dynamic",

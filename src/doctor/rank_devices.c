@@ -49,7 +49,7 @@ static dt_status open_device(struct dt_doctor *d)
     const bool on_cpu = engine->backend == &dt_backend_cpu;
     engine->n_threads =
         d->config->device.threads > 0 ? d->config->device.threads : dt_comm_cpus(d->comm);
-    options = dt_devices_options(d->config, engine->n_threads);
+    options = dt_devices_options(engine->config, engine->n_threads);
     options.rank = d->rank;
     options.local_rank = dt_comm_local_rank(d->comm);
     DT_TRY(engine->backend->open(&engine->device, &options));
@@ -182,8 +182,7 @@ static dt_status try_device(struct dt_doctor *d, bool *all)
     dt_doctor_note_alike(d, DT_STAGE_DEVICES, status);
     if (!*all)
         return DT_OK;
-    engine->backend = choice.backend;
-    engine->plane = choice.plane;
+    dt_engine_use(engine, &choice);
     const int n = dt_comm_local_size(d->comm);
     const double need =
         n * mib * (choice.plane == DT_PLANE_NCCL ? SHARED_MIB_NCCL : SHARED_MIB_MPI);

@@ -9,7 +9,8 @@
 
 struct dt_device_choice {
     const struct dt_backend *backend;
-    enum dt_plane plane;  /* of the gradients */
+    enum dt_plane plane;         /* of the gradients */
+    enum dt_precision precision; /* not auto */
     const char *fallback; /* why device.kind auto chose the CPU in a build with CUDA, else NULL */
 };
 
@@ -40,7 +41,8 @@ dt_status dt_devices_check_shared(struct dt_comm *comm, const struct dt_backend 
 /* PCI address of the opened GPU, "0000:3b:00.0"; "" if it is not among the GPUs of
  * dt_devices_gpus. */
 const char *dt_devices_bus_id(const struct dt_backend *backend, struct dt_device *device);
-/* The device options that the configuration sets; the rest is zero. */
+/* The device options that a configuration with the precision of the choice sets; the rest is zero.
+ */
 struct dt_device_options dt_devices_options(const struct dt_config *config, int threads);
 /* Writes the folder that caches algorithm choices to out[DT_PATH_MAX]: device.cache_dir, or
  * "dtrain" in the user's cache directory; "" if neither exists. */

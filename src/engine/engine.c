@@ -20,6 +20,7 @@ void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct
         .task = dt_task_of(config),
         .parallel = dt_parallel_of(config),
         .backend = &dt_backend_cpu,
+        .saved_precision = -1,
     };
     dt_engine_enter(engine, 0);
 }
@@ -50,14 +51,26 @@ int64_t dt_engine_parameters(const struct dt_engine *engine)
 
 /* --- Checks --- */
 
+void dt_engine_use(struct dt_engine *engine, const struct dt_device_choice *choice)
+{
+    const bool keeps = engine->saved_precision >= 0 && choice->backend != &dt_backend_cpu;
+    engine->backend = choice->backend;
+    engine->plane = choice->plane;
+    engine->no_gpu = choice->fallback;
+    if (engine->config->train.precision != DT_PRECISION_AUTO)
+        return;
+    engine->resolved = *engine->config;
+    engine->resolved.train.precision =
+        keeps ? (enum dt_precision)engine->saved_precision : choice->precision;
+    engine->config = &engine->resolved;
+}
+
 /* Chooses the device, considering the GPUs of all ranks. Collective. */
 static dt_status choose_device(struct dt_engine *engine)
 {
     struct dt_device_choice choice;
     DT_TRY(dt_devices_agree(&choice, engine->ranks.comm, engine->config));
-    engine->backend = choice.backend;
-    engine->plane = choice.plane;
-    engine->no_gpu = choice.fallback;
+    dt_engine_use(engine, &choice);
     return DT_OK;
 }
 

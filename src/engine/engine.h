@@ -35,7 +35,10 @@ struct dt_engine_options {
 
 /* The device and what runs on it. */
 struct dt_engine {
-    const struct dt_config *config;
+    const struct dt_config *config; /* of the caller; with train.precision auto, once the device is
+                                       chosen, `resolved`, a copy that says what that means */
+    struct dt_config resolved;
+    int saved_precision; /* enum dt_precision of the resumed run, -1 = none: auto keeps it */
     struct dt_ranks ranks;
     struct dt_events *report; /* gets events and progress; NULL = nobody. The caller sets it */
     struct dt_engine_options options;
@@ -82,6 +85,9 @@ bool dt_engine_differs(const struct dt_engine *engine, int64_t epoch);
 dt_status dt_engine_rebuild(struct dt_engine *engine, struct dt_sets *sets, int64_t epoch);
 /* Tries all stages, without memory: sizes, batches, bytes. Collective. */
 dt_status dt_engine_check_stages(struct dt_engine *engine, const struct dt_sets *sets);
+
+/* Takes the chosen device, for which it sets the precision. */
+void dt_engine_use(struct dt_engine *engine, const struct dt_device_choice *choice);
 
 /* Parts of dt_engine_open. dt_engine_build (engine_plan.c), which is collective, builds graph and
  * plan, dt_engine_release destroys them. */

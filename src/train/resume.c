@@ -204,7 +204,9 @@ static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine
     char refused[LIST_BYTES], inexact[LIST_BYTES];
     DT_TRY(dt_checkpoint_config(&saved, resume->path));
     dt_config_make_absolute(&now);
-    dt_config_make_absolute(&saved); /* older runs stored paths as given */
+    if (now.train.precision == DT_PRECISION_AUTO)
+        now.train.precision = saved.train.precision; /* else dt_resume_load says so */
+    dt_config_make_absolute(&saved);                 /* older runs stored paths as given */
     dt_config_compare(&saved, &now, refused, inexact, LIST_BYTES);
     if (!refused[0] && !is_own_batch(&resume->state, engine))
         snprintf(
@@ -248,6 +250,7 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
     DT_TRY(dt_comm_agree(engine->ranks.comm, status));
     DT_TRY(dt_comm_bcast(engine->ranks.comm, &engine->saved_parts, sizeof engine->saved_parts, 0));
     DT_TRY(dt_comm_bcast(engine->ranks.comm, resume, sizeof *resume, 0));
+    engine->saved_precision = resume->found ? resume->state.precision : -1;
     dt_engine_enter(engine, resume->state.epoch);
     return DT_OK;
 }

@@ -67,7 +67,9 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_engin
                "up to rounding but are not bit-identical",
                saved->n_ranks, engine->ranks.n_ranks, passes);
     if (saved->precision >= 0 && saved->precision != (int)engine->config->train.precision)
-        dt_log(DT_LOG_INFO, "resuming a run of train.precision %s with %s",
+        dt_log(DT_LOG_INFO,
+               "resuming a run of train.precision %s with %s; results agree up to rounding but are "
+               "not bit-identical",
                dt_precision_name((enum dt_precision)saved->precision),
                dt_precision_name(engine->config->train.precision));
 }

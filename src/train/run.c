@@ -42,14 +42,11 @@ bool dt_run_is_complete(const struct run *r)
 static dt_status prepare_output(struct run *r)
 {
     struct dt_events_options console = {.config = r->engine.config};
-    struct dt_config stored = *r->engine.config;
     if (r->engine.ranks.rank != 0)
         return DT_OK;
-    dt_config_make_absolute(&stored); /* for whoever evaluates from another folder */
     DT_TRY(dt_run_folder_open(&r->folder, r->engine.config->output.dir));
     dt_checkpoint_clean(r->save_policy.dir);
     DT_TRY(dt_checkpoint_check_dir(r->save_policy.dir));
-    DT_TRY(dt_config_print(&r->config_json, &stored));
     return dt_events_open(&r->engine.report, &console);
 }
 
@@ -118,8 +115,11 @@ static dt_status open_output(struct run *r, bool resumed)
                                        .dir = dir,
                                        .append = resumed,
                                        .from_step = resumed ? r->at.step + !r->at.eval_due : 0};
+    struct dt_config stored = *r->engine.config;
     if (r->engine.ranks.rank != 0)
         return DT_OK;
+    dt_config_make_absolute(&stored); /* for whoever evaluates from another folder */
+    DT_TRY(dt_config_print(&r->config_json, &stored));
     DT_TRY(dt_save_policy_open(&r->save_policy, &r->folder, r->config_json, r->sets.classes_text));
     DT_TRY(dt_run_folder_begin(&r->folder, !resumed));
     r->save_policy.target.incarnation = r->folder.incarnation;

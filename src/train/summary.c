@@ -45,9 +45,13 @@ static void print_model(struct dt_text *line, const struct dt_summary *summary)
 {
     const struct dt_config *config = summary->engine->config;
     char sizes[DT_SIZES_TEXT];
-    dt_text_add(line, "%s, %.2f million parameters, %s, images of %s, ",
+    const bool is_auto = config == &summary->engine->resolved;
+    dt_text_add(line, "%s, %.2f million parameters, %s%s, images of %s, ",
                 summary->engine->model->name, (double)summary->n_parameters / 1e6,
                 dt_precision_name(config->train.precision),
+                is_auto && summary->engine->backend != &dt_backend_cpu
+                    ? " (train.precision auto; or set it to fp32, tf32, bf16 or fp16)"
+                    : "",
                 dt_sets_sizes(summary->sets, config->model.image_size, sizes));
     add_classes(line, summary->sets);
     dt_text_add(line, "; build %.12s", dt_build_id());

@@ -15,7 +15,7 @@ finds ok communication MPI
 finds ok CPUs "$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) allowed"
 finds ok library oneDNN
 finds ok device "cpu, oneDNN"
-finds ok precision fp32
+finds ok precision "fp32 (auto)"
 finds ok gradients MPI
 finds -- devices "none: "
 ! grep -q '!!' "$work/out" || fail "something is wrong: $(cat "$work/out")"

@@ -42,11 +42,12 @@ fast = forecast(*resnet50, *LINK)
 assert fast["forecast"][0]["efficiency"] == 1 and fast["forecast"][0]["step_s"] == 0.105
 assert all(a["efficiency"] >= b["efficiency"]
            for a, b in zip(fast["forecast"], fast["forecast"][1:])), fast
-slow = forecast(*resnet50, "--link", "1Gb/s,50us")
+slow = forecast(*resnet50, "--link", "1Gb/s,50us", "--set", "train.precision=fp32")
 assert slow["forecast"][3]["efficiency"] < fast["forecast"][3]["efficiency"]
 assert 1 < slow["below_90_percent"] <= slow["below_50_percent"] <= 512
-half = forecast(*resnet50, "--link", "1Gb/s,50us", "--set", "train.precision=bf16")
-assert half["forecast"][1]["exposed_comm_s"] < slow["forecast"][1]["exposed_comm_s"] / 1.9
+for precision in "bf16", "auto":
+    half = forecast(*resnet50, "--link", "1Gb/s,50us", "--set", f"train.precision={precision}")
+    assert half["forecast"][1]["exposed_comm_s"] < slow["forecast"][1]["exposed_comm_s"] / 1.9
 cpu = forecast(*resnet50, *LINK, "--set", "device.kind=cpu")
 assert not cpu["overlaps"] and fast["overlaps"]
 assert cpu["forecast"][1]["exposed_comm_s"] > fast["forecast"][1]["exposed_comm_s"]

@@ -10,7 +10,9 @@ finds ok driver "runs CUDA up to [0-9]"
 finds ok "device 0" "emulated H200, compute capability 9.0, 4.0 GiB$"
 finds ok "device 1" "emulated H200"
 finds ok device "cuda:0 emulated H200, .*fp16$"
-finds ok precision fp16
+finds ok precision fp16$
+doctor 0
+finds ok precision "fp16 (auto)"
 finds ok gradients NCCL
 
 # How much memory is free is known from the driver's library, which makes no context on the GPUs.

@@ -9,7 +9,7 @@ cat > "$work/config.json" <<JSON
   "model": {"name": "tiny", "num_classes": 10, "image_size": 16},
   "data": {"source": "synthetic", "synthetic_train": 24, "synthetic_val": 8, "workers": 1, "augment": "none"},
   "train": {"epochs": 100, "max_steps": 8, "global_batch_size": 8,
-            "deterministic": true},
+            "precision": "fp32", "deterministic": true},
   "eval": {"every_epochs": 0, "batch_size_per_rank": 8},
   "schedule": {"kind": "constant", "lr": 0.05, "lr_scaling": "none", "warmup_epochs": 0},
   "device": {"kind": "cuda", "threads": 1, "cache_dir": "$work/cache"},
@@ -248,7 +248,8 @@ PY
 half="--set train.precision=fp16"
 train 1 resumed $half --set train.max_steps=4
 train 1 resumed $half --resume must
-[ "$(hash_of "$work/resumed")" = "$(hash_of "$work/fp16")" ] || fail "the resumed run differs"
+fp16=$(hash_of "$work/fp16")
+[ "$(hash_of "$work/resumed")" = "$fp16" ] || fail "the resumed run differs"
 losses resumed fp16 0
 state=$work/resumed/checkpoints/step-000000008/state.json
 grep -q '"clean_steps": 8' "$state" || fail "no loss scale in $(cat "$state")"
@@ -268,6 +269,25 @@ DTRAIN_FAULT=${always%,} refuses 81 "gradients are not finite whatever the loss 
 # Another precision may continue from a checkpoint.
 train 1 bf16 --set train.max_steps=10
 says "resuming a run of train.precision bf16 with fp32"
+
+# auto is fp16 on a GPU and fp32 on a CPU. A resumed run keeps what it has, unless the CPU cannot.
+automatic="--set train.precision=auto"
+train 1 automatic $automatic --set train.max_steps=4
+says "parameters, fp16 (train.precision auto; or set it to"
+grep -q '"precision": "fp16"' "$work/automatic/config.json" || fail "not resolved in config.json"
+train 1 automatic $automatic --resume must
+[ "$(hash_of "$work/automatic")" = "$fp16" ] || fail "auto is not fp16"
+train 1 bf16 $automatic --set train.max_steps=12
+says "parameters, fp32 (train.precision auto"
+never_says "bit-identical"
+train 1 automatic $automatic --set device.kind=cpu --set train.max_steps=12
+says "resuming a run of train.precision fp16 with fp32; results agree up to rounding"
+for kind in cpu:fp32 cuda:fp16; do
+    ends 0 "" "${bench[@]}" $automatic --set device.kind=${kind%:*} --set bench.steps_per_round=1
+    grep -q "^Precision:  *${kind#*:}$" "$work/out" || fail "$kind: $(cat "$work/out")"
+done
+ends 0 "" "$dtrain" --config "$work/config.json" $automatic --dry-run
+grep -q "^device .*fp16" "$work/out" || fail "$(cat "$work/out")"
 
 # Settings that are refused.
 refuses 78 "both use GPU emulated H200: start at most one rank per GPU (mpirun -npernode N, or give each" \

@@ -138,7 +138,6 @@ schedule.kind="plateau" eval.every_epochs=0 -> eval.every_epochs is 0
 schedule.kind="plateau" data.synthetic_val=0 -> no validation data
 schedule.min_lr=1 schedule.kind="cosine" -> larger than schedule.lr 0.1
 comm.backend="nccl" device.kind="cpu" -> needs a GPU
-comm.grad_dtype="fp16" comm.algorithm="auto" -> only comm.algorithm "ring"
 comm.grad_dtype="bf16" train.precision="fp16" -> another 16-bit type
 comm.mode="central" comm.backend="nccl" -> needs comm.backend "mpi"
 comm.mode="async" comm.grad_dtype="bf16" -> fp32 only

@@ -63,6 +63,7 @@ VGG11 = {
     "comm.bucket_cap_mb": 512,
     "train.global_batch_size": 64,
     "train.max_steps": 20,
+    "train.precision": "fp32",
     "train.deterministic": "true",
     "schedule.lr": 0.01,
     "output.log_every": 1,

@@ -23,13 +23,13 @@ struct tool_device {
 static inline dt_status open_device(struct tool_device *d, const struct dt_config *config)
 {
     const int threads = config->device.threads;
+    struct dt_device_choice choice;
+    DT_TRY(dt_devices_choose(&choice, config, 1));
     const struct dt_device_options options = {.threads = threads > 0 ? threads : 2,
                                               .deterministic = true,
                                               .seed = 1,
                                               .winograd = true,
-                                              .precision = config->train.precision};
-    struct dt_device_choice choice;
-    DT_TRY(dt_devices_choose(&choice, config, 1));
+                                              .precision = choice.precision};
     d->backend = choice.backend;
     return d->backend->open(&d->device, &options);
 }

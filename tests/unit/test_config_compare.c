@@ -177,7 +177,7 @@ TEST(text)
                                  "    train.seed: was 1, now 5\n"
                                  "    optim.momentum: was 0.9, now 0.900000000000001\n"
                                  "    schedule.milestones: was [30,60,80], now [30,60]");
-    assert_string_equal(inexact, "    train.precision: was fp32, now bf16");
+    assert_string_equal(inexact, "    train.precision: was auto, now bf16");
 }
 
 /* A list that is too short has whole lines. */
