@@ -50,6 +50,7 @@ enum dt_scaled_decode { DT_SCALED_NEVER, DT_SCALED_TRAIN, DT_SCALED_ALWAYS };
 enum dt_schedule_kind { DT_SCHEDULE_LIST(DT_SCHEDULE_VALUE) };
 #undef DT_SCHEDULE_VALUE
 enum dt_lr_scaling { DT_LR_SCALING_LINEAR, DT_LR_SCALING_SQRT, DT_LR_SCALING_NONE };
+enum { DT_MICRO_BATCH_AUTO = -1 };
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
 enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
@@ -155,7 +156,7 @@ struct dt_config {
         int64_t max_steps;       /* 0 = no limit */
         int global_batch_size;   /* images per update over all ranks; dt_config_batch_size */
         int batch_size_per_rank; /* instead: the global batch grows with the ranks; 0 = not */
-        int micro_batch_size;    /* images per rank and pass, 0 = global batch / ranks */
+        int micro_batch_size;    /* images per rank and pass, 0 = global batch / ranks, or _AUTO */
         struct dt_train_stage stages[DT_MAX_STAGES]; /* in the order of epochs; dt_config_stage */
         int n_stages;
         uint64_t seed; /* 0 .. 2^53 */

@@ -110,7 +110,7 @@ struct fit {
     int most; /* images per rank in the data */
 };
 
-/* Lays out the plan without its memory. An eighth of a CPU's free memory is for everything else. */
+/* Lays out the plan without its memory. */
 static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
 {
     struct dt_bench *b = &z->bench;
@@ -120,8 +120,7 @@ static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
         const struct dt_dataset *set = b->phase == DT_TRAIN ? b->sets.train_set : b->sets.val_set;
         const bool is_limited = z->options->real_data && set;
         fit->bytes = (double)dt_plan_bytes(b->engine.plan);
-        fit->most_bytes = (double)b->engine.plan->options.max_bytes;
-        fit->most_bytes *= b->engine.backend == &dt_backend_cpu ? 0.875 : 1;
+        fit->most_bytes = dt_engine_room(&b->engine);
         fit->most =
             is_limited ? (int)dt_bench_most(&b->sets, set) / b->engine.ranks.n_ranks : AUTO_MOST;
     }

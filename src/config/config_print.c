@@ -58,6 +58,8 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
         double value = dt_key_get_number(key, config);
         if (key->type == DT_KEY_REAL)
             dt_jsonw_number(w, name, value);
+        else if (key->choices && value < 0)
+            dt_jsonw_string(w, name, key->choices[(int)(-1 - value)]);
         else
             dt_jsonw_integer(w, name, (int64_t)value);
     }
@@ -84,12 +86,15 @@ static void print_list(struct dt_jsonw *w, const struct dt_key *key)
     dt_jsonw_add(w, "}, minItems: %d, maxItems: %d", key->min_length, key->max_length);
 }
 
-static void print_names_or_list(struct dt_jsonw *w, const struct dt_key *key)
+static void print_names_or(struct dt_jsonw *w, const struct dt_key *key, const char *type)
 {
     dt_jsonw_add(w, "anyOf: [{type: %s", "string");
     print_choices(w, key);
-    dt_jsonw_add(w, "}, {type: %s", "array");
-    print_list(w, key);
+    dt_jsonw_add(w, "}, {type: %s", type);
+    if (key->type == DT_KEY_LIST)
+        print_list(w, key);
+    else
+        print_bounds(w, key);
     dt_jsonw_add(w, "}]");
 }
 
@@ -127,7 +132,7 @@ static void print_key_schema(struct dt_jsonw *w, const struct dt_key *key,
     };
     dt_jsonw_begin(w, key->path + dt_key_section(key) + 1, '{');
     dt_jsonw_string(w, "description", key->help);
-    bool is_either = key->type == DT_KEY_LIST && key->choices;
+    bool is_either = (key->type == DT_KEY_LIST || key->type == DT_KEY_INT) && key->choices;
     if (!is_either && !key->or_bool)
         dt_jsonw_string(w, "type", types[key->type]);
     if (key->type == DT_KEY_CHOICE) {
@@ -142,7 +147,7 @@ static void print_key_schema(struct dt_jsonw *w, const struct dt_key *key,
     } else if (key->type == DT_KEY_STRING) {
         dt_jsonw_add(w, "minLength: %d, maxLength: %d", key->min_length, key->max_length);
     } else if (is_either) {
-        print_names_or_list(w, key);
+        print_names_or(w, key, types[key->type]);
     } else if (key->or_bool) {
         dt_jsonw_add(w, "anyOf: [{type: %s}, {type: %s", "boolean", "integer");
         print_bounds(w, key);

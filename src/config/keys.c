@@ -20,6 +20,7 @@ static const char *const augments[] = {"none", "imagenet", "cifar", NULL};
 static const char *const upsamplings[] = {"fancy", "plain", NULL};
 static const char *const dcts[] = {"accurate", "fast", NULL};
 static const char *const scaled_decodes[] = {"never", "train", "always", NULL};
+static const char *const micro_batches[] = {"auto", NULL};
 static const char *const precisions[] = {DT_PRECISION_NAMES, NULL};
 #define SCHEDULE_NAME(upper, name, ...) #name,
 static const char *const schedules[] = {DT_SCHEDULE_LIST(SCHEDULE_NAME) NULL};
@@ -262,7 +263,9 @@ const struct dt_key dt_keys[] = {
         "Images per update and rank, so that the global batch grows with the ranks; 0: "
         "global_batch_size / ranks (dtrain bench without either: 32)"),
     INT(train.micro_batch_size, 0, 0, 1 << 16,
-        "Images per rank and micro-batch; 0: all images of a rank in one micro-batch", INEXACT),
+        "Images per rank and micro-batch, of which batch norm sees one at a time; 0: all images of "
+        "a rank; auto: as many as fit into the memory of the ranks' devices",
+        INEXACT, .choices = micro_batches),
     {FIELD(train.stages), .type = DT_KEY_TABLE, .columns = stage_columns,
      .n_columns = DT_COUNT(stage_columns), .max_length = DT_MAX_STAGES,
      .count_offset = offsetof(struct dt_config, train.n_stages),
@@ -708,6 +711,8 @@ const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)
                     key->count_offset ? "at most " : "", key->max_length, range);
         break;
     default:
+        for (const char *const *name = key->choices; name && *name; name++)
+            dt_text_add(&text, "\"%s\" or ", *name);
         dt_text_add(&text, "%san integer %s", key->or_bool ? "true, false or " : "", range);
     }
     return out;

@@ -51,8 +51,8 @@ struct dt_key {
     bool or_bool;               /* an int that may also be true or false, stored as 1 and 0 */
     int min_length, max_length; /* bytes of a string or of names together, items of a list */
     size_t count_offset;        /* int with the number of items; 0 = always max_length */
-    const char *const
-        *choices; /* names in the order of the enum, then NULL; of names: NULL = any */
+    const char *const *choices; /* names in the order of the enum, then NULL; of names: NULL = any;
+                                   of an int: names that it may be instead, stored as -1, -2, ... */
     const struct dt_column *columns; /* of a table */
     int n_columns;
     const char *help; /* one sentence without its full stop */

@@ -159,6 +159,10 @@ bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
             dt_key_set_number(key, config, value->boolean);
             return true;
         }
+        if (find_choice(key, value) >= 0) {
+            dt_key_set_number(key, config, -1 - find_choice(key, value));
+            return true;
+        }
         fits = dt_json_integer(value, (int64_t)key->min, (int64_t)key->max, &integer);
     }
     if (fits)

@@ -90,10 +90,17 @@ dt_status dt_engine_check_stages(struct dt_engine *engine, const struct dt_sets 
 void dt_engine_use(struct dt_engine *engine, const struct dt_device_choice *choice);
 
 /* Parts of dt_engine_open. dt_engine_build (engine_plan.c), which is collective, builds graph and
- * plan, dt_engine_release destroys them. */
+ * plan, with train.micro_batch_size auto of the largest micro-batch that fits; dt_engine_release
+ * destroys them. */
 dt_status dt_engine_split_batch(struct dt_engine *engine); /* stages.c */
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets);
 dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout);
+/* Splits the batch into ever smaller micro-batches until a layout takes at most dt_engine_room, or
+ * to the end. The last layout remains. Collective. */
+dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets);
+/* Bytes per rank for a plan that is chosen by its size: an eighth of a CPU's free memory is for
+ * everything else. 0 = unknown. */
+double dt_engine_room(const struct dt_engine *engine);
 void dt_engine_release(struct dt_engine *engine);
 dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train);
 void dt_engine_close_loader(struct dt_engine *engine, struct dt_loader **loader);

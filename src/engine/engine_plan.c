@@ -1,5 +1,6 @@
 /* Graph and plan of an engine. */
 #include "base/host.h"
+#include "data/mix.h"
 #include "engine/engine.h"
 #include "engine/freeze.h"
 #include "engine/parallel.h"
@@ -146,10 +147,50 @@ static dt_status build_plan(struct dt_engine *engine, bool is_layout)
                          &options);
 }
 
-dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout)
+static dt_status build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout)
 {
     DT_TRY(dt_comm_agree(engine->ranks.comm, build_graph(engine, sets)));
     return dt_comm_agree(engine->ranks.comm, build_plan(engine, is_layout));
+}
+
+double dt_engine_room(const struct dt_engine *engine)
+{
+    const double bytes = (double)engine->plan->options.max_bytes;
+    return engine->backend == &dt_backend_cpu ? bytes * 7 / 8 : bytes;
+}
+
+dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets)
+{
+    struct dt_stage *stage = &engine->stage;
+    const double room = dt_engine_room(engine);
+    const int per_rank = stage->micro_batch_size * stage->n_passes;
+    const int step = dt_mix_is_on(&engine->config->data) ? 2 : 1;
+    double most = (double)dt_plan_bytes(engine->plan);
+    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));
+    for (int n = stage->n_passes + 1; room > 0 && most > room && n <= per_rank / step; n++) {
+        if (per_rank % (n * step) != 0)
+            continue;
+        dt_engine_release(engine);
+        stage->n_passes = n;
+        stage->micro_batch_size = per_rank / n;
+        DT_TRY(build(engine, sets, true));
+        most = (double)dt_plan_bytes(engine->plan);
+        DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));
+    }
+    return DT_OK;
+}
+
+dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout)
+{
+    const bool fits = engine->config->train.micro_batch_size == DT_MICRO_BATCH_AUTO;
+    if (!fits || !engine->options.train)
+        return build(engine, sets, is_layout);
+    DT_TRY(build(engine, sets, true));
+    DT_TRY(dt_engine_fit(engine, sets));
+    if (is_layout)
+        return DT_OK;
+    dt_engine_release(engine);
+    return build(engine, sets, false);
 }
 
 void dt_engine_release(struct dt_engine *engine)

@@ -105,7 +105,7 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
 {
     char key[KEY_BYTES];
     int batch = engine->stage.global_batch_size, micro = engine->config->train.micro_batch_size;
-    if (micro == 0 && engine->saved_parts > 0 &&
+    if (micro <= 0 && engine->saved_parts > 0 &&
         engine->saved_parts % engine->ranks.n_workers == 0 && batch % engine->saved_parts == 0)
         micro = batch / engine->saved_parts;
     int64_t unit = (int64_t)engine->ranks.n_workers * (micro > 0 ? micro : 1);
@@ -179,7 +179,9 @@ static dt_status rebuild(struct dt_engine *engine, struct dt_sets *sets, struct 
                          int64_t epoch)
 {
     const struct dt_plan_times times = engine->plan->times;
-    const bool has_new_input = has_other_input(engine, epoch);
+    const bool has_new_input =
+        has_other_input(engine, epoch) ||
+        engine->config->train.micro_batch_size == DT_MICRO_BATCH_AUTO; /* may be split otherwise */
     struct dt_comm *comm = engine->ranks.comm;
     dt_engine_release(engine);
     if (has_new_input)

@@ -55,8 +55,9 @@ static dt_status load_state(struct dt_engine *engine, const struct dt_resume *re
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_engine *engine)
 {
     char passes[128] = "the same micro-batches";
-    if ((int64_t)saved->micro_batch_size * engine->stage.global_batch_size !=
-        (int64_t)engine->stage.micro_batch_size * saved->global_batch_size)
+    const bool differs = (int64_t)saved->micro_batch_size * engine->stage.global_batch_size !=
+                         (int64_t)engine->stage.micro_batch_size * saved->global_batch_size;
+    if (differs)
         snprintf(
             passes, sizeof passes,
             "micro-batches of %d images instead of %d, which changes the batch norm statistics",
@@ -66,6 +67,8 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_engin
                "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results agree "
                "up to rounding but are not bit-identical",
                saved->n_ranks, engine->ranks.n_ranks, passes);
+    else if (differs && engine->config->train.micro_batch_size == DT_MICRO_BATCH_AUTO)
+        dt_log(DT_LOG_WARNING, "train.micro_batch_size auto resumes with %s", passes);
     if (saved->precision >= 0 && saved->precision != (int)engine->config->train.precision)
         dt_log(DT_LOG_INFO,
                "resuming a run of train.precision %s with %s; results agree up to rounding but are "

@@ -114,8 +114,11 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
                 summary->engine->ranks.n_workers, summary->engine->ranks.n_workers == 1 ? "" : "s");
     if (summary->engine->stage.n_passes > 1)
         dt_text_add(line, "%d micro-batches x ", summary->engine->stage.n_passes);
-    dt_text_add(line, "%d images, learning rate %s", summary->engine->stage.micro_batch_size,
-                schedule);
+    dt_text_add(line, "%d images", summary->engine->stage.micro_batch_size);
+    if (summary->engine->config->train.micro_batch_size == DT_MICRO_BATCH_AUTO)
+        add_bytes(line, " (auto: they fit into ",
+                  (uint64_t)dt_engine_room(summary->engine), ")");
+    dt_text_add(line, ", learning rate %s", schedule);
     if (summary->engine->config->optim.head_lr_factor != 1)
         dt_text_add(line, " (%s: %.6g times that)", summary->engine->model->head,
                     summary->engine->config->optim.head_lr_factor);

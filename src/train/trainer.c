@@ -16,7 +16,6 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
-#include "data/mix.h"
 #include "engine/parallel.h"
 #include "engine/task.h"
 #include "train/resume.h"
@@ -345,9 +344,7 @@ static dt_status report_input(struct run *r)
  * Steps then take another time than before. */
 static dt_status change_stage(struct run *r)
 {
-    const bool was_frozen = r->engine.stage.is_frozen;
-    const int old_batch = r->engine.stage.global_batch_size, old_size = r->engine.stage.image_size;
-    const struct dt_stage *stage = &r->engine.stage;
+    const struct dt_stage old = r->engine.stage, *stage = &r->engine.stage;
     char after[48], sizes[DT_SIZES_TEXT];
     begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
@@ -363,10 +360,11 @@ static dt_status change_stage(struct run *r)
     end_pause(r);
     snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch,
              r->at.epoch == 1 ? "" : "s");
-    if (r->engine.ranks.rank == 0 && was_frozen && !stage->is_frozen)
+    if (r->engine.ranks.rank == 0 && old.is_frozen && !stage->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
     if (r->engine.ranks.rank == 0 &&
-        (old_batch != stage->global_batch_size || old_size != stage->image_size))
+        (old.global_batch_size != stage->global_batch_size ||
+         old.micro_batch_size != stage->micro_batch_size || old.image_size != stage->image_size))
         dt_log(DT_LOG_INFO,
                "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
                " steps per epoch",
@@ -498,21 +496,14 @@ out:
 static dt_status tell_memory(struct run *r)
 {
     struct dt_engine *engine = &r->engine;
-    struct dt_stage *stage = &engine->stage;
+    const struct dt_stage *stage = &engine->stage;
     const size_t most = engine->plan->options.max_bytes, planned = dt_plan_bytes(engine->plan);
-    const int per_rank = stage->micro_batch_size * stage->n_passes;
-    const int step = dt_mix_is_on(&engine->config->data) ? 2 : 1;
     char text[3][32];
-    size_t bytes = planned;
-    for (int n = stage->n_passes + 1; most > 0 && bytes > most && n <= per_rank / step; n++) {
-        if (per_rank % (n * step) != 0)
-            continue;
-        dt_engine_release(engine);
-        stage->n_passes = n;
-        stage->micro_batch_size = per_rank / n;
-        DT_TRY(dt_engine_build(engine, &r->sets, true));
-        bytes = dt_plan_bytes(engine->plan);
-    }
+    double too_much = (double)planned - (double)most;
+    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &too_much, 1));
+    if (too_much > 0)
+        DT_TRY(dt_engine_fit(engine, &r->sets));
+    const size_t bytes = dt_plan_bytes(engine->plan);
     if (engine->ranks.rank != 0 || most == 0)
         return DT_OK;
     dt_memory_format(text[0], sizeof text[0], most);

@@ -289,6 +289,26 @@ done
 ends 0 "" "$dtrain" --config "$work/config.json" $automatic --dry-run
 grep -q "^device .*fp16" "$work/out" || fail "$(cat "$work/out")"
 
+# The largest micro-batch that fits, the same on all ranks, in every stage; a resumed run keeps it if it can.
+large=(--set model.image_size=32 --set train.global_batch_size=64 --set data.synthetic_train=64)
+fitting=("${large[@]}" --set train.micro_batch_size=auto)
+fits="batch 64 = 1 rank x 2 micro-batches x 32 images (auto: they fit into 7.8 MB)"
+DTRAIN_EMULATED_MEMORY_MB=8 train 1 fitting "${fitting[@]}" --set train.max_steps=1
+says "$fits"
+train 1 given "${large[@]}" --set train.micro_batch_size=32 --set train.max_steps=1
+[ "$(hash_of "$work/fitting")" = "$(hash_of "$work/given")" ] || fail "auto is not what it says"
+train 1 fitting "${fitting[@]}" --set train.max_steps=2
+says "batch 64 = 1 rank x 2 micro-batches x 32 images (auto: "
+DTRAIN_EMULATED_MEMORY_MB=4 train 1 fitting "${fitting[@]}" --set train.max_steps=3
+says "micro_batch_size auto resumes with micro-batches of 16 images instead of 32, which changes the batch norm"
+DTRAIN_EMULATED_MEMORY_MB=8 train 2 fitting-2 "${fitting[@]}" --set device.allow_shared_gpu=true --set train.max_steps=1
+says "batch 64 = 2 ranks x 2 micro-batches x 16 images (auto: they fit into 3.9 MB)"
+DTRAIN_EMULATED_MEMORY_MB=8 train 1 fitting-stages "${fitting[@]}" --set train.max_steps=2 \
+    --set 'train.stages=[{"epoch":1,"image_size":16}]'
+says "$fits" "images of 16 x 16, batch 64 = 1 rank x 1 micro-batch x 64 images"
+DTRAIN_EMULATED_MEMORY_MB=8 ends 0 "" "$dtrain" --config "$work/config.json" "${fitting[@]}" --dry-run
+grep -q "^global batch 64 = 1 rank(s) x 2 micro-batch(es) x 32 images" "$work/out" || fail "$(cat "$work/out")"
+
 # Settings that are refused.
 refuses 78 "both use GPU emulated H200: start at most one rank per GPU (mpirun -npernode N, or give each" \
     2 twins

@@ -110,6 +110,7 @@ TEST(overrides)
                                        "eval.metrics=[\"auc\", \"loss\"]",
                                        "early_stop.metric=sensitivity",
                                        "train.class_weights=balanced",
+                                       "train.micro_batch_size=auto",
                                        "train.precision=bf16",
                                        "model.initial_checkpoint=true"};
     struct dt_config c;
@@ -117,6 +118,7 @@ TEST(overrides)
     load(&c, at("config.json"), sets, DT_COUNT(sets));
     assert_int_equal(c.train.epochs, 8); /* the last one counts */
     assert_int_equal(c.train.n_class_weights, DT_CLASS_WEIGHTS_BALANCED);
+    assert_int_equal(c.train.micro_batch_size, DT_MICRO_BATCH_AUTO);
     assert_int_equal(c.train.seed, 4);
     assert_string_equal(c.model.name, "resnet18");
     assert_string_equal(c.output.dir, "2024");
