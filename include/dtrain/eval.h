@@ -8,11 +8,14 @@
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 
+#define DT_FOLLOW_S 0.5 /* between two looks for a new checkpoint */
+
 struct dt_eval_options {
     const char *weights;     /* a safetensors file, a checkpoint folder or a run folder */
     bool per_class;          /* a table on stdout */
     const char *run;         /* what the command line calls it */
     bool all_checkpoints;    /* of that run, from the oldest: a line for each */
+    bool follow;             /* and then the new ones, until the run has ended */
     const char *confusion;   /* file for the confusion matrix, .csv or .svg; NULL = none */
     const char *predictions; /* CSV file of all images; NULL = none */
 };

@@ -353,6 +353,20 @@ dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
     return save_record(folder, &record);
 }
 
+bool dt_run_folder_is_alive(const char *path)
+{
+    char file[DT_PATH_MAX];
+    struct record record = {0};
+    struct stat beat;
+    const bool has_record =
+        dt_file_path(file, "%s/RUN", path) == DT_OK && load_record(&record, file) == DT_OK;
+    const bool has_beats = dt_heartbeat_path(file, path) == DT_OK && stat(file, &beat) == 0;
+    dt_error_clear();
+    if (has_record && !record.is_running)
+        return false;
+    return has_beats ? difftime(time(NULL), beat.st_mtime) < LEASE_S : has_record;
+}
+
 bool dt_run_folder_is_lost(const struct dt_run_folder *folder)
 {
     char path[DT_PATH_MAX];

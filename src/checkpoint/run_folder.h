@@ -38,6 +38,9 @@ struct dt_run_folder {
 dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path);
 /* Begins a new incarnation: RUN says "running". With `fresh` it gets a new run id. */
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh);
+/* Whether a run is in progress in the folder `path`, as far as its files show: RUN does not say
+ * "ended", and heartbeat.bin is younger than 60 s, or missing as with output.shared=false. */
+bool dt_run_folder_is_alive(const char *path);
 /* Whether the folder has been removed, renamed or replaced since it was opened: its .lock is no
  * longer the one that this process holds, so another job may begin there. False if not open. */
 bool dt_run_folder_is_lost(const struct dt_run_folder *folder);

@@ -30,7 +30,7 @@ struct dt_arguments {
     const char *ranks, *link, *local_link, *step_time;
     int64_t ranks_per_node, min_bytes, max_bytes;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
-        tee, quiet, all_checkpoints, recompute_bn, help, version;
+        tee, quiet, all_checkpoints, follow, recompute_bn, help, version;
     const char *topic; /* of `dtrain help TOPIC`, or NULL */
     char **operands;
     int n_operands;
@@ -47,7 +47,8 @@ struct dt_arguments {
           0, "set", "max-time", "allow-config-change", "trace", "tee", "quiet")                    \
     RANKS(eval, "eval", "[RUN]",                                                                   \
           "Compute loss and accuracy of saved weights on the validation data.", 0, "weights",      \
-          "config", "set", "per-class", "confusion", "predictions", "all-checkpoints", "quiet")    \
+          "config", "set", "per-class", "confusion", "predictions", "all-checkpoints", "follow",   \
+          "quiet")                                                                                 \
     RANKS(predict, "predict", "RUN IMAGE...",                                                      \
           "Name the most probable classes of images, or find objects: files, folders with all in " \
           "them, or - for a list on stdin.",                                                       \

@@ -47,6 +47,8 @@ static const struct dt_option options[] = {
      "evaluate the N best detections of an image and category (default: 100)"},
     {"all-checkpoints", DT_OPTION_FLAG, AT(all_checkpoints), 0, 0, NULL,
      "evaluate every checkpoint of the run, from the oldest: a JSON line for each"},
+    {"follow", DT_OPTION_FLAG, AT(follow), 0, 0, NULL,
+     "like --all-checkpoints, then each new checkpoint as it appears, until the run has ended"},
     {"confusion", DT_OPTION_TEXT, AT(confusion), 0, 0, "FILE",
      "write the confusion matrix: a table as .csv, a picture as .svg"},
     {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",

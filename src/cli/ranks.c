@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
 #include "cli/commands.h"
 #include "dtrain/bench.h"
@@ -97,6 +99,32 @@ static dt_status load_config(struct dt_config *config, struct dt_arguments *args
     return dt_arguments_config(config, args);
 }
 
+/* With --follow, a run that has just begun may have no checkpoint yet. Collective, so that no rank
+ * looks stuck. */
+static dt_status wait_for_weights(struct dt_comm *comm, const struct dt_arguments *args)
+{
+    char dir[DT_PATH_MAX];
+    int64_t *steps, waits = args->follow;
+    int n_steps = 0;
+    bool is_one;
+    for (int i = 0; waits; i++) {
+        const bool reads = dt_comm_rank(comm) == 0 &&
+                           dt_checkpoint_locate(dir, &is_one, args->weights) == DT_OK &&
+                           dt_checkpoint_list(&steps, &n_steps, dir) == DT_OK;
+        waits = reads && n_steps == 0 && dt_run_folder_is_alive(args->weights);
+        if (reads)
+            free(steps);
+        DT_TRY(dt_comm_bcast(comm, &waits, sizeof waits, 0));
+        if (waits && i == 0)
+            dt_log(DT_LOG_INFO, "waiting for the first checkpoint of %s", args->weights);
+        if (waits)
+            dt_clock_sleep(DT_FOLLOW_S);
+        dt_pulse_beat(&dt_pulse_main);
+    }
+    dt_error_clear(); /* what is wrong is said where the weights are loaded */
+    return DT_OK;
+}
+
 /* --- The watchdog --- */
 
 /* Rank 0 may be the only one that sees the configuration: then the others take the default. So do
@@ -166,6 +194,8 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
     if (status == DT_OK)
         status = dt_comm_agree(comm, dt_fault_init(rank));
     if (status == DT_OK)
+        status = wait_for_weights(comm, args);
+    if (status == DT_OK)
         status = dt_comm_agree(comm, rank == 0 ? load_config(&config, args) : DT_OK);
     if (status == DT_OK)
         status = dt_comm_bcast(comm, &config, sizeof config, 0);
@@ -231,7 +261,8 @@ dt_status dt_cmd_eval(struct dt_comm *comm, const struct dt_config *config,
     struct dt_eval_options options = {.weights = args->weights,
                                       .per_class = args->per_class,
                                       .run = args->run,
-                                      .all_checkpoints = args->all_checkpoints,
+                                      .all_checkpoints = args->all_checkpoints || args->follow,
+                                      .follow = args->follow,
                                       .confusion = args->confusion,
                                       .predictions = args->predictions};
     return dt_evaluate(comm, config, &options);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -13,6 +14,8 @@
 #include "base/names.h"
 #include "base/pulse.h"
 #include "base/trace.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
 #include "dtrain/eval.h"
 #include "dtrain/models.h"
@@ -186,13 +189,20 @@ static dt_status load_weights(struct dt_engine *engine, const char *path)
     return dt_plan_broadcast(engine->plan);
 }
 
+/* All but the weights themselves, whose path rank 0 gets. */
+static dt_status open_for(char path[DT_PATH_MAX], struct dt_engine *engine, struct dt_sets *sets,
+                          const struct dt_engine_options *options, const char *weights)
+{
+    DT_TRY(take_classes(sets, path, weights));
+    DT_TRY(dt_engine_open(engine, sets, options, NULL));
+    return dt_preflight_agree(engine, sets);
+}
+
 dt_status dt_engine_open_weights(struct dt_engine *engine, struct dt_sets *sets,
                                  const struct dt_engine_options *options, const char *weights)
 {
     char path[DT_PATH_MAX];
-    DT_TRY(take_classes(sets, path, weights));
-    DT_TRY(dt_engine_open(engine, sets, options, NULL));
-    DT_TRY(dt_preflight_agree(engine, sets));
+    DT_TRY(open_for(path, engine, sets, options, weights));
     return load_weights(engine, path);
 }
 
@@ -235,8 +245,8 @@ static dt_status publish(struct dt_eval_files *files, const struct dt_evaluator 
 
 /* --- All checkpoints of a run --- */
 
-/* The good ones, from the oldest. Rank 0. */
-static dt_status list_checkpoints(struct dt_names *files, const char *run)
+/* The good ones after step *last, from the oldest; *last becomes that of the newest. Rank 0. */
+static dt_status list_checkpoints(struct dt_names *files, const char *run, int64_t *last)
 {
     char path[DT_PATH_MAX], dir[DT_PATH_MAX];
     int64_t *steps = NULL;
@@ -246,8 +256,11 @@ static dt_status list_checkpoints(struct dt_names *files, const char *run)
     DT_TRY(dt_checkpoint_locate(dir, &is_one, run));
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
     if (n_steps == 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE, "--all-checkpoints: %s holds no checkpoints", run));
+        DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE, "%s holds no checkpoints", run));
     for (int i = n_steps - 1; i >= 0; i--) {
+        if (steps[i] <= *last)
+            continue;
+        *last = steps[i];
         DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
         if (dt_weights_find(path, path) == DT_OK)
             DT_TRY_OUT(dt_names_add(files, path, strlen(path)));
@@ -266,7 +279,11 @@ struct evaluation {
     struct dt_engine engine;
     struct dt_evaluator evaluator;
     struct dt_eval_files files;
-    struct dt_names checkpoints; /* rank 0: files of all that are evaluated, if not only one */
+    /* Rank 0, if not only one is evaluated: */
+    struct dt_names checkpoints; /* files of the next ones */
+    int64_t last_step;           /* of those that were found, -1 = none */
+    double found_s;              /* dt_clock_s when that was */
+    bool has_said;               /* that it waits */
 };
 
 static dt_status prepare(struct evaluation *e, const struct dt_eval_options *options)
@@ -304,19 +321,72 @@ static dt_status evaluate_loaded(struct evaluation *e, const struct dt_eval_opti
     return dt_comm_agree(e->engine.ranks.comm, status);
 }
 
+/* The run may have removed it since it was found. `file`: on rank 0. */
+static dt_status evaluate_one(struct evaluation *e, const struct dt_eval_options *options,
+                              const char *file)
+{
+    struct dt_engine *engine = &e->engine;
+    dt_status status = DT_OK;
+    int64_t is_gone = 0;
+    if (file)
+        status = dt_weights_load(engine->plan, file, engine->model->head, false, NULL);
+    if (status != DT_OK && !dt_file_exists(file)) {
+        dt_log(DT_LOG_WARNING, "skipped: the run has removed %s", file);
+        dt_error_clear();
+        is_gone = true;
+        status = DT_OK;
+    }
+    DT_TRY(dt_comm_agree(engine->ranks.comm, status));
+    DT_TRY(dt_comm_bcast(engine->ranks.comm, &is_gone, sizeof is_gone, 0));
+    if (is_gone)
+        return DT_OK;
+    DT_TRY(dt_plan_broadcast(engine->plan));
+    return evaluate_loaded(e, options, file);
+}
+
+static void wait_for_more(struct evaluation *e, const char *run)
+{
+    char text[DT_PATH_MAX + 96], since[32];
+    if (e->engine.ranks.rank == 0 && dt_log_is_terminal()) {
+        dt_clock_format(since, sizeof since, dt_clock_s() - e->found_s);
+        snprintf(text, sizeof text, "waiting for a checkpoint of %s; the last came %s ago", run,
+                 since);
+        dt_log_progress(text);
+    } else if (!e->has_said) {
+        dt_log(DT_LOG_INFO, "waiting for the next checkpoint of %s", run);
+    }
+    e->has_said = true;
+    dt_clock_sleep(DT_FOLLOW_S);
+    dt_pulse_beat(&dt_pulse_main);
+}
+
+/* Whether the run is in progress is asked before its checkpoints are listed: a run that has ended
+ * makes no more. */
 static dt_status evaluate_all(struct evaluation *e, const struct dt_eval_options *options)
 {
     struct dt_comm *comm = e->engine.ranks.comm;
     const bool first = e->engine.ranks.rank == 0;
-    dt_status status = first ? list_checkpoints(&e->checkpoints, options->run) : DT_OK;
-    DT_TRY(dt_comm_agree(comm, status));
-    uint64_t n = e->checkpoints.n;
-    DT_TRY(dt_comm_bcast(comm, &n, sizeof n, 0));
-    for (size_t i = 0; i < n; i++) {
-        const char *file = first ? dt_names_get(&e->checkpoints, i) : NULL;
-        DT_TRY(load_weights(&e->engine, file));
-        DT_TRY(evaluate_loaded(e, options, file));
-    }
+    struct {
+        uint64_t n, goes_on;
+    } found;
+    e->found_s = dt_clock_s();
+    do {
+        dt_status status = DT_OK;
+        found.goes_on = first && options->follow && dt_run_folder_is_alive(options->run);
+        dt_names_reset(&e->checkpoints);
+        if (first)
+            status = list_checkpoints(&e->checkpoints, options->run, &e->last_step);
+        DT_TRY(dt_comm_agree(comm, status));
+        found.n = e->checkpoints.n;
+        DT_TRY(dt_comm_bcast(comm, &found, sizeof found, 0));
+        if (found.n > 0)
+            e->found_s = dt_clock_s();
+        for (size_t i = 0; i < found.n; i++)
+            DT_TRY(evaluate_one(e, options, first ? dt_names_get(&e->checkpoints, i) : NULL));
+        if (found.n == 0 && found.goes_on)
+            wait_for_more(e, options->run);
+    } while (found.goes_on);
+    dt_log_progress("");
     return DT_OK;
 }
 
@@ -325,12 +395,14 @@ static dt_status load_and_evaluate(struct evaluation *e, const struct dt_eval_op
     const struct dt_engine_options evaluates = {.eval = true};
     const struct dt_task *task = e->engine.task;
     const bool all = options->per_class || options->confusion || options->predictions;
+    char path[DT_PATH_MAX];
     struct dt_comm *comm = e->engine.ranks.comm;
     DT_TRY(dt_comm_agree(comm, prepare(e, options)));
-    DT_TRY(dt_engine_open_weights(&e->engine, &e->sets, &evaluates, options->weights));
+    DT_TRY(open_for(path, &e->engine, &e->sets, &evaluates, options->weights));
     DT_TRY(dt_evaluator_open(&e->evaluator, &e->engine, &e->sets, all));
     if (options->all_checkpoints)
         return evaluate_all(e, options);
+    DT_TRY(load_weights(&e->engine, path));
     if (task->begin_table)
         DT_TRY(dt_comm_agree(comm, task->begin_table(&e->evaluator, &e->files, options)));
     return evaluate_loaded(e, options, NULL);
@@ -339,7 +411,7 @@ static dt_status load_and_evaluate(struct evaluation *e, const struct dt_eval_op
 dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
                       const struct dt_eval_options *options)
 {
-    struct evaluation e = {.files = {.confusion.fd = -1, .predictions.fd = -1}};
+    struct evaluation e = {.files = {.confusion.fd = -1, .predictions.fd = -1}, .last_step = -1};
     dt_sets_init(&e.sets, comm, config);
     dt_engine_init(&e.engine, comm, config);
     dt_status status = load_and_evaluate(&e, options);
