@@ -1,6 +1,7 @@
 /* `dtrain scaling FOLDER...`: sums up the measurements of scripts/scaling.sh. Each is a file of
  * `dtrain bench --json` named SERIES-npRANKS-REPETITION.json; a point is the median of the
- * repetitions of a series with a number of ranks. */
+ * repetitions of a series with a number of ranks. Runs that were trained there, each in a folder of
+ * its own, tell what accuracy the same network and precision reach on as many ranks. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -16,19 +17,29 @@
 #include "page/chart.h"
 #include "page/html.h"
 #include "page/page.h"
+#include "page/page_run.h"
 
 enum { MOST_FILES = 10000, SERIES_BYTES = 192, FACTS_BYTES = 320 };
 
 struct measurement {
     char series[SERIES_BYTES];
-    char facts[FACTS_BYTES]; /* the network, the device, the first host, the day */
+    char facts[FACTS_BYTES]; /* network and precision; the device, the first host, the day */
+    const char *dir;
     int ranks, repetition;
     double images_per_s, step_s, comm_share, wait_share, ranks_per_cpu; /* NAN: not measured */
+};
+
+struct trained {
+    char network[FACTS_BYTES]; /* the beginning of a measurement's facts */
+    const char *dir;
+    int ranks;
+    double top1; /* of its best evaluation, in percent */
 };
 
 struct point {
     const char *series, *facts;
     int ranks, n;                          /* n: repetitions */
+    double top1;                           /* median of the runs; NAN: there is none */
     double images_per_s, slowest, fastest; /* of all ranks */
     double step_s, comm_share, wait_share, ranks_per_cpu;
     double speedup, efficiency; /* against the series' smallest number of ranks */
@@ -36,8 +47,9 @@ struct point {
 
 struct scaling {
     struct measurement *measurements;
+    struct trained *trained;
     struct point *points;
-    int n_measurements, n_points;
+    int n_measurements, n_trained, n_points;
     struct dt_series *series; /* of one chart; with x and y, its values: two per point */
     double *x, *y;
 };
@@ -98,6 +110,40 @@ static dt_status load_measurement(struct measurement *m, const char *dir, const 
     return DT_OK;
 }
 
+static const char *text_at(const struct dt_run *run, const char *section, const char *key)
+{
+    const struct dt_json *config = dt_json_get(dt_json_root(run->start), "config");
+    const struct dt_json *value = dt_json_get(dt_json_get(config, section), key);
+    return value && value->string ? value->string : "?";
+}
+
+/* Nothing if the folder is no run, or one that has not been evaluated. */
+static dt_status load_trained(struct scaling *s, const char *dir, const char *name)
+{
+    char path[DT_PATH_MAX];
+    struct trained *t = &s->trained[s->n_trained];
+    struct dt_run run;
+    struct dt_point *points = NULL;
+    DT_TRY(dt_file_path(path, "%s/%s/metrics.jsonl", dir, name));
+    if (name[0] == '.' || !dt_file_exists(path))
+        return DT_OK;
+    dt_status status = dt_run_load(&run, path);
+    DT_TRY_OUT(status);
+    DT_TRY_OUT(DT_NEW(points, DT_CURVE_POINTS));
+    const size_t n = run.start ? dt_run_points(&run, "eval.top1", points) : 0;
+    *t = (struct trained){.dir = dir, .ranks = (int)dt_event_number(run.start, "ranks")};
+    for (size_t i = 0; i < n; i++)
+        t->top1 = fmax(t->top1, points[i].value);
+    if (n > 0)
+        snprintf(t->network, sizeof t->network, "%s %s;", text_at(&run, "model", "name"),
+                 text_at(&run, "train", "precision"));
+    s->n_trained += n > 0;
+out:
+    free(points);
+    dt_run_reset(&run);
+    return status;
+}
+
 static int by_series(const void *a, const void *b)
 {
     const struct measurement *x = a, *y = b;
@@ -114,9 +160,12 @@ static dt_status load_folder(struct scaling *s, const char *path, const char *na
         DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
     for (struct dirent *entry; (entry = readdir(dir)) && s->n_measurements < MOST_FILES;) {
         struct measurement *m = &s->measurements[s->n_measurements];
+        if (s->n_trained < MOST_FILES)
+            DT_TRY_OUT(load_trained(s, path, entry->d_name));
         if (!parse_name(m, name, entry->d_name))
             continue;
         DT_TRY_OUT(load_measurement(m, path, entry->d_name));
+        m->dir = path;
         s->n_measurements++;
     }
     if (s->n_measurements == n_before)
@@ -142,18 +191,30 @@ static const double *sort_field(const struct measurement *m, int n, size_t offse
 #define MEDIAN(field) \
     dt_percentile_f64(sort_field(m, n, offsetof(struct measurement, field), values), (size_t)n, 0.5)
 
+static double median_top1(const struct scaling *s, const struct measurement *m, double *values)
+{
+    size_t n = 0;
+    for (const struct trained *t = s->trained; t < s->trained + s->n_trained; t++)
+        if (t->dir == m->dir && t->ranks == m->ranks &&
+            strncmp(m->facts, t->network, strlen(t->network)) == 0)
+            values[n++] = t->top1;
+    dt_sort_f64(values, n);
+    return n > 0 ? dt_percentile_f64(values, n, 0.5) : NAN;
+}
+
 static dt_status make_points(struct scaling *s)
 {
     double *values;
     const struct point *base = NULL;
     DT_TRY(DT_NEW(s->points, (size_t)s->n_measurements));
-    DT_TRY(DT_NEW(values, (size_t)s->n_measurements));
+    DT_TRY(DT_NEW(values, (size_t)s->n_measurements + (size_t)s->n_trained));
     for (int i = 0, n; i < s->n_measurements; i += n) {
         const struct measurement *m = &s->measurements[i];
         for (n = 1; i + n < s->n_measurements && by_series(m, m + n) == 0;)
             n++;
         struct point *p = &s->points[s->n_points++];
         *p = (struct point){.series = m->series, .facts = m->facts, .ranks = m->ranks, .n = n};
+        p->top1 = median_top1(s, m, values);
         p->step_s = MEDIAN(step_s);
         p->comm_share = MEDIAN(comm_share);
         p->wait_share = MEDIAN(wait_share);
@@ -184,6 +245,7 @@ static const struct column {
     {"efficiency", offsetof(struct point, efficiency)},
     {"exposed_comm_share", offsetof(struct point, comm_share)},
     {"data_wait_share", offsetof(struct point, wait_share)},
+    {"top1", offsetof(struct point, top1)},
 };
 
 static double value(const struct point *p, size_t offset)
@@ -193,14 +255,21 @@ static double value(const struct point *p, size_t offset)
 
 static void print_table(const struct scaling *s, FILE *out)
 {
+    bool has_top1 = false;
+    for (int i = 0; i < s->n_points; i++)
+        has_top1 |= isfinite(s->points[i].top1);
     for (int i = 0; i < s->n_points; i++) {
         const struct point *p = &s->points[i];
         if (i == 0 || strcmp(p[-1].series, p->series) != 0)
-            fprintf(out, "%s: %s\n%7s %10s %19s %9s %8s %11s %13s\n", p->series, p->facts, "ranks",
-                    "images/s", "(slowest..fastest)", "step ms", "speedup", "efficiency",
-                    "exposed comm");
+            fprintf(out, "%s: %s\n%7s %10s %19s %9s %8s %11s%s %13s\n", p->series, p->facts,
+                    "ranks", "images/s", "(slowest..fastest)", "step ms", "speedup", "efficiency",
+                    has_top1 ? "   top-1" : "", "exposed comm");
         fprintf(out, "%7d %10.1f %9.1f..%-8.1f %9.1f %8.2f %9.1f %%", p->ranks, p->images_per_s,
                 p->slowest, p->fastest, 1e3 * p->step_s, p->speedup, 100 * p->efficiency);
+        if (isfinite(p->top1))
+            fprintf(out, " %7.2f", p->top1);
+        else if (has_top1)
+            fprintf(out, "%8s", "");
         if (isfinite(p->comm_share))
             fprintf(out, " %11.1f %%", 100 * p->comm_share);
         if (p->ranks_per_cpu > 1)
@@ -306,7 +375,8 @@ static void print_page(const struct scaling *s, FILE *out)
     print_table(s, out);
     fprintf(out, "</pre>\n");
     dt_html_end(out, "Medians of the repetitions. Efficiency is images/s per rank against that "
-                     "with the fewest ranks.");
+                     "with the fewest ranks. Top-1 is the median of the best evaluations of the "
+                     "runs on that number of ranks.");
 }
 
 /* --- All of it --- */
@@ -331,6 +401,7 @@ dt_status dt_scaling(char *const *folders, int n_folders)
     char path[DT_PATH_MAX];
     dt_status status = DT_OK;
     DT_TRY_OUT(DT_NEW(s.measurements, MOST_FILES));
+    DT_TRY_OUT(DT_NEW(s.trained, MOST_FILES));
     for (int i = 0; i < n_folders; i++)
         DT_TRY_OUT(load_folder(&s, folders[i], n_folders > 1 ? folders[i] : ""));
     qsort(s.measurements, (size_t)s.n_measurements, sizeof *s.measurements, by_series);
@@ -348,6 +419,7 @@ dt_status dt_scaling(char *const *folders, int n_folders)
     printf("%s/scaling.json, scaling.csv, scaling.html\n", dir);
 out:
     free(s.measurements);
+    free(s.trained);
     free(s.points);
     free(s.series);
     free(s.x);

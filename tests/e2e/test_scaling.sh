@@ -38,6 +38,33 @@ for start in [i for i in range(len(page)) if page.startswith("<svg", i)]:
     ET.fromstring(page[start : page.index("</svg>", start) + 6])
 PY
 
+# Runs that were trained there tell their best accuracy, for the same network and number of ranks.
+! grep -q "top-1" "$work/out" || fail "accuracy without a run"
+small=(--set data.source=synthetic --set data.synthetic_train=16 --set data.synthetic_val=16
+    --set train.global_batch_size=8 --set schedule.warmup_epochs=0 "${quick[@]}")
+for ranks in 1 2; do
+    on_ranks "$ranks" "$dtrain" "${small[@]}" --set train.epochs=2 --out "$out/run-$ranks" > "$work/log" 2>&1 ||
+        fail "$(cat "$work/log")"
+done
+on_ranks 2 "$dtrain" "${small[@]}" --set train.epochs=1 --set model.name=resnet20 --out "$out/other" > "$work/log" 2>&1 ||
+    fail "$(cat "$work/log")"
+"$dtrain" "${small[@]}" --set train.epochs=1 --set data.synthetic_val=0 --out "$out/blind" > "$work/log" 2>&1 ||
+    fail "$(cat "$work/log")"
+mkdir "$out/nothing"
+"$dtrain" scaling "$out" > "$work/out"
+/usr/bin/python3 - "$out" "$work/out" <<'PY' || fail "$(cat "$work/out")"
+import json, sys
+out, table = sys.argv[1], open(sys.argv[2]).read().splitlines()
+for ranks in (1, 2):
+    events = map(json.loads, open(f"{out}/run-{ranks}/metrics.jsonl"))
+    best = max(event["top1"] for event in events if event["event"] == "eval")
+    points = json.load(open(f"{out}/scaling.json"))["points"]
+    assert [p["top1"] for p in points if p["ranks"] == ranks] == [best], (points, best)
+    column = table[1].index("   top-1")
+    assert float(table[1 + ranks][column:column + 8]) == round(best, 2), table
+PY
+grep -q "   top-1" "$out/scaling.html" || fail "the page has no top-1"
+
 # Numbers that are no measurement of scaling are marked.
 mkdir "$work/noisy"
 echo '{"images_per_s": 10, "ranks_per_cpu": 0.5}' > "$work/noisy/a-np1-1.json"
