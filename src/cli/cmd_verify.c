@@ -17,6 +17,7 @@
 #include "data/shard_list.h"
 #include "dtrain/data.h"
 #include "pack/pack.h"
+#include "page/page_run.h"
 
 static const double mega = 1e6, redraw_s = 0.2;
 
@@ -138,7 +139,12 @@ static dt_status verify_all(const char *dir, const struct dt_arguments *args)
         DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
         n_bad += verify_one(path) != DT_OK;
     }
-    if (n_steps == 0 && strcmp(dir, args->operands[0]) == 0 && holds_something(dir))
+    if (n_steps == 0 && dt_runs_found(dir))
+        status = DT_ERROR(DT_ERR_USAGE,
+                          "%s is a folder of runs; name one of those that dtrain "
+                          "runs %s lists",
+                          dir, dir);
+    else if (n_steps == 0 && strcmp(dir, args->operands[0]) == 0 && holds_something(dir))
         status = verify_images(dir, args);
     else if (n_steps == 0)
         status = DT_ERROR(DT_ERR_NO_INPUT, "%s holds no checkpoint, no shards and no images", dir);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/nearest.h"
 
 #define ROW(text, usage, what, n, ...)                                         \
@@ -39,9 +40,12 @@ const struct dt_command *dt_command_find(const char *name)
     for (size_t i = 0; i < DT_COUNT(other_names); i++)
         if (strcmp(other_names[i][0], name) == 0)
             nearest = other_names[i][1];
-    DT_ERROR(DT_ERR_USAGE, "%s: unknown command; %s%s%s", name,
-             nearest ? "did you mean " : "see dtrain --help", nearest ? nearest : "",
-             nearest ? "?" : "");
+    if (dt_name_has_suffix(name, ".json"))
+        DT_ERROR(DT_ERR_USAGE, "%s: unknown command; did you mean --config %s?", name, name);
+    else
+        DT_ERROR(DT_ERR_USAGE, "%s: unknown command; %s%s%s", name,
+                 nearest ? "did you mean " : "see dtrain --help", nearest ? nearest : "",
+                 nearest ? "?" : "");
     return NULL;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "image/convert.h"
@@ -275,9 +276,13 @@ static dt_status check_given(struct dt_arguments *args)
     const struct dt_command *command = args->command;
     int least, most;
     dt_command_operands(command, &least, &most);
-    if (args->n_operands > most)
-        DT_FAIL(DT_ERR_USAGE, "%s: unexpected argument of dtrain %s; see dtrain --help",
-                args->operands[most], command->name);
+    if (args->n_operands > most) {
+        const char *extra = args->operands[most];
+        const bool is_config = dt_name_has_suffix(extra, ".json") && command->run_on_ranks;
+        DT_FAIL(DT_ERR_USAGE, "%s: unexpected argument of dtrain %s; %s%s%s", extra, command->name,
+                is_config ? "did you mean --config " : "see dtrain --help", is_config ? extra : "",
+                is_config ? "?" : "");
+    }
     if (args->n_operands < least)
         DT_FAIL(DT_ERR_USAGE, "dtrain %s needs %s", command->name, command->operands);
     for (int i = 0; i < command->n_required; i++) {
@@ -375,6 +380,13 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
     args->named = argc > 1 + help_first && argv[1 + help_first][0] != '-';
     if (help_first && argc == 3 && dt_topic_print(NULL, argv[2])) {
         args->topic = argv[2];
+        return DT_OK;
+    }
+    if (help_first && argc == 3 && strchr(argv[2], '.')) { /* a key: "config help KEY" */
+        args->help = false;
+        args->command = dt_command_find("config");
+        args->operands = argv + 1;
+        args->n_operands = 2;
         return DT_OK;
     }
     args->command = args->named ? dt_command_find(argv[1 + help_first]) : dt_commands;

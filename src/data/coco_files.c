@@ -41,7 +41,9 @@ static void name_coco(const struct dt_dataset *dataset, uint32_t id, char *out, 
 static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     const bool is_val = options->part == DT_PART_VAL && options->data->val_fraction == 0;
-    const char *key = is_val ? "data.val_images" : "data.train_images";
+    const char *key = options->part == DT_PART_ALL ? "--image-folder"
+                      : is_val                     ? "data.val_images"
+                                                   : "data.train_images";
     char path[2 * DT_PATH_MAX];
     struct stat info;
     struct coco_files *files;

@@ -68,6 +68,9 @@ void dt_runs_free(struct dt_run *runs, size_t n);
 dt_status dt_run_load(struct dt_run *run, const char *path);
 void dt_run_reset(struct dt_run *run);
 
+/* Whether a folder in `folder` is that of a run that has begun. */
+bool dt_runs_found(const char *folder);
+
 /* NULL if the run has no such curve. */
 const struct dt_curve *dt_run_curve(const struct dt_run *run, const char *name);
 /* Its points, at most DT_CURVE_POINTS; 0 if there is none. */

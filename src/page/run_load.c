@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/sort.h"
 
 enum { NOTES_MOST = 200, CURVES_MOST = 100, LINE_MOST = 1 << 20, RATES_MOST = 1 << 16 };
@@ -257,6 +258,22 @@ out:
     return status;
 }
 
+bool dt_runs_found(const char *folder)
+{
+    struct dt_names names = {0};
+    char path[DT_PATH_MAX];
+    bool is_found = false;
+    dt_error_keep();
+    if (dt_names_list(&names, folder) == DT_OK)
+        for (size_t i = 0; i < names.n && !is_found; i++)
+            is_found = dt_file_path(path, "%s/%s/metrics.jsonl", folder, dt_names_get(&names, i)) ==
+                           DT_OK &&
+                       dt_file_exists(path);
+    dt_names_reset(&names);
+    dt_error_restore();
+    return is_found;
+}
+
 /* Folder, file and name from the path of folder or file. */
 static dt_status set_paths(struct dt_run *run, const char *path)
 {
@@ -264,10 +281,16 @@ static dt_status set_paths(struct dt_run *run, const char *path)
     bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
     DT_TRY(dt_file_path(run->path, is_folder ? "%s/metrics.jsonl" : "%s", path));
     char *real = realpath(run->path, NULL);
+    const int error = errno;
+    if (!real && dt_runs_found(path))
+        DT_FAIL(DT_ERR_NO_INPUT,
+                "%s is a folder of runs; name one or several, %s/*, or list them "
+                "with dtrain runs %s",
+                path, path, path);
     if (!real)
-        DT_FAIL(dt_file_input_status(errno),
+        DT_FAIL(dt_file_input_status(error),
                 "cannot read %s: %s; name a run folder or its metrics.jsonl", run->path,
-                strerror(errno));
+                strerror(error));
     *strrchr(real, '/') = '\0';
     dt_status status = dt_file_path(run->folder, "%s", real);
     snprintf(run->name, sizeof run->name, "%s", dt_file_base(run->folder));

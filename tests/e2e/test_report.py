@@ -158,6 +158,7 @@ def check_refused():
     assert "RUN" in dtrain("report", code=64)
     assert "RUN" in dtrain("compare", "fast", code=64)
     assert "nowhere" in dtrain("report", "nowhere", code=66)
+    assert "is a folder of runs; " in dtrain("report", ".", code=66)
     assert "nowhere" in dtrain("report", "fast", "-o", "nowhere/a.html", code=73)
     lines = read("fast/metrics.jsonl").splitlines(keepends=True)
     write("broken/metrics.jsonl", "".join(lines[:3] + ["}{\n"] + lines[3:]))

@@ -68,6 +68,7 @@ TEST(commands)
         {"shard --threads 2 a b", "shard", true, false, 2},
         {"config help", "config", true, false, 1},
         {"config help train.lr", "config", true, false, 2},
+        {"help train.epochs", "config", true, false, 2},
         {"config -h", "config", true, true, 0},
         {"models", "models", true, false, 0},
     };
@@ -153,6 +154,8 @@ TEST(wrong_lines)
         {"--config x --max-time 3w", "not a time"},
         {"--config x --max-time -5s", "not a time"},
         {"--config x again", "again: unexpected argument"},
+        {"train a/x.json", "did you mean --config a/x.json?"},
+        {"a/x.json", "a/x.json: unknown command; did you mean --config a/x.json?"},
         {"shard a", "dtrain shard needs SRC DST"},
         {"shard a b c", "c: unexpected argument"},
         {"predict", "dtrain predict needs"},

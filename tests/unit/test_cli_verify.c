@@ -62,4 +62,14 @@ RIG_TEST(images)
     assert_non_null(strstr(said, "ring/00001.jpg: Premature end"));
 }
 
+RIG_TEST(folder_of_runs)
+{
+    char said[4096];
+    ok(dt_file_make_folder(rig_path(r->parent, "run")));
+    ok(dt_file_save(rig_path(r->parent, "run/metrics.jsonl"), "{}\n", 3));
+    run_verify(r->parent, DT_ERR_USAGE, said, sizeof said);
+    assert_non_null(strstr(dt_error_text(), " is a folder of runs; "));
+    assert_string_equal(said, "");
+}
+
 TEST_MAIN(NULL, NULL)

@@ -236,6 +236,8 @@ TEST(folders)
 
     options.images_folder = at("empty");
     expect_error(&options, DT_ERR_NO_INPUT, "such as a.jpg; set data.train_images to their folder");
+    options.part = DT_PART_ALL;
+    expect_error(&options, DT_ERR_NO_INPUT, "such as a.jpg; set --image-folder to their folder");
     options.images_folder = at("none");
     options.part = DT_PART_VAL;
     expect_error(&options, DT_ERR_NO_INPUT, "set data.val_images to their folder");
