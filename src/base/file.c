@@ -243,6 +243,11 @@ dt_status dt_file_remove(const char *path)
     return remove_at(AT_FDCWD, path, 0, path);
 }
 
+dt_status dt_file_remove_empty(const char *path)
+{
+    return remove_at(AT_FDCWD, path, AT_REMOVEDIR, path);
+}
+
 static dt_status remove_entries(DIR *folder, const char *path)
 {
     struct dirent *entry;

@@ -39,6 +39,7 @@ dt_status dt_file_rename(const char *from, const char *to);
 dt_status dt_file_exchange(bool *done, const char *a, const char *b);
 /* unlink; DT_OK if it does not exist. */
 dt_status dt_file_remove(const char *path);
+dt_status dt_file_remove_empty(const char *path); /* rmdir; DT_OK if it does not exist */
 /* Removes a folder with the files in it (one level), or a single file or link; DT_OK if absent. */
 dt_status dt_file_remove_folder(const char *path);
 /* The same for `name` in an open folder, whatever has its name by now; `path` is for messages. */

@@ -294,10 +294,12 @@ dt_status dt_run_folder_open_by(struct dt_run_folder *folder, const char *path,
     *folder = (struct dt_run_folder){.lock_fd = -1, .last_step = -1};
     DT_TRY(dt_file_path(folder->path, "%s", path));
     DT_TRY(dt_file_path(lock_path, "%s/.lock", path));
+    const bool is_new = !dt_file_exists(path);
     DT_TRY(dt_file_make_folder(path));
     DT_TRY(open_lock(folder, lock_path));
     DT_TRY(check_links(folder));
     DT_TRY(take_lock(folder, lock_path, lock, &locked));
+    folder->is_new = is_new && locked; /* otherwise somebody else may use it */
     DT_TRY(read_record(folder, &record));
     if (!locked && record.is_running)
         DT_TRY(check_lease(folder));
@@ -350,6 +352,7 @@ dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
         DT_TRY(dt_file_path(path, "%s/%s", folder->path, leftovers[i]));
         dt_file_clean(path);
     }
+    folder->is_new = false;
     return save_record(folder, &record);
 }
 
@@ -416,8 +419,27 @@ void dt_run_folder_end(struct dt_run_folder *folder, dt_status ended, int64_t st
     dt_error_restore();
 }
 
+/* Once no other rank writes there. The lock goes last: until then no other job begins there. */
+static void remove_new(const struct dt_run_folder *folder)
+{
+    static const char *const names[] = {"index", "heartbeat.bin", ".lock"};
+    const double patience_s = 2, until_s = dt_clock_s() + patience_s;
+    char path[DT_PATH_MAX];
+    dt_error_keep();
+    while (!dt_heartbeat_have_left(folder->path) && dt_clock_s() < until_s)
+        dt_clock_sleep(0.02);
+    for (size_t i = 0; i < DT_COUNT(names); i++)
+        if (dt_file_path(path, "%s/%s", folder->path, names[i]) == DT_OK)
+            dt_file_remove_folder(path);
+    dt_file_remove_empty(folder->path);
+    dt_error_restore();
+}
+
 void dt_run_folder_close(struct dt_run_folder *folder)
 {
+    if (folder->is_new)
+        remove_new(folder);
+    folder->is_new = false;
     if (folder->lock_fd >= 0)
         close(folder->lock_fd);
     folder->lock_fd = -1;

@@ -23,6 +23,7 @@
 struct dt_run_folder {
     char path[DT_PATH_MAX];
     int lock_fd; /* -1 = not locked */
+    bool is_new; /* made by open, and no run has begun in it */
     char run_id[DT_ID_MAX];
     int64_t incarnation;
     /* The previous run. */
@@ -49,7 +50,9 @@ bool dt_run_folder_is_lost(const struct dt_run_folder *folder);
 dt_status dt_run_folder_check(void *folder);
 /* RUN says "ended". Failing to write it is only a warning. */
 void dt_run_folder_end(struct dt_run_folder *folder, dt_status status, int64_t step);
-void dt_run_folder_close(struct dt_run_folder *folder); /* releases the lock */
+/* Releases the lock. If open has made the folder and no run has begun in it, it is removed, unless
+ * there is something in it that is not of the start. */
+void dt_run_folder_close(struct dt_run_folder *folder);
 
 /* DT_ERR_CREATE if the file system of `path` has no room for `n` checkpoints of `bytes`; the text
  * has all figures. */

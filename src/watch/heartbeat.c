@@ -99,23 +99,44 @@ static int64_t last_step(const struct dt_heartbeat *beats, const bool *valid, in
     return step;
 }
 
-int64_t dt_heartbeat_last_step(const char *dir)
+/* Returns how many there are; the caller frees both. */
+static int read_all(struct dt_heartbeat **beats, bool **valid, const char *dir)
 {
     char path[DT_PATH_MAX];
     int fd;
     uint64_t bytes;
+    *beats = NULL;
+    *valid = NULL;
     if (dt_heartbeat_path(path, dir) != DT_OK || dt_file_open(&fd, &bytes, path) != DT_OK)
-        return -1;
+        return 0;
     close(fd);
-    uint64_t n_there = bytes / sizeof(struct dt_heartbeat);
-    int n = n_there < MAX_RANKS ? (int)n_there : MAX_RANKS;
-    struct dt_heartbeat *beats = NULL;
-    bool *valid = NULL;
-    int64_t step = -1;
-    if (DT_NEW(beats, (size_t)n + 1) == DT_OK && DT_NEW(valid, (size_t)n + 1) == DT_OK &&
-        dt_heartbeat_read(path, -1, beats, valid, n) == DT_OK)
-        step = last_step(beats, valid, n);
+    const uint64_t n_there = bytes / sizeof **beats;
+    const int n = n_there < MAX_RANKS ? (int)n_there : MAX_RANKS;
+    const bool is_read = DT_NEW(*beats, (size_t)n + 1) == DT_OK &&
+                         DT_NEW(*valid, (size_t)n + 1) == DT_OK &&
+                         dt_heartbeat_read(path, -1, *beats, *valid, n) == DT_OK;
+    return is_read ? n : 0;
+}
+
+int64_t dt_heartbeat_last_step(const char *dir)
+{
+    struct dt_heartbeat *beats;
+    bool *valid;
+    const int n = read_all(&beats, &valid, dir);
+    const int64_t step = last_step(beats, valid, n);
     free(valid);
     free(beats);
     return step;
+}
+
+bool dt_heartbeat_have_left(const char *dir)
+{
+    struct dt_heartbeat *beats;
+    bool *valid, have_left = true;
+    const int n = read_all(&beats, &valid, dir);
+    for (int r = 0; r < n; r++)
+        have_left &= !valid[r] || (beats[r].flags & DT_HEARTBEAT_HAS_LEFT);
+    free(valid);
+    free(beats);
+    return have_left;
 }

@@ -50,5 +50,7 @@ dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartb
 dt_status dt_heartbeat_find_first(const char *dir, int64_t start_id, const struct dt_comm *comm);
 /* Highest step in the beats of the last start, -1 if unknown. */
 int64_t dt_heartbeat_last_step(const char *dir);
+/* Whether no rank writes its beat there any more, as far as this rank sees. */
+bool dt_heartbeat_have_left(const char *dir);
 
 #endif

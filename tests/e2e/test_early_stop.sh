@@ -96,4 +96,8 @@ refused 78 "0.75 is in per cent; did you mean 75?" "$dtrain" --config "$work/oth
     --out "$work/new" --set early_stop.target=0.75
 refused 78 "train.restore_best: needs checkpoint.keep_best" "$dtrain" --config "$work/other.json" \
     --out "$work/new" --set train.restore_best=true --set checkpoint.keep_best=false
+for n in 1 2; do
+    refused 66 "cannot load weights from $work/none" on_ranks $n "$dtrain" --config "$work/other.json" \
+        --out "$work/new" --set model.initial_checkpoint="$work/none"
+done
 [ ! -e "$work/new" ] || fail "a refused run left a folder"

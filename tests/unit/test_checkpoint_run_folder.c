@@ -12,6 +12,7 @@
 #include "checkpoint/run_folder.h"
 #include "test_dir.h"
 #include "test_status.h"
+#include "watch/heartbeat.h"
 
 enum { N_RACES = 100, NOBODY = 65534 };
 
@@ -25,6 +26,7 @@ static int make_root(void **state)
     assert_int_equal(make_test_dir(state), 0);
     assert_int_equal(chmod(test_dir, 0755), 0);
     snprintf(dir, sizeof dir, "%s/runs/a", test_dir);
+    assert_ok(dt_file_make_folder(dir));
     return 0;
 }
 
@@ -247,6 +249,24 @@ FOLDER_TEST(incarnations)
     assert_string_not_equal(folder.run_id, id);
     assert_ok(dt_run_folder_check(&folder));
     dt_run_folder_close(&folder);
+}
+
+/* Of a start that fails before it begins, but not what it did not make. */
+FOLDER_TEST(failed_start)
+{
+    struct dt_run_folder folder;
+    assert_ok(dt_file_remove_empty(dir));
+    for (int i = 0; i < 3; i++) {
+        struct dt_heartbeat beat = {.flags = DT_HEARTBEAT_HAS_LEFT};
+        assert_ok(dt_run_folder_open(&folder, dir));
+        assert_ok(dt_heartbeat_write(path_of("heartbeat.bin"), &beat));
+        if (i == 1)
+            assert_ok(dt_file_save(path_of("mine"), "a", 1));
+        dt_run_folder_close(&folder);
+        assert_int_equal(dt_file_exists(dir), i > 0);
+        assert_int_equal(dt_file_exists(path_of("heartbeat.bin")), i == 2);
+    }
+    assert_true(dt_file_exists(path_of("mine")));
 }
 
 /* The error of a failed run is not lost when its end is recorded. */
