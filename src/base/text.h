@@ -20,6 +20,9 @@ void dt_text_add(struct dt_text *text, const char *format, ...)
 bool dt_text_add_whole(struct dt_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* The end of a noun after a number: printf("%d rank%s", n, DT_S(n)). */
+#define DT_S(n) ((n) == 1 ? "" : "s")
+
 /* Reads "8,64,512" into out[capacity]. Returns how many, or 0 if it is anything but 1 to `capacity`
  * integers in 1..most. */
 int dt_text_integers(int *out, int capacity, int most, const char *text);

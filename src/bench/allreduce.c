@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sort.h"
+#include "base/text.h"
 #include "bench/bench.h"
 
 enum { N_REPETITIONS = 7, MOST_SUMS = 10000, PERIOD = 7 };
@@ -323,9 +324,9 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
         char mpi[128], nccl[128];
         dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
         dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
-        printf("# dtrain %s, %d rank(s), %d on this node; %s%s%s\n", DTRAIN_VERSION,
-               b->base.engine.ranks.n_ranks, dt_comm_local_size(b->comm), mpi, nccl[0] ? ", " : "",
-               nccl);
+        printf("# dtrain %s, %d rank%s, %d on this node; %s%s%s\n", DTRAIN_VERSION,
+               b->base.engine.ranks.n_ranks, DT_S(b->base.engine.ranks.n_ranks),
+               dt_comm_local_size(b->comm), mpi, nccl[0] ? ", " : "", nccl);
         printf("# %58s %26s %27s\n", "", "out-of-place", "in-place");
         printf("%12s %12s %7s %6s %-15s %10s %7s %7s %10s %7s %7s %6s\n", "size", "count", "type",
                "redop", "by", "time", "algbw", "busbw", "time", "algbw", "busbw", "#wrong");

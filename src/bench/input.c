@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
+#include "base/text.h"
 #include "bench/bench.h"
 #include "dtrain/bench.h"
 #include "engine/task.h"
@@ -193,7 +194,8 @@ static dt_status run_rounds(struct bench *b, struct dt_input_point *point)
     struct round round;
     double read_s = 0, decode_s = 0, workers_s = 0;
     char what[64];
-    snprintf(what, sizeof what, "%d worker(s), %s", point->workers, b->is_cold ? "cold" : "warm");
+    snprintf(what, sizeof what, "%d worker%s, %s", point->workers, DT_S(point->workers),
+             b->is_cold ? "cold" : "warm");
     for (int i = 0; i < b->result.n_rounds; i++) {
         show_progress(b, what);
         DT_TRY(dt_comm_agree(b->engine.ranks.comm, run_round(b, &round)));

@@ -7,6 +7,7 @@
 #include "base/host.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "train/input_advice.h"
 
 struct diagnosis {
@@ -35,11 +36,12 @@ static void say_decoding(struct diagnosis *v, const struct dt_input_result *r,
     v->limit = "decoding";
     v->per_rank_per_s = warm->images_per_s / n_ranks;
     snprintf(v->text, sizeof v->text,
-             "Decoding is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
+             "Decoding is the limit: with %d worker%s a rank gets %.0f images/s (%.1f MB/s) from "
              "memory, %.0f from the disk. Training that needs more will wait for data: every 1000 "
              "images/s take %.1f workers.%s",
-             warm->workers, v->per_rank_per_s, warm->bytes_per_s / n_ranks / 1e6,
-             cold->images_per_s / n_ranks, 1e3 * warm->workers / v->per_rank_per_s, advice);
+             warm->workers, DT_S(warm->workers), v->per_rank_per_s,
+             warm->bytes_per_s / n_ranks / 1e6, cold->images_per_s / n_ranks,
+             1e3 * warm->workers / v->per_rank_per_s, advice);
 }
 
 static void say_reading(struct diagnosis *v, const struct dt_input_result *r,
@@ -50,11 +52,11 @@ static void say_reading(struct diagnosis *v, const struct dt_input_result *r,
     v->limit = "reading";
     v->per_rank_per_s = cold->images_per_s / n_ranks;
     snprintf(v->text, sizeof v->text,
-             "Reading is the limit: with %d worker(s) a rank gets %.0f images/s (%.1f MB/s) from "
+             "Reading is the limit: with %d worker%s a rank gets %.0f images/s (%.1f MB/s) from "
              "the disk, %.0f from memory. Training that needs more will wait for data, unless the "
              "data set (%.0f MB) stays in the page cache or in data.cache_mb.",
-             cold->workers, v->per_rank_per_s, cold->bytes_per_s / n_ranks / 1e6,
-             warm->images_per_s / n_ranks, ceil(set_mb));
+             cold->workers, DT_S(cold->workers), v->per_rank_per_s,
+             cold->bytes_per_s / n_ranks / 1e6, warm->images_per_s / n_ranks, ceil(set_mb));
 }
 
 static const struct dt_input_point *find_point(const struct dt_input_result *r, bool is_cold)
@@ -76,9 +78,9 @@ static void find_diagnosis(struct diagnosis *v, const struct dt_input_result *r)
         v->limit = "generating";
         v->per_rank_per_s = warm->images_per_s / r->n_ranks;
         snprintf(v->text, sizeof v->text,
-                 "Synthetic images are neither read from a disk nor decoded: with %d worker(s) a "
+                 "Synthetic images are neither read from a disk nor decoded: with %d worker%s a "
                  "rank gets %.0f images/s.",
-                 warm->workers, v->per_rank_per_s);
+                 warm->workers, DT_S(warm->workers), v->per_rank_per_s);
     }
 }
 
@@ -136,10 +138,10 @@ static void print_stages(const struct dt_input_result *r)
 
 static void print_points(const struct dt_input_result *r)
 {
-    printf("#\n# The loader alone, all ranks together: medians of %d rounds of at least %.1f s.\n"
+    printf("#\n# The loader alone, all ranks together: medians of %d round%s of at least %.1f s.\n"
            "# min and max: the slowest and the fastest round. read, decode and wait: shares of the "
            "workers' time;\n# wait: for a free row, or between rows.\n",
-           r->n_rounds, r->round_s);
+           r->n_rounds, DT_S(r->n_rounds), r->round_s);
     printf("# %7s %6s %10s %9s %9s %9s %11s %8s %8s %8s\n", "workers", "files", "images/s", "min",
            "max", "MB/s", "per worker", "read", "decode", "wait");
     for (int i = 0; i < r->n_points; i++) {
@@ -197,7 +199,8 @@ dt_status dt_input_result_report(const struct dt_input_result *result, const cha
            dt_memory_format(bytes, sizeof bytes, (uint64_t)(n * mean_bytes(result))),
            result->is_raw ? "synthetic" : result->path);
     printf("# rows     %s pixels\n", result->sizes);
-    printf("# ranks    %d, each with %d CPU(s)\n", result->n_ranks, result->cpus);
+    printf("# ranks    %d, each with %d CPU%s\n", result->n_ranks, result->cpus,
+           DT_S(result->cpus));
     printf("# MB/s counts encoded bytes. cold: the page cache was dropped first, if the file "
            "system allows it.\n");
     print_stages(result);

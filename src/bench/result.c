@@ -10,6 +10,7 @@
 #include "base/host.h"
 #include "base/mem.h"
 #include "base/sort.h"
+#include "base/text.h"
 #include "bench/bench.h"
 #include "engine/task.h"
 
@@ -71,8 +72,9 @@ void dt_bench_print_header(const struct dt_bench *b)
                                                                                : config->data.val);
     printf("Memory:      %s per rank for the plan\n",
            dt_memory_format(memory, sizeof memory, dt_plan_bytes(b->engine.plan)));
-    printf("Running warm-up of %d steps, then %d rounds of %d\n", config->bench.warmup_steps,
-           config->bench.rounds, config->bench.steps_per_round);
+    printf("Running warm-up of %d step%s, then %d round%s of %d\n", config->bench.warmup_steps,
+           DT_S(config->bench.warmup_steps), config->bench.rounds, DT_S(config->bench.rounds),
+           config->bench.steps_per_round);
     (void)fflush(stdout);
 }
 
@@ -129,11 +131,11 @@ void dt_bench_print(const struct dt_bench *b)
     const double n = b->engine.ranks.n_ranks;
     char plan[32], rss[32];
     printf("Img/sec per rank: %.1f +-%.1f\n", b->mean, b->spread);
-    printf("Total img/sec on %d rank(s): %.1f +-%.1f\n", b->engine.ranks.n_ranks, b->mean * n,
-           b->spread * n);
+    printf("Total img/sec on %d rank%s: %.1f +-%.1f\n", b->engine.ranks.n_ranks, DT_S(n),
+           b->mean * n, b->spread * n);
     if (isfinite(b->ci95))
-        printf("95 %% confidence interval of the total: %.1f +-%.1f (%d rounds)\n", b->mean * n,
-               b->ci95 * n, b->engine.config->bench.rounds);
+        printf("95 %% confidence interval of the total: %.1f +-%.1f (%d round%s)\n", b->mean * n,
+               b->ci95 * n, b->engine.config->bench.rounds, DT_S(b->engine.config->bench.rounds));
     printf("Step: p50 %.1f ms, p95 %.1f ms, p99 %.1f ms\n", 1e3 * percentile(b, 0.5),
            1e3 * percentile(b, 0.95), 1e3 * percentile(b, 0.99));
     const double peak = b->all.peak_flops_per_s, paper = dt_bench_paper_flops(b);

@@ -458,7 +458,7 @@ dt_status dt_run_folder_check_space(const char *path, int n, uint64_t bytes)
     DT_FAIL(DT_ERR_CREATE,
             "%s has %s free; %d checkpoint%s of %s need%s %s; free space, lower checkpoint.keep, "
             "or choose another --out",
-            path, dt_memory_format(there, sizeof there, free_bytes), n, n == 1 ? "" : "s",
+            path, dt_memory_format(there, sizeof there, free_bytes), n, DT_S(n),
             dt_memory_format(each, sizeof each, bytes), n == 1 ? "s" : "",
             dt_memory_format(all, sizeof all, need));
 }

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "comm/comm_internal.h"
 
 /* Enough for the largest machines; sched_getaffinity fails if the mask is smaller than the
@@ -89,14 +90,14 @@ bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out
     int allowed = comm->n_allowed_cpus, given = count_cpus(&mask);
     if (threads > allowed)
         snprintf(out, bytes,
-                 "rank %d is bound to %d CPU(s) but starts %d threads: %s, or lower "
+                 "rank %d is bound to %d CPU%s but starts %d threads: %s, or lower "
                  "device.threads",
-                 comm->rank, allowed, threads, advice);
+                 comm->rank, allowed, DT_S(allowed), threads, advice);
     else if (comm->is_bound && allowed * comm->local_size < given)
         snprintf(out, bytes,
-                 "%d rank(s) on this node are bound to %d CPU(s) each, and %d of the "
+                 "each rank on this node is bound to %d CPU%s, and %d of the "
                  "job's %d CPUs stay idle: %s",
-                 comm->local_size, allowed, given - allowed * comm->local_size, given, advice);
+                 allowed, DT_S(allowed), given - allowed * comm->local_size, given, advice);
     else
         return false;
     return comm->local_rank == 0;

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "cpu/cpu_internal.h"
 
 static void cpu_close(struct dt_device *dev)
@@ -72,7 +73,7 @@ static void cpu_describe(struct dt_device *dev, char *out, size_t bytes)
     }
     const dnnl_version_t *version = dnnl_version();
     snprintf(out, bytes, "cpu, oneDNN %d.%d.%d, %s, %d thread%s", version->major, version->minor,
-             version->patch, isa, dev->options.threads, dev->options.threads == 1 ? "" : "s");
+             version->patch, isa, dev->options.threads, DT_S(dev->options.threads));
 }
 
 static dt_status cpu_alloc(struct dt_device *dev, void **out, size_t bytes)

@@ -65,7 +65,7 @@ static void print_findings(const struct dt_doctor *d)
     if (n_problems == 0)
         printf("No problem found%s\n", d->n_findings > 0 ? "; warnings:" : ".");
     else
-        printf("%d problem%s; exit code %d (%s):\n", n_problems, n_problems == 1 ? "" : "s",
+        printf("%d problem%s; exit code %d (%s):\n", n_problems, DT_S(n_problems),
                d->findings[0].status, dt_status_name((dt_status)d->findings[0].status));
     for (int i = 0; i < d->n_findings; i++) {
         const struct dt_finding *finding = &d->findings[i];
@@ -223,8 +223,8 @@ static void print_network(const struct dt_doctor *d)
 
 void dt_doctor_print(const struct dt_doctor *d)
 {
-    printf("dtrain %s, %d rank%s on %d host%s\n", DTRAIN_VERSION, d->n_ranks,
-           d->n_ranks == 1 ? "" : "s", d->n_hosts, d->n_hosts == 1 ? "" : "s");
+    printf("dtrain %s, %d rank%s on %d host%s\n", DTRAIN_VERSION, d->n_ranks, DT_S(d->n_ranks),
+           d->n_hosts, DT_S(d->n_hosts));
     print_findings(d);
     print_ranks(d);
     print_hosts(d);

@@ -92,9 +92,9 @@ static dt_status check_model(struct dt_engine *engine)
         DT_TRY(engine->parallel->check(config, engine->ranks.n_ranks));
     if (group > 1 && engine->ranks.n_ranks % group != 0)
         DT_FAIL(DT_ERR_CONFIG,
-                "model.sync_bn: %d rank(s) cannot form groups of %d; start a multiple of %d ranks, "
+                "model.sync_bn: %d rank%s cannot form groups of %d; start a multiple of %d ranks, "
                 "or set it to true for one group of all ranks",
-                engine->ranks.n_ranks, group, group);
+                engine->ranks.n_ranks, DT_S(engine->ranks.n_ranks), group, group);
     DT_TRY(dt_engine_split_batch(engine));
     if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu &&
         engine->stage.micro_batch_size < least)

@@ -82,6 +82,6 @@ void dt_freeze_describe(char *out, size_t bytes, const struct dt_graph *g, int u
         return;
     dt_text_add(&text, "%d of %d parameters", n_frozen, n_params);
     if (unfreeze_epoch > 0)
-        dt_text_add(&text, " for %d epoch%s", unfreeze_epoch, unfreeze_epoch == 1 ? "" : "s");
+        dt_text_add(&text, " for %d epoch%s", unfreeze_epoch, DT_S(unfreeze_epoch));
     dt_text_add(&text, "; the backward pass ends at %s", lowest->name);
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/text.h"
 #include "checkpoint/snapshot.h"
 #include "data/mix.h"
 #include "engine/engine.h"
@@ -114,10 +115,10 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
         int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
         if (micro > 0)
             DT_FAIL(DT_ERR_CONFIG,
-                    "%s: %d cannot be split over %d rank(s) in micro-batches of "
+                    "%s: %d cannot be split over %d rank%s in micro-batches of "
                     "train.micro_batch_size %d; the nearest global batch that can is %lld",
                     batch_key(engine->config, &engine->stage, key), batch, engine->ranks.n_workers,
-                    micro, (long long)nearest);
+                    DT_S(engine->ranks.n_workers), micro, (long long)nearest);
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: %d cannot be split evenly over %d ranks; the nearest global batch that can is "
                 "%lld",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "checkpoint/weights.h"
 #include "engine/parallel.h"
 #include "train/best.h"
@@ -64,9 +65,9 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_engin
             engine->stage.micro_batch_size, saved->micro_batch_size);
     if (saved->n_ranks != engine->ranks.n_ranks)
         dt_log(DT_LOG_INFO,
-               "resuming a run of %d rank(s) on %d: same samples and schedule, %s; results agree "
+               "resuming a run of %d rank%s on %d: same samples and schedule, %s; results agree "
                "up to rounding but are not bit-identical",
-               saved->n_ranks, engine->ranks.n_ranks, passes);
+               saved->n_ranks, DT_S(saved->n_ranks), engine->ranks.n_ranks, passes);
     else if (differs && engine->config->train.micro_batch_size == DT_MICRO_BATCH_AUTO)
         dt_log(DT_LOG_WARNING, "train.micro_batch_size auto resumes with %s", passes);
     if (saved->precision >= 0 && saved->precision != (int)engine->config->train.precision)

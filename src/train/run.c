@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/text.h"
 #include "engine/preflight.h"
 #include "eval/samples.h"
 #include "train/resume.h"
@@ -227,7 +228,7 @@ static void print_start(const struct run *r, const struct dt_resume *resume)
     };
     if (last_step > r->at.step)
         snprintf(lost, sizeof lost, "; %" PRId64 " step%s will be repeated", last_step - r->at.step,
-                 last_step - r->at.step == 1 ? "" : "s");
+                 DT_S(last_step - r->at.step));
     if (r->folder.was_running)
         dt_log(DT_LOG_INFO,
                "the previous run ended without a final status at step >= %" PRId64 " (killed?)",

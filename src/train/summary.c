@@ -62,7 +62,7 @@ static void print_device(struct dt_text *line, const struct dt_summary *summary)
     char device[256], plane[64];
     summary->engine->backend->describe(summary->engine->device, device, sizeof device);
     dt_text_add(line, "%d rank%s on %s", summary->engine->ranks.n_ranks,
-                summary->engine->ranks.n_ranks == 1 ? "" : "s", device);
+                DT_S(summary->engine->ranks.n_ranks), device);
     dt_comm_describe_plane(summary->engine->plane, plane, sizeof plane);
     if (summary->engine->ranks.n_ranks > 1)
         dt_text_add(line, "; %s", plane);
@@ -82,10 +82,13 @@ static void add_left_out(struct dt_text *line, const struct dt_engine *engine,
 static void print_data(struct dt_text *line, const struct dt_summary *summary)
 {
     const float *weights = summary->sets->class_weights;
-    dt_text_add(line, "%" PRIu32 " training and %" PRIu32 " validation images%s",
-                dt_dataset_size(summary->sets->train_set),
-                summary->sets->val_set ? dt_dataset_size(summary->sets->val_set) : 0,
-                dt_config_is_synthetic(summary->engine->config) ? ", synthetic" : "");
+    dt_text_add(line, "%" PRIu32 " training and ", dt_dataset_size(summary->sets->train_set));
+    if (summary->sets->val_set)
+        dt_text_add(line, "%" PRIu32, dt_dataset_size(summary->sets->val_set));
+    dt_text_add(line, "%s validation images%s", summary->sets->val_set ? "" : "no",
+                dt_config_is_synthetic(summary->engine->config) ? ", synthetic"
+                : summary->sets->val_set                        ? ""
+                                         : " (set data.val or data.val_fraction)");
     add_left_out(line, summary->engine, summary->sets);
     if (!weights)
         return;
@@ -104,14 +107,15 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
     const bool has_stages = summary->engine->schedule.n_parts > 1;
     const int64_t epochs = summary->engine->config->train.epochs;
     const int64_t steps = summary->engine->stage.steps_per_epoch;
-    dt_text_add(line, "%" PRId64 " epoch%s", epochs, epochs == 1 ? "" : "s");
+    dt_text_add(line, "%" PRId64 " epoch%s", epochs, DT_S(epochs));
     if (!has_stages)
-        dt_text_add(line, " of %" PRId64 " step%s", steps, steps == 1 ? "" : "s");
+        dt_text_add(line, " of %" PRId64 " step%s", steps, DT_S(steps));
     if (has_stages || summary->engine->last_step < summary->engine->schedule.total_steps)
-        dt_text_add(line, ", %" PRId64 " steps in all", summary->engine->last_step);
+        dt_text_add(line, ", %" PRId64 " step%s in all", summary->engine->last_step,
+                    DT_S(summary->engine->last_step));
     dt_text_add(line, ", ");
     dt_text_add(line, "batch %d = %d rank%s x ", summary->engine->stage.global_batch_size,
-                summary->engine->ranks.n_workers, summary->engine->ranks.n_workers == 1 ? "" : "s");
+                summary->engine->ranks.n_workers, DT_S(summary->engine->ranks.n_workers));
     if (summary->engine->stage.n_passes > 1)
         dt_text_add(line, "%d micro-batches x ", summary->engine->stage.n_passes);
     dt_text_add(line, "%d images", summary->engine->stage.micro_batch_size);
@@ -135,10 +139,10 @@ static void add_stage(struct dt_text *line, const struct dt_engine *engine,
     int index;
     dt_config_stage(engine->config, 0, part->epoch, &index);
     dt_text_add(line,
-                "epochs %" PRId64 " to %" PRId64 ": %s, batch %d, %" PRId64 " steps per epoch",
+                "epochs %" PRId64 " to %" PRId64 ": %s, batch %d, %" PRId64 " step%s per epoch",
                 part->epoch + 1, is_last ? engine->config->train.epochs : part[1].epoch,
                 dt_sets_sizes(sets, part->stage.image_size, sizes), part->stage.batch,
-                part->steps_per_epoch);
+                part->steps_per_epoch, DT_S(part->steps_per_epoch));
     if (part->scale != engine->schedule.parts[0].scale)
         dt_text_add(line, ", learning rate times %.6g",
                     part->scale / engine->schedule.parts[0].scale);
@@ -354,9 +358,10 @@ void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *
     if (engine->stage.image_size != size)
         fprintf(out, "evaluated at %d x %d, ", size, size);
     fprintf(out, "%s\n", classes);
-    fprintf(out, "global batch %d = %d rank(s) x %d micro-batch(es) x %d images\n",
-            engine->stage.global_batch_size, engine->ranks.n_ranks, engine->stage.n_passes,
-            engine->stage.micro_batch_size);
+    fprintf(out, "global batch %d = %d rank%s x %d micro-batch%s x %d image%s\n",
+            engine->stage.global_batch_size, engine->ranks.n_ranks, DT_S(engine->ranks.n_ranks),
+            engine->stage.n_passes, engine->stage.n_passes == 1 ? "" : "es",
+            engine->stage.micro_batch_size, DT_S(engine->stage.micro_batch_size));
     engine->backend->describe(engine->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
     add_optimizer(&optimizer_text, engine->config);
@@ -372,8 +377,9 @@ void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *
         text = dt_text_in(left_out, sizeof left_out);
         add_left_out(&text, engine, sets);
         fprintf(out,
-                "%u training images, %" PRId64 " steps per epoch, %" PRId64 " steps in all%s\n",
-                dt_dataset_size(sets->train_set), engine->stage.steps_per_epoch, engine->last_step,
+                "%u training images, %" PRId64 " step%s per epoch, %" PRId64 " step%s in all%s\n",
+                dt_dataset_size(sets->train_set), engine->stage.steps_per_epoch,
+                DT_S(engine->stage.steps_per_epoch), engine->last_step, DT_S(engine->last_step),
                 left_out);
         for (int i = 0; engine->config->train.n_stages > 0 && i < engine->schedule.n_parts; i++) {
             char stage[256];

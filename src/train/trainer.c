@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/sort.h"
+#include "base/text.h"
 #include "engine/parallel.h"
 #include "engine/task.h"
 #include "train/resume.h"
@@ -358,8 +359,7 @@ static dt_status change_stage(struct run *r)
     dt_watchdog_set_step(r->engine.config->watchdog.init_timeout_s / 10);
     dt_plan_anchor(r->engine.plan);
     end_pause(r);
-    snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch,
-             r->at.epoch == 1 ? "" : "s");
+    snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch, DT_S(r->at.epoch));
     if (r->engine.ranks.rank == 0 && old.is_frozen && !stage->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
     if (r->engine.ranks.rank == 0 &&
@@ -369,7 +369,7 @@ static dt_status change_stage(struct run *r)
                "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
                " steps per epoch",
                after, dt_sets_sizes(&r->sets, stage->image_size, sizes), stage->global_batch_size,
-               r->engine.ranks.n_ranks, r->engine.ranks.n_ranks == 1 ? "" : "s", stage->n_passes,
+               r->engine.ranks.n_ranks, DT_S(r->engine.ranks.n_ranks), stage->n_passes,
                stage->n_passes == 1 ? "" : "es", stage->micro_batch_size, stage->steps_per_epoch);
     return DT_OK;
 }

@@ -20,7 +20,7 @@ run 2 same 0 "batch 12 = 2 ranks x 6 images, learning rate 0.04$" --set train.gl
 grep -q '"global_batch_size":18,"batch_size_per_rank":6,"micro_batch_size":3,"passes":2,"lr":0.06' \
     "$work/three/metrics.jsonl" || fail "no batch in run_start: $(head -1 "$work/three/metrics.jsonl")"
 run 2 two 0 "resuming from" "${each[@]}" --set train.max_steps=5
-run 1 two 78 "batch_size_per_rank: 6 made a global batch of 12 on 2 rank(s), now 6 on 1" \
+run 1 two 78 "batch_size_per_rank: 6 made a global batch of 12 on 2 ranks, now 6 on 1" \
     "${each[@]}" --set train.max_steps=6
 run 1 two 0 "continuing as a different run: train.batch_size_per_rank: 6 made a global batch of 12" \
     "${each[@]}" --set train.max_steps=6 --allow-config-change

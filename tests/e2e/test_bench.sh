@@ -53,9 +53,9 @@ PY
 bench 1 --profile
 shows "^Model:  *tiny, images of 32 x 32, 10 classes$" "^Batch size:  32 global$" "^  *32 per rank$" \
     "^Ranks:  *1 on 1 host" "^Device:  *cpu, oneDNN" "^Precision:  *fp32$" "^Data:  *synthetic" \
-    "^Memory: .* for the plan$" "^Running warm-up of 1 steps" "^Iter #0: .* img/sec per rank$" \
+    "^Memory: .* for the plan$" "^Running warm-up of 1 step," "^Iter #0: .* img/sec per rank$" \
     "^Iter #1: " "^Img/sec per rank: [0-9.]* +-[0-9.]*$" \
-    "^Total img/sec on 1 rank(s): [0-9.]* +-[0-9.]*$" "^95 % confidence interval" \
+    "^Total img/sec on 1 rank: [0-9.]* +-[0-9.]*$" "^95 % confidence interval" \
     "^Step: p50 .* p95 .* p99 .* ms$" "MFU .* measured for a product" "peak RSS" \
     "^conv_bwd_weights  *[0-9.]* %  *[0-9.]*  *[0-9.]*  *[0-9.]*  *[0-9]* %$" "^update .* %$" "^step  *100.0 %" \
     "^conv2  *conv_bwd_weights  *[0-9]" "^Nothing was communicated" "^Waiting for input takes"

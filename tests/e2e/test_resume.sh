@@ -25,7 +25,7 @@ run 1 other --set train.seed=2
 # see some_seed). Batch norm sees the same micro-batches, but amplifies differences: one step only.
 run 2 tiny-mixed --set train.max_steps=10
 run 1 tiny-mixed
-says "a run of 2 rank(s) on 1: same samples and schedule, the same micro-batches"
+says "a run of 2 ranks on 1: same samples and schedule, the same micro-batches"
 /usr/bin/python3 "$here/compare.py" "$(model_of "$work/tiny-mixed")" \
     "$(model_of "$work/tiny-1-a")" 0.02
 run 2 norm-mixed --set model.name=resnet20 --set train.max_steps=10

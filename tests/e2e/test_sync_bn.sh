@@ -27,7 +27,7 @@ for ranks in 2 3; do
 done
 train 2 alone --set train.seed=1 --set model.sync_bn=false
 ! losses one-1 alone 2> "$work/log" || fail "statistics of each rank's own images are no different"
-refused 78 "model.sync_bn: 3 rank(s) cannot form groups of 2" \
+refused 78 "model.sync_bn: 3 ranks cannot form groups of 2" \
     on_ranks 3 "$dtrain" --config "$work/config.json" --out "$work/refused" --set model.sync_bn=2
 ends 0 "" on_ranks 2 "$dtrain" --config "$work/config.json" --dry-run=plan
 mv "$work/out" "$work/plan"
