@@ -1,5 +1,6 @@
 /* The mean of saved weights. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -85,6 +86,25 @@ out:
     return status;
 }
 
+/* Where the configuration of the run lies that the weights are of; of its checkpoints, which may be
+ * removed, that of the run. */
+static dt_status find_config(struct dt_average *average, const struct source *source)
+{
+    static const char in_run[] = "/checkpoints/step-";
+    char path[DT_PATH_MAX], real[PATH_MAX], run[DT_PATH_MAX];
+    const char *known = dt_st_config(source->file);
+    if (known)
+        return dt_mem_copy_text(&average->config, known);
+    if (dt_weights_config(path, source->path) != DT_OK || !realpath(path, real)) {
+        dt_error_clear();
+        return DT_OK;
+    }
+    const char *step = strstr(real, in_run);
+    if (step)
+        DT_TRY(dt_file_path(run, "%.*s/config.json", (int)(step - real), real));
+    return dt_mem_copy_text(&average->config, step && dt_file_exists(run) ? run : real);
+}
+
 dt_status dt_average_read(struct dt_average *average, char *const *paths, int n)
 {
     struct source *sources = NULL;
@@ -103,6 +123,7 @@ dt_status dt_average_read(struct dt_average *average, char *const *paths, int n)
                        paths[i]);
     }
     DT_TRY_OUT(lay_out(average, &sources[n - 1]));
+    DT_TRY_OUT(find_config(average, &sources[n - 1]));
     for (size_t i = 0; i < average->n_tensors; i++) {
         const struct dt_st_tensor *t = &average->tensors[i];
         DT_TRY_OUT(average_tensor(average->data + t->offset, t, sources, n));
@@ -121,7 +142,8 @@ dt_status dt_average_write(const struct dt_average *average, const struct dt_new
     dt_status status = DT_OK;
     for (size_t i = 0; i < average->n_tensors; i++)
         data_bytes += (size_t)average->tensors[i].bytes;
-    DT_TRY(dt_st_head(&head, &bytes, average->tensors, average->n_tensors, average->classes));
+    DT_TRY(dt_st_head(&head, &bytes, average->tensors, average->n_tensors, average->classes,
+                      average->config));
     if (lseek(file->fd, 0, SEEK_SET) != 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot rewind %s: %s", file->path, strerror(errno)));
     DT_TRY_OUT(dt_file_write(file->fd, head, bytes, file->path));
@@ -136,4 +158,5 @@ void dt_average_reset(struct dt_average *average)
     free(average->tensors);
     free(average->data);
     free(average->classes);
+    free(average->config);
 }

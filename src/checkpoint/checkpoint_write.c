@@ -101,7 +101,7 @@ static dt_status write_tensors(struct save *s, const char *name, enum dt_snapsho
         dt_pulse_beat(&dt_pulse_writer);
     }
     DT_TRY(dt_st_head(&text, &bytes, tensors, (size_t)n,
-                      which == DT_SNAPSHOT_OPTIM ? NULL : s->target->classes));
+                      which == DT_SNAPSHOT_OPTIM ? NULL : s->target->classes, NULL));
     const struct piece pieces[] = {{.data = text, .bytes = bytes}, data};
     dt_status status = write_file(s, file, name, pieces, DT_COUNT(pieces));
     free(text);

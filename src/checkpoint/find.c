@@ -200,8 +200,12 @@ dt_status dt_weights_find(char *out, const char *path)
 dt_status dt_weights_config(char *out, const char *model)
 {
     DT_TRY(dt_file_path(out, "%.*sconfig.json", (int)(dt_file_base(model) - model), model));
-    if (!dt_file_exists(out))
-        DT_FAIL(DT_ERR_USAGE, "%s has no config.json next to its weights; give one with --config",
-                model);
-    return DT_OK;
+    if (dt_file_exists(out))
+        return DT_OK;
+    struct dt_st_reader *file = NULL;
+    const bool is_known = dt_st_open(&file, model) == DT_OK && dt_st_config(file) &&
+                          dt_file_path(out, "%s", dt_st_config(file)) == DT_OK;
+    dt_st_close(file);
+    DT_FAIL(DT_ERR_USAGE, "%s has no config.json next to its weights; give one with --config%s%s",
+            model, is_known ? " " : "", is_known ? out : "");
 }

@@ -46,7 +46,7 @@ struct dt_st_reader {
     uint64_t data_offset; /* of the first data byte in the file */
     struct dt_st_tensor *tensors;
     size_t n_tensors;
-    char *classes; /* of the metadata, NULL = none */
+    char *classes, *config; /* of the metadata, NULL = none */
 };
 
 static dt_status parse_dtype(struct dt_st_tensor *t, const struct dt_json *value, const char *path)
@@ -114,6 +114,7 @@ static dt_status parse_tensor(struct dt_st_tensor *t, const struct dt_json *entr
 static dt_status read_metadata(struct dt_st_reader *r, const struct dt_json *metadata)
 {
     const struct dt_json *classes = dt_json_get(metadata, "classes");
+    const struct dt_json *config = dt_json_get(metadata, "config");
     if (metadata->type != DT_JSON_OBJECT)
         DT_FAIL(DT_ERR_DATA, "%s: __metadata__ is not an object", r->path);
     for (const struct dt_json *m = metadata->child; m; m = m->next) {
@@ -122,6 +123,8 @@ static dt_status read_metadata(struct dt_st_reader *r, const struct dt_json *met
     }
     if (classes)
         DT_TRY(dt_mem_copy_text(&r->classes, classes->string));
+    if (config)
+        DT_TRY(dt_mem_copy_text(&r->config, config->string));
     return DT_OK;
 }
 
@@ -223,12 +226,18 @@ void dt_st_close(struct dt_st_reader *reader)
         close(reader->fd);
     free(reader->tensors);
     free(reader->classes);
+    free(reader->config);
     free(reader);
 }
 
 const char *dt_st_classes(const struct dt_st_reader *reader)
 {
     return reader->classes;
+}
+
+const char *dt_st_config(const struct dt_st_reader *reader)
+{
+    return reader->config;
 }
 
 size_t dt_st_count(const struct dt_st_reader *reader)
@@ -314,12 +323,14 @@ dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors)
 }
 
 static void put_header(struct dt_jsonw *json, const struct dt_st_tensor *tensors, size_t n,
-                       const char *classes)
+                       const char *classes, const char *config)
 {
     /* Without the format transformers refuses the file. */
     dt_jsonw_add(json, "{__metadata__: {format: %s", "pt");
     if (classes)
         dt_jsonw_string(json, "classes", classes);
+    if (config)
+        dt_jsonw_string(json, "config", config);
     dt_jsonw_close(json, '}');
     for (size_t i = 0; i < n; i++) {
         const struct dt_st_tensor *t = &tensors[i];
@@ -333,11 +344,11 @@ static void put_header(struct dt_jsonw *json, const struct dt_st_tensor *tensors
 }
 
 dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
-                     size_t n_tensors, const char *classes)
+                     size_t n_tensors, const char *classes, const char *config)
 {
     struct dt_jsonw json = {0};
     dt_status status = DT_OK;
-    put_header(&json, tensors, n_tensors, classes);
+    put_header(&json, tensors, n_tensors, classes, config);
     DT_TRY_OUT(dt_jsonw_end(&json));
     uint64_t length = (json.bytes + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
     if (length > HEADER_MAX)

@@ -30,8 +30,9 @@ size_t dt_st_count(const struct dt_st_reader *reader);
 const struct dt_st_tensor *dt_st_get(const struct dt_st_reader *reader, size_t index);
 /* By name, or by "module." + name (as DDP saves them); NULL if absent. */
 const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const char *name);
-/* "classes" of the metadata, as written by dt_st_head; NULL if absent. */
+/* Of the metadata, as written by dt_st_head; NULL if absent. */
 const char *dt_st_classes(const struct dt_st_reader *reader);
+const char *dt_st_config(const struct dt_st_reader *reader);
 /* All elements as fp32; DT_ERR_DATA for I64. */
 dt_status dt_st_read_f32(struct dt_st_reader *reader, const struct dt_st_tensor *t, float *out);
 dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor *t, void *out);
@@ -41,9 +42,10 @@ dt_status dt_st_read_i64(struct dt_st_reader *reader, const struct dt_st_tensor 
  */
 dt_status dt_st_place(struct dt_st_tensor *tensors, size_t n_tensors);
 /* The start of the file: the header with {"format":"pt"} and, unless it is NULL, the names of the
- * classes with a newline after each as "classes"; padded to 8 bytes. The tensors must have been
- * placed; their data follow in the same order. free(*head). */
+ * classes with a newline after each as "classes", and the path of the configuration of the run as
+ * "config"; padded to 8 bytes. The tensors must have been placed; their data follow in the same
+ * order. free(*head). */
 dt_status dt_st_head(char **head, size_t *bytes, const struct dt_st_tensor *tensors,
-                     size_t n_tensors, const char *classes);
+                     size_t n_tensors, const char *classes, const char *config);
 
 #endif

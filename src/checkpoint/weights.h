@@ -24,7 +24,8 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *he
  * checkpoint that is ema.safetensors if the run evaluated it (eval.weights in the config.json
  * next to it), otherwise model.safetensors; a log line says which. */
 dt_status dt_weights_find(char *out, const char *path);
-/* The configuration saved next to the model file `model`; DT_ERR_USAGE if there is none. */
+/* The configuration saved next to the model file `model`; DT_ERR_USAGE if there is none, with the
+ * place of it if the file tells, as an average does. */
 dt_status dt_weights_config(char *out, const char *model);
 
 /* The names of the classes in a safetensors file, with a newline after each; *classes is NULL if it
@@ -36,7 +37,7 @@ dt_status dt_weights_classes(char **classes, int64_t *n, const char *path, const
 struct dt_average {
     struct dt_st_tensor *tensors; /* placed; F32 and I64 */
     size_t n_tensors;
-    char *data, *classes; /* classes: NULL if unknown */
+    char *data, *classes, *config; /* classes, path of the configuration: NULL if unknown */
 };
 
 /* Arithmetic means in fp64 of the floating-point tensors of `paths` (dt_weights_find); integers are

@@ -5,6 +5,7 @@ the same batches in training runs, whose learning rate is almost zero.
 
 import json
 import os
+import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -24,6 +25,7 @@ STATISTICS = ".running_mean", ".running_var"
 
 
 def test_mean():
+    os.mkdir("again")
     train("run", "train.max_steps=2")
     train("run", "train.max_steps=3")
     names = ["run@step-2", "run@latest", "run/checkpoints/step-000000002", "run/model.safetensors"]
@@ -40,7 +42,13 @@ def test_mean():
         want = np.mean([part[name].astype(np.float64) for part in parts], axis=0)
         assert np.array_equal(value, want.astype(np.float32)), name
     run("average", names[3], "-o", "same.safetensors")
-    assert content("same.safetensors") == content("run/model.safetensors")
+    same, of_run = safetensors_np.load("same.safetensors"), safetensors_np.load(names[3])
+    assert {name: value.tobytes() for name, value in same.items()} == {k: v.tobytes() for k, v in of_run.items()}
+    run("average", "same.safetensors", "-o", "again/same.safetensors")
+    for name in "mean.safetensors", "same.safetensors", "again/same.safetensors":
+        shutil.copy(name, os.path.join("again", "moved"))
+        done = run("eval", "again/moved", code=64)
+        assert done.stderr.endswith(f"give one with --config {os.path.realpath('run')}/config.json\n"), done.stderr
     assert json.loads(run("eval", "mean.safetensors", "--config", "config.json").stdout)["images"] == 8
 
 

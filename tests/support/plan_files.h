@@ -111,7 +111,7 @@ static inline dt_status write_out(const struct dt_graph *g, const char *path,
             data[n++] = sections[s].values[t];
         }
     DT_TRY(dt_st_place(entries, n));
-    DT_TRY(dt_st_head(&head, &head_bytes, entries, n, NULL));
+    DT_TRY(dt_st_head(&head, &head_bytes, entries, n, NULL, NULL));
     DT_TRY(dt_file_remove(path));
     DT_TRY(dt_file_create(&fd, path));
     DT_TRY(dt_file_write(fd, head, head_bytes, path));
@@ -143,7 +143,7 @@ static inline dt_status write_state(struct dt_plan *plan, enum dt_snapshot_file 
     DT_TRY(dt_snapshot_take(snapshot, &unused));
     const struct dt_st_tensor *tensors = dt_snapshot_tensors(snapshot, which, &n);
     const void *data = dt_snapshot_data(snapshot, which, &bytes);
-    DT_TRY(dt_st_head(&head, &head_bytes, tensors, (size_t)n, NULL));
+    DT_TRY(dt_st_head(&head, &head_bytes, tensors, (size_t)n, NULL, NULL));
     DT_TRY(dt_file_remove(path));
     DT_TRY(dt_file_create(&fd, path));
     DT_TRY(dt_file_write(fd, head, head_bytes, path));

@@ -48,7 +48,7 @@ static void save_tensors(struct dt_st_tensor *tensors, size_t n, const void *dat
     char *head;
     size_t n_head;
     assert_ok(dt_st_place(tensors, n));
-    assert_ok(dt_st_head(&head, &n_head, tensors, n, NULL));
+    assert_ok(dt_st_head(&head, &n_head, tensors, n, NULL, NULL));
     size_t n_data = n ? (size_t)(tensors[n - 1].offset + tensors[n - 1].bytes) : 0;
     head = realloc(head, n_head + n_data);
     assert_non_null(head);
@@ -322,7 +322,7 @@ TEST(long_header)
         declare(&tensors[i], name, DT_ST_F32, 0, 0, 0);
     }
     assert_ok(dt_st_place(tensors, N));
-    assert_int_equal(dt_st_head(&head, &bytes, tensors, N, NULL), DT_ERR_INTERNAL);
+    assert_int_equal(dt_st_head(&head, &bytes, tensors, N, NULL, NULL), DT_ERR_INTERNAL);
     assert_null(head);
     free(tensors);
 }
