@@ -14,6 +14,11 @@
 
 enum { LINE_BYTES = 512 };
 static const double redraw_s = 0.1; /* minimum between two progress lines */
+static const double input_s = 60;   /* minimum between two lines about the input */
+
+struct console {
+    double drawn_s, input_s; /* when the last of them was shown; -INFINITY = never */
+};
 
 static int64_t integer(const struct dt_event *e, const char *key)
 {
@@ -93,12 +98,14 @@ static void on_warning(const struct dt_event *e)
     dt_log(DT_LOG_WARNING, "%s", dt_field_text(e, "text"));
 }
 
-/* Printed only if input is slow; most runs print nothing. */
-static void on_input(const struct dt_event *e)
+/* Printed only if input is slow, so most runs print nothing; short epochs do not repeat it. */
+static void on_input(struct console *console, const struct dt_event *e)
 {
-    const double least = 0.01;
-    if (!(dt_field_number(e, "wait_share") < least))
-        dt_log(DT_LOG_INFO, "%s", dt_field_text(e, "text"));
+    const double least = 0.01, now_s = dt_clock_s();
+    if (dt_field_number(e, "wait_share") < least || now_s - console->input_s < input_s)
+        return;
+    console->input_s = now_s;
+    dt_log(DT_LOG_INFO, "%s", dt_field_text(e, "text"));
 }
 
 /* ", <before><text><after>", only if the event has a text. */
@@ -116,7 +123,7 @@ static void on_run_end(const struct dt_event *e)
     struct dt_text line = dt_text_in(text, sizeof text);
     double seconds = dt_field_number(e, "seconds");
     dt_text_add(&line, "end: %s after %" PRId64 " step%s", dt_field_text(e, "status"),
-                integer(e, "steps"), integer(e, "steps") == 1 ? "" : "s");
+                integer(e, "steps"), DT_S(integer(e, "steps")));
     if (isfinite(seconds))
         dt_text_add(&line, ", %s", dt_clock_format(duration, sizeof(duration), seconds));
     add_number(&line, e, "images_per_s", ", ", 1, " images/s");
@@ -134,13 +141,14 @@ static const struct {
     const char *event;
     void (*show)(const struct dt_event *e);
 } shown[] = {
-    {"step", on_step},   {"eval", on_eval},       {"checkpoint", on_checkpoint},
-    {"input", on_input}, {"warning", on_warning}, {"run_end", on_run_end},
+    {"step", on_step},       {"eval", on_eval},       {"checkpoint", on_checkpoint},
+    {"warning", on_warning}, {"run_end", on_run_end},
 };
 
 static dt_status event_console(void *state, const struct dt_event *event)
 {
-    (void)state;
+    if (strcmp(event->name, "input") == 0)
+        on_input(state, event);
     for (size_t i = 0; i < DT_COUNT(shown); i++)
         if (strcmp(shown[i].event, event->name) == 0)
             shown[i].show(event);
@@ -149,13 +157,13 @@ static dt_status event_console(void *state, const struct dt_event *event)
 
 static void progress_console(void *state, const char *what, int64_t done, int64_t total)
 {
-    double *drawn_at_s = state;
+    struct console *console = state;
     char text[LINE_BYTES];
     struct dt_text line = dt_text_in(text, sizeof text);
     double now_s = dt_clock_s();
-    if (now_s - *drawn_at_s < redraw_s)
+    if (now_s - console->drawn_s < redraw_s)
         return;
-    *drawn_at_s = now_s;
+    console->drawn_s = now_s;
     dt_text_add(&line, "%s: %" PRId64, what, done);
     if (total > 0)
         dt_text_add(&line, "/%" PRId64 " (%.0f %%)", total, 100.0 * (double)done / (double)total);
@@ -164,9 +172,8 @@ static void progress_console(void *state, const char *what, int64_t done, int64_
 
 static dt_status open_console(void *state, const struct dt_events_options *options)
 {
-    double *drawn_at_s = state;
     (void)options;
-    *drawn_at_s = -redraw_s;
+    *(struct console *)state = (struct console){-INFINITY, -INFINITY};
     return DT_OK;
 }
 
@@ -179,7 +186,7 @@ static void close_console(void *state)
 
 const struct dt_sink dt_sink_console = {
     .title = "the console",
-    .state_bytes = sizeof(double),
+    .state_bytes = sizeof(struct console),
     .open = open_console,
     .event = event_console,
     .progress = progress_console,

@@ -96,10 +96,11 @@ events = [event for event in events if event["event"] == "input"]
 assert [e["step"] for e in events] == list(range(3, 19, 3)), events
 assert [e["epoch"] for e in events] == list(range(1, 7)), events
 assert [e["steps"] for e in events] == [2, 3, 3, 3, 3, 3], events
-# The console mentions the input only if ranks wait for it.
+# The console mentions the input only if ranks wait for it, and once a minute.
 log = open(sys.argv[3], encoding="utf-8").read()
 lines = re.findall(r"input.*: ranks wait [0-9.]+ % of the step for data", log)
-assert len(lines) == sum(e["wait_share"] >= 0.01 for e in events), (lines, events)
+assert len(lines) <= sum(e["wait_share"] >= 0.01 for e in events) and bool(lines) == any(
+    e["wait_share"] >= 0.01 for e in events), (lines, events)
 for e in events:
     assert e["images_read_per_s"] > 0 and e["storage_bytes_per_s"] >= 0, e
     assert 100 < e["bytes_read_per_s"] / e["images_read_per_s"] < 100000, e  # of a JPEG file

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "capture.h"
 #include "dtrain/config.h"
 #include "dtrain/events.h"
 #include "events/append.h"
@@ -110,6 +111,21 @@ TEST(plain_console)
     assert_null(strstr(text, "evaluation"));
     free(text);
     assert_false(dt_file_exists(at("metrics.jsonl")));
+}
+
+/* Short epochs do not repeat it. */
+TEST(slow_input)
+{
+    const struct dt_field slow[] = {DT_NUM("wait_share", 0.2), DT_TEXT("text", "input-bound")};
+    struct dt_events *report = NULL;
+    char said[256];
+    struct capture capture = capture_begin(stderr);
+    assert_int_equal(dt_events_open(&report, &(struct dt_events_options){0}), DT_OK);
+    for (int i = 0; i < 3; i++)
+        dt_events_emit(report, "input", slow, DT_COUNT(slow));
+    dt_events_close(report);
+    capture_end(&capture, said, sizeof said);
+    assert_string_equal(said, "dtrain: input-bound\n");
 }
 
 /* Parses line `index` of metrics.jsonl; NULL after the last one. */
