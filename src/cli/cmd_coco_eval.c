@@ -30,7 +30,7 @@ static void show_progress(void *context, int done, int total)
                        *begin_s);
 }
 
-static dt_status evaluate(struct evaluation *e)
+static dt_status evaluate(struct evaluation *e, const char *path)
 {
     double begin_s = dt_clock_s();
     const struct dt_average_precision_input input = {
@@ -45,15 +45,20 @@ static dt_status evaluate(struct evaluation *e)
         .context = &begin_s,
     };
     const size_t n_truths = input.first_truth[input.n_images];
+    size_t n_scored = 0;
     DT_TRY(DT_NEW(e->of_category, (size_t)input.n_labels));
     DT_TRY(DT_NEW(e->n_truths, (size_t)input.n_labels));
     for (size_t i = 0; i < n_truths; i++) {
         e->n_truths[input.truths[i].label] += !input.truths[i].is_crowd;
+        n_scored += !input.truths[i].is_crowd;
         if (input.truths[i].id == 0)
             dt_log(DT_LOG_WARNING,
                    "annotation 0: pycocotools counts a detection of it as a false one, because "
                    "its id is 0; dtrain does not");
     }
+    if (n_scored == 0)
+        DT_FAIL(DT_ERR_DATA, "%s has no boxes, crowds not counted, to compare detections with",
+                path);
     const dt_status status = dt_average_precision(e->value, e->of_category, &input);
     dt_log_progress("");
     return status;
@@ -109,7 +114,7 @@ dt_status dt_cmd_coco_eval(const struct dt_arguments *args)
         DT_TRY(dt_file_check_new(args->json));
     DT_TRY_OUT(dt_coco_open_lenient(&e.coco, args->operands[0]));
     DT_TRY_OUT(dt_coco_read_found(&e.found, &e.n_found, &e.coco, args->operands[1]));
-    DT_TRY_OUT(evaluate(&e));
+    DT_TRY_OUT(evaluate(&e, args->operands[0]));
     print_lines(&e, args->per_class);
     if (args->json)
         DT_TRY_OUT(save(&e, args->json));

@@ -1,5 +1,6 @@
 /* Sub-commands that run on all MPI ranks: rank 0 reads the configuration and the others get a copy.
  * An error is printed once, by the rank where it originated. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +81,39 @@ static void prefer_val(struct dt_arguments *args)
         args->sets[args->n_sets++] = "data.val_fraction=0";
 }
 
+/* "" if there is none. */
+static void resolve(char out[PATH_MAX], const char *path)
+{
+    if (!realpath(path, out))
+        snprintf(out, PATH_MAX, "%s", path);
+}
+
+/* `run`: that of the weights, whose own part of data.train it has not seen. */
+static void warn_of_trained(const struct dt_config *run, const struct dt_config *config)
+{
+    static struct dt_config here;
+    char trained[PATH_MAX], evaluated[PATH_MAX];
+    here = *config;
+    dt_config_make_absolute(&here);
+    const bool is_split = here.data.val_fraction > 0;
+    resolve(trained, run->data.train);
+    resolve(evaluated, is_split ? here.data.train : here.data.val);
+    if (!trained[0] || strcmp(trained, evaluated) != 0 ||
+        (is_split && here.data.val_fraction == run->data.val_fraction &&
+         here.train.seed == run->train.seed))
+        return;
+    dt_log(DT_LOG_WARNING,
+           "the weights were trained on images of %s that are now evaluated, so the result says "
+           "little about other images",
+           evaluated);
+}
+
 /* Weights without --config have their own configuration. They are verified on the way, which takes
  * long, so from here on their path is that of the file that was found. */
 static dt_status load_config(struct dt_config *config, struct dt_arguments *args)
 {
     static char model[DT_PATH_MAX], own[DT_PATH_MAX];
+    static struct dt_config run;
     const char *weights = args->recompute_bn ? args->operands[0] : args->weights;
     if (!args->config && weights) {
         DT_TRY(dt_weights_find(model, weights));
@@ -96,7 +125,12 @@ static dt_status load_config(struct dt_config *config, struct dt_arguments *args
     }
     if (args->weights)
         prefer_val(args);
-    return dt_arguments_config(config, args);
+    DT_TRY(dt_arguments_config(config, args));
+    if (args->command->run_on_ranks == dt_cmd_eval && args->config == own) {
+        DT_TRY(dt_config_load(&run, own, NULL, 0));
+        warn_of_trained(&run, config);
+    }
+    return DT_OK;
 }
 
 /* With --follow, a run that has just begun may have no checkpoint yet. Collective, so that no rank

@@ -76,9 +76,10 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, b
     snprintf(reason, sizeof reason, "%s", dt_error_text());
     dt_dataset_name(loader->dataset, id, name, sizeof name);
     dt_log(DT_LOG_WARNING, "bad sample %s: %s; %s", name, reason,
-           loader->options.train   ? "replaced by the next sample in the order"
-           : loader->max_boxes > 0 ? "it has no detections"
-                                   : "replaced by a grey image");
+           loader->options.train           ? "replaced by the next sample in the order"
+           : loader->max_boxes > 0         ? "it has no detections"
+           : !loader->dataset->kind->label ? "it has no prediction"
+                                           : "evaluated as a grey image");
     if (dt_loader_check_bad(loader, n_bad) != DT_OK)
         DT_FAIL(DT_ERR_DATA, "%s; the last one is %s: %s", dt_error_text(), name, reason);
     return DT_OK;

@@ -76,7 +76,10 @@ static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool tr
     if (train || is_split)
         DT_TRY(dt_sets_check_given(config));
     else if (config->data.source != DT_SOURCE_SYNTHETIC && path[0] == '\0')
-        DT_FAIL(DT_ERR_CONFIG, "data.val: not given; name a folder or shards");
+        DT_FAIL(
+            DT_ERR_CONFIG,
+            "data.val: not given; name a folder or shards, or train with data.val_fraction=0.1, "
+            "which keeps some of the training images for it");
     struct dt_dataset_options options = {
         .data = &config->data,
         .path = path,

@@ -111,6 +111,8 @@ def check_refusals():
     assert "nowhere.json" in run("truth.json", "nowhere.json", code=66)
     for change in ({"image_id": 4}, {"image_id": "4"}, {"category_id": "9"}, {"score": "high"}, {"bbox": [1, 2, 3]}):
         assert "bad.json:1:" in run("truth.json", write("bad.json", [FOUND[0], {**FOUND[1], **change}]), code=65)
+    crowds = {**TRUTH, "annotations": TRUTH["annotations"][3:]}
+    assert "none.json has no boxes" in run(write("none.json", crowds), "found.json", code=65)
     write("cut.json", content("truth.json")[:-9])
     assert "cut.json:1:" in run("cut.json", "found.json", code=65)
     run("truth.json", "found.json", "--json", "none/a.json", code=73)

@@ -43,9 +43,19 @@ echo "$n_val of 120 images are for validation"
 grep -q " $((120 - n_val)) training and $n_val validation images" "$work/log2" ||
     fail "training and evaluation use different images"
 
-# Other data are evaluated if they are named.
-(cd "$work" && ends 0 "" "$dtrain" eval run1 --set data.val="train")
+# Other data are evaluated if they are named; not silently if they were trained on.
+trained="the weights were trained on images of $work/train that are now evaluated"
+(cd "$work" && ends 0 "$trained" "$dtrain" eval run1 --set data.val=../${work##*/}/train)
 shows '"images": *120'
+ends 0 "$trained" "$dtrain" eval "$work/run1" --set data.val_fraction=0.5
+cp -r "$work/train" "$work/other"
+for setting in data.val="$work/other" data.val_fraction=0.25; do
+    ends 0 "" "$dtrain" eval "$work/run1" --set "$setting"
+    never_says "the weights were trained on"
+done
+train 1 all --set data.val_fraction=0
+says "120 training and no validation images (set data.val or data.val_fraction)"
+ends 78 "data.val: not given; .*or train with data.val_fraction" "$dtrain" eval "$work/all"
 
 # The same images from a table; half of them.
 train 1 table --set data.source=csv --set data.train="$work/all.csv" --set data.max_train=40
