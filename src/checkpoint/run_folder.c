@@ -69,7 +69,6 @@ static dt_status write_holder(const struct dt_run_folder *folder, const char *pa
 static dt_status refuse_in_use(const struct dt_run_folder *folder)
 {
     char text[HOLDER_MAX] = "";
-    dt_clock_sleep(0.05); /* the holder may have just taken the lock and still be writing */
     ssize_t n = pread(folder->lock_fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
     text[strcspn(text, "\n")] = '\0';
@@ -132,10 +131,13 @@ static dt_status check_links(const struct dt_run_folder *folder)
 static dt_status take_lock(struct dt_run_folder *folder, const char *path,
                            int (*lock)(int fd, int operation), bool *locked)
 {
-    int error;
+    int error, n_tries = 0;
     do {
         error = lock(folder->lock_fd, LOCK_EX | LOCK_NB) != 0 ? errno : 0;
-    } while (error == EINTR);
+        /* The holder may still be writing its name, or be dtrain runs, which lets go at once. */
+        if (error == EWOULDBLOCK && n_tries == 0)
+            dt_clock_sleep(0.05);
+    } while (error == EINTR || (error == EWOULDBLOCK && n_tries++ == 0));
     *locked = error == 0;
     if (error == EWOULDBLOCK)
         return refuse_in_use(folder);

@@ -56,7 +56,7 @@ struct dt_run {
     int64_t step, total_steps;
     double elapsed_s;
     double median_images_per_s; /* over the step events, NAN if there is none */
-    bool is_alive;              /* no run_end, and its heartbeat.bin is younger than 60 s */
+    bool is_alive;              /* no run_end, heartbeat.bin younger than 60 s, and .lock held */
 };
 
 /* Reads run folders or files like metrics.jsonl; half a line at the end is ignored. Of several

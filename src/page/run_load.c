@@ -2,19 +2,29 @@
 #include "page/page_run.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/sort.h"
 
-enum { NOTES_MOST = 200, CURVES_MOST = 100, LINE_MOST = 1 << 20, RATES_MOST = 1 << 16 };
+enum {
+    NOTES_MOST = 200,
+    CURVES_MOST = 100,
+    LINE_MOST = 1 << 20,
+    RATES_MOST = 1 << 16,
+    LEASE_S = 60
+};
 
 /* The lines read so far. */
 struct events {
@@ -298,11 +308,40 @@ static dt_status set_paths(struct dt_run *run, const char *path)
     return status;
 }
 
+/* Whether rank 0 ran on this host: elsewhere its lock may not be seen. */
+static bool is_of_this_host(const struct dt_run *run)
+{
+    char path[DT_PATH_MAX], host[DT_HOST_MAX];
+    struct dt_json_doc *doc = NULL;
+    dt_host_name(host);
+    const bool is_same = dt_file_path(path, "%s/RUN", run->folder) == DT_OK &&
+                         dt_json_load(&doc, path, NULL) == DT_OK &&
+                         strcmp(dt_event_text(doc, "host"), host) == 0;
+    dt_json_destroy(doc);
+    dt_error_clear();
+    return is_same;
+}
+
+/* The kernel releases the lock of rank 0 with its process, so a dead run is known at once. */
+static bool is_alive(const struct dt_run *run)
+{
+    char path[DT_PATH_MAX];
+    struct stat info;
+    if (run->end || dt_file_path(path, "%s/heartbeat.bin", run->folder) != DT_OK ||
+        stat(path, &info) != 0 || difftime(time(NULL), info.st_mtime) >= LEASE_S)
+        return false;
+    if (!is_of_this_host(run) || dt_file_path(path, "%s/.lock", run->folder) != DT_OK)
+        return true;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool is_free = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
+    if (fd >= 0)
+        close(fd);
+    return !is_free;
+}
+
 dt_status dt_run_load(struct dt_run *run, const char *path)
 {
     struct events *events = NULL;
-    char heartbeat[DT_PATH_MAX];
-    struct stat info;
     *run = (struct dt_run){.median_images_per_s = NAN};
     DT_TRY(set_paths(run, path));
     FILE *file = fopen(run->path, "re");
@@ -318,9 +357,7 @@ dt_status dt_run_load(struct dt_run *run, const char *path)
         if (events->n_rates > 0)
             run->median_images_per_s = dt_percentile_f64(events->rates, events->n_rates, 0.5);
     }
-    run->is_alive = !run->end &&
-                    dt_file_path(heartbeat, "%s/heartbeat.bin", run->folder) == DT_OK &&
-                    stat(heartbeat, &info) == 0 && difftime(time(NULL), info.st_mtime) < 60;
+    run->is_alive = is_alive(run);
     free(events);
     fclose(file);
     return status;

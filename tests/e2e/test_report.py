@@ -37,7 +37,9 @@ def kill_and_resume(folder):
         while not os.path.exists(f"{folder}/checkpoints/latest") or "\"step\":24," not in read(f"{folder}/metrics.jsonl"):
             assert process.poll() is None, "it has ended"
             time.sleep(0.01)
+        assert re.search(f"^{folder} +running ", dtrain("runs", folder), re.M)
         os.kill(process.pid, signal.SIGKILL)
+    assert re.search(f"^{folder} +killed ", dtrain("runs", folder), re.M)
     with open(f"{folder}/metrics.jsonl", "a", encoding="utf-8") as f:
         f.write('{"ts":"20')
     dtrain(*args, "--max-time", "1s", code=75)
