@@ -70,9 +70,11 @@ for ranks in (0, 2):
     rewritten = text.count(REWRITE + b"epoch ")
     assert code == 0 and rewritten >= 6, f"{ranks} ranks on a terminal: {code}, {rewritten} lines rewritten: {text}"
     assert b"step 24/24 (100 %):" in text and b"  elapsed " in text, f"{ranks} ranks: share and time: {text}"
+    lines = [line.split(REWRITE)[-1] for line in text.split(b"\r\n")]
+    assert max(map(len, lines)) <= 120 and b"\r\n        " in text, f"not wrapped: {text}"
     code, text = in_file(command(ranks, f"file-{ranks}", SETTINGS, BY_TIME))
     plain = text.count(b"\ndtrain: epoch ")
-    assert code == 0 and plain > 2 and b"\r" not in text, f"{ranks} ranks in a file: {code}, {plain} lines: {text}"
+    assert code == 0 and plain > 2 and b"\r" not in text and b"\n   " not in text, f"{ranks} ranks in a file: {code}, {plain} lines: {text}"
 
 # Colours for errors and warnings, on a terminal, unless NO_COLOR is set.
 wrong = command(0, "wrong", SETTINGS, {"model.name": "tinny"})
