@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "cli/commands.h"
 
 static dt_status run_command(const struct dt_arguments *args)
@@ -38,6 +39,8 @@ int main(int argc, char **argv)
 {
     struct dt_arguments args;
     dt_status status = dt_arguments_parse(&args, argc, argv);
+    if (status == DT_OK && args.json && strcmp(args.json, "-") == 0)
+        dt_jsonw_take_stdout();
     if (status == DT_OK && wants_ranks(&args)) {
         status = dt_run_on_ranks(&args, argc, argv);
     } else {

@@ -59,7 +59,8 @@ struct dt_new_file {
 };
 dt_status dt_file_begin(struct dt_new_file *file, const char *path);
 dt_status dt_file_end(struct dt_new_file *file, dt_status status);
-/* Whether dt_file_save(path) could begin: to find out before long work whose result goes there. */
+/* Whether dt_file_save(path) could begin: to find out before long work whose result goes there; "-"
+ * is standard output. */
 dt_status dt_file_check_new(const char *path);
 /* Makes `path` a symbolic link to `target`, in place of what was there. */
 dt_status dt_file_link(const char *path, const char *target);

@@ -68,8 +68,11 @@ void dt_jsonw_add(struct dt_jsonw *w, const char *format, ...)
 /* Embeds a complete JSON value, without the whitespace between its tokens. */
 void dt_jsonw_raw(struct dt_jsonw *w, const char *key, const char *json);
 dt_status dt_jsonw_end(struct dt_jsonw *w);
-/* dt_jsonw_end, then saves the text as the file `path` (dt_file_save); always resets the writer. */
+/* dt_jsonw_end, then saves the text as the file `path` (dt_file_save), or writes it to standard
+ * output if that is "-"; always resets the writer. */
 dt_status dt_jsonw_save(struct dt_jsonw *w, const char *path);
+/* From here on "-" alone is written to standard output, and what is printed goes to stderr. */
+void dt_jsonw_take_stdout(void);
 void dt_jsonw_reset(struct dt_jsonw *w); /* frees the buffer */
 
 #endif

@@ -3,12 +3,14 @@
  * become U+FFFD, so the output always parses. */
 #include "base/json.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -207,10 +209,21 @@ dt_status dt_jsonw_end(struct dt_jsonw *w)
     return DT_OK;
 }
 
+static int output = STDOUT_FILENO;
+
+void dt_jsonw_take_stdout(void)
+{
+    const int copy = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    if (copy >= 0 && dup2(STDERR_FILENO, STDOUT_FILENO) >= 0)
+        output = copy;
+}
+
 dt_status dt_jsonw_save(struct dt_jsonw *w, const char *path)
 {
     dt_status status = dt_jsonw_end(w);
-    if (status == DT_OK)
+    if (status == DT_OK && strcmp(path, "-") == 0)
+        status = dt_file_write(output, w->text, w->bytes, "standard output");
+    else if (status == DT_OK)
         status = dt_file_save(path, w->text, w->bytes);
     dt_jsonw_reset(w);
     return status;

@@ -4,6 +4,7 @@ detections in ../shared/golden/coco-eval, where that is; one sentence and an exi
     python3 test_coco_eval.py BUILD/dtrain"""
 
 import glob
+import json
 import os
 import sys
 
@@ -81,6 +82,9 @@ def check_small():
     rows = [line.split() for line in text.splitlines()[len(LINES) + 2 :]]
     assert rows == [["4", "1", "0.600", "1.000", "hot", "dog"], ["9", "2", f"{dog:.3f}", f"{dog:.3f}", "dog"],
                     ["90", "0", "-1.000", "-1.000", "none"]], rows  # fmt: skip
+    done = scratch.run("coco-eval", "truth.json", "found.json", "--json", "-")
+    assert json.loads(done.stdout) == result and done.stderr.splitlines()[0] in text, done.said
+    assert not os.path.exists("-")
     text = run("truth.json", "found.json", "--max-detections", 1)
     assert "area=   all | maxDets=  1 ] = 0.252" in text, text  # one dog of two
     text = run("truth.json", write("empty.json", []))

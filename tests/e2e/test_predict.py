@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import load, run, train, write, write_config  # noqa: E402
+from scratch import content, load, run, train, write, write_config  # noqa: E402
 
 CONFIG = {
     "model": {"name": "resnet20", "image_size": 32},
@@ -67,6 +67,8 @@ def test_json():
     assert len(ROWS) == 120 and done.stderr == "", done.stderr
     check_table(done.stdout, sorted(ROWS), 2)
     lines = [line.split("\t") for line in done.stdout.splitlines()]
+    to_stdout = run("predict", "run", "images", "-q", "-k", "2", "--json", "-")
+    assert to_stdout.stdout == content("all.json").decode() and done.stdout in to_stdout.stderr, to_stdout.said
     for image, (path, *fields) in zip(load("all.json"), lines):
         assert image["image"] == path and [c["class"] for c in image["classes"]] == fields[::2], (image, fields)
         assert all(abs(c["probability"] - float(p)) < 1e-8 for c, p in zip(image["classes"], fields[1::2])), image
