@@ -71,9 +71,14 @@ static void cpu_describe(struct dt_device *dev, char *out, size_t bytes)
         if (names[i].isa == dnnl_get_effective_cpu_isa())
             isa = names[i].name;
     }
+    const char *products = dt_cpu_has(dnnl_cpu_isa_avx512_core_amx) ? ", bf16 multiplied by AMX"
+                           : dt_cpu_has(dnnl_cpu_isa_avx512_core_bf16)
+                               ? ", bf16 multiplied by AVX-512"
+                               : ", bf16 stored, multiplied in fp32";
     const dnnl_version_t *version = dnnl_version();
-    snprintf(out, bytes, "cpu, oneDNN %d.%d.%d, %s, %d thread%s", version->major, version->minor,
-             version->patch, isa, dev->options.threads, DT_S(dev->options.threads));
+    snprintf(out, bytes, "cpu, oneDNN %d.%d.%d, %s, %d thread%s%s", version->major, version->minor,
+             version->patch, isa, dev->options.threads, DT_S(dev->options.threads),
+             dt_cpu_type(dev) == DT_BF16 ? products : "");
 }
 
 static dt_status cpu_alloc(struct dt_device *dev, void **out, size_t bytes)

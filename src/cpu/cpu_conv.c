@@ -177,9 +177,8 @@ out:
  * instructions for bf16, which double the rate of fp32, where that saves less than half. */
 static bool has_fast_direct(const struct dt_exec *exec)
 {
-    const unsigned amx = dnnl_cpu_isa_avx512_core_amx;
-    const bool has_amx = (dnnl_get_effective_cpu_isa() & amx) == amx;
-    return dt_cpu_product_type(exec) == DT_BF16 && (has_amx || exec->node->attr.conv.stride > 1);
+    return dt_cpu_product_type(exec) == DT_BF16 &&
+           (dt_cpu_has(dnnl_cpu_isa_avx512_core_amx) || exec->node->attr.conv.stride > 1);
 }
 
 /* As few as keep the converted activations of a pass in a cache. */

@@ -84,8 +84,7 @@ enum dt_dtype dt_cpu_wanted_type(const struct dt_exec *exec, int tensor)
 
 enum dt_dtype dt_cpu_product_type(const struct dt_exec *exec)
 {
-    const unsigned needs = dnnl_cpu_isa_avx512_core_bf16;
-    return (dnnl_get_effective_cpu_isa() & needs) == needs ? exec->type : DT_F32;
+    return dt_cpu_has(dnnl_cpu_isa_avx512_core_bf16) ? exec->type : DT_F32;
 }
 
 dt_status dt_cpu_format_set(struct dt_cpu_formats *formats, int tensor, dt_md_ref md, int n_dims,

@@ -307,7 +307,7 @@ DTRAIN_EMULATED_MEMORY_MB=8 train 1 fitting-stages "${fitting[@]}" --set train.m
     --set 'train.stages=[{"epoch":1,"image_size":16}]'
 says "$fits" "images of 16 x 16, batch 64 = 1 rank x 1 micro-batch x 64 images"
 DTRAIN_EMULATED_MEMORY_MB=8 ends 0 "" "$dtrain" --config "$work/config.json" "${fitting[@]}" --dry-run
-grep -q "^global batch 64 = 1 rank(s) x 2 micro-batch(es) x 32 images" "$work/out" || fail "$(cat "$work/out")"
+grep -q "^global batch 64 = 1 rank x 2 micro-batches x 32 images" "$work/out" || fail "$(cat "$work/out")"
 
 # Settings that are refused.
 refuses 78 "both use GPU emulated H200: start at most one rank per GPU (mpirun -npernode N, or give each" \

@@ -57,7 +57,7 @@ bad 78 "--set: train.epochs: expected" config show --set train.epochs=0
 
 # Only a run can detect these
 run 78 "too small" model.name=alexnet
-run 78 "train.precision" train.precision=bf16
+run 78 "train.precision" train.precision=fp16
 run 78 "train.precision" train.precision=fp16 train.loss_scale=128
 run 78 "only comm.algorithm ring sends gradients in 16 bits" comm.grad_dtype=bf16 comm.algorithm=auto \
     train.deterministic=false
@@ -65,7 +65,7 @@ if has_cuda; then
     export CUDA_VISIBLE_DEVICES= # hides any GPU
     run 69 "device.kind: cuda is not possible: " device.kind=cuda
     run 78 "comm.backend: nccl sums in GPU memory" device.kind=auto comm.backend=nccl
-    run 78 "(the GPU is not used: " device.kind=auto train.precision=bf16
+    run 78 "(the GPU is not used: " device.kind=auto train.precision=fp16
     bad 69 "device.kind: cuda is not possible: " doctor --set device.kind=cuda
 else
     run 69 "no CUDA backend" device.kind=cuda
