@@ -205,6 +205,8 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
     if (dev->options.winograd && !has_fast_direct(exec) &&
         dt_cpu_winograd_pays(exec->node, &tensor[id.src], &tensor[id.weights]))
         return dt_cpu_winograd_prepare(dev, exec);
+    if (dt_cpu_1x1_weights_pays(exec))
+        return dt_cpu_1x1_weights_prepare(dev, exec);
     exec->type = dt_cpu_product_type(exec);
     DT_TRY_OUT(set_weights_format(dev, exec, &id));
     if (exec->type == DT_BF16)
@@ -278,9 +280,11 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
 static dt_status run_conv_op(struct dt_device *dev, struct dt_exec *exec,
                              const struct dt_scalars *scalars)
 {
-    return !exec->primitive     ? dt_cpu_winograd_run(exec)
-           : exec->n_passes > 1 ? dt_cpu_run_passes(dev, exec)
-                                : dt_cpu_run_primitive(dev, exec, scalars);
+    if (!exec->loops)
+        return exec->n_passes > 1 ? dt_cpu_run_passes(dev, exec)
+                                  : dt_cpu_run_primitive(dev, exec, scalars);
+    exec->loops(exec);
+    return DT_OK;
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, run_conv_op, true};

@@ -154,8 +154,9 @@ struct dt_exec {
     size_t scratchpad_offset;
 
     /* For our own loops. */
-    struct dt_cpu_rows rows; /* of the first activation */
-    size_t n_elements;       /* of flat loops, padding included */
+    void (*loops)(struct dt_exec *exec); /* of a convolution without a primitive */
+    struct dt_cpu_rows rows;             /* of the first activation */
+    size_t n_elements;                   /* of flat loops, padding included */
     size_t work_offset;
     void *work; /* after bind */
 };
@@ -168,6 +169,9 @@ dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref
 dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
                                int n_dims, const dnnl_dims_t dims);
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
+/* Adds the ports of all tensors, in blocks of so many channels (8 or 16): activations of N x blocks
+ * x H x W x channels, weights of blocks of outputs x of inputs x H x W x inputs x outputs. */
+dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, int block);
 /* Adds plain ports for all tensors of the node that have none yet. */
 dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec);
 /* Adds all ports by kind: a = activation in format md, p = opaque block, w = block of mask_bytes.
@@ -220,15 +224,22 @@ static inline struct dt_cpu_span dt_cpu_own_span(int n_tasks)
 
 #define dt_cpu_winograd_pays    DT_ISA_NAME(dt_cpu_winograd_pays)
 #define dt_cpu_winograd_prepare DT_ISA_NAME(dt_cpu_winograd_prepare)
-#define dt_cpu_winograd_run     DT_ISA_NAME(dt_cpu_winograd_run)
 
 /* Whether a convolution or gradient can be done that way, and is then faster. Depends on the shapes
  * alone, so that runs are reproducible. */
 bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
                           const struct dt_tensor *weights);
-/* The whole of the op's prepare and run. */
+/* The whole of the op's prepare; sets exec->loops. */
 dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec);
-dt_status dt_cpu_winograd_run(struct dt_exec *exec);
+
+/* --- conv_1x1.c: gradients of the weights of 1x1 convolutions in bf16; the same two functions ---
+ */
+
+#define dt_cpu_1x1_weights_pays    DT_ISA_NAME(dt_cpu_1x1_weights_pays)
+#define dt_cpu_1x1_weights_prepare DT_ISA_NAME(dt_cpu_1x1_weights_prepare)
+
+bool dt_cpu_1x1_weights_pays(const struct dt_exec *exec);
+dt_status dt_cpu_1x1_weights_prepare(struct dt_device *dev, struct dt_exec *exec);
 
 /* --- Ops: one row each, in the table of every instruction set --- */
 

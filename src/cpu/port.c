@@ -145,6 +145,28 @@ dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes)
     return DT_OK;
 }
 
+dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, int block)
+{
+    while (exec->n_ports < exec->node->n_src + exec->node->n_dst) {
+        const int tensor = next_tensor(exec);
+        const struct dt_tensor *t = &exec->graph->tensor[tensor];
+        const bool is_value = t->role == DT_ACT || t->role == DT_DIFF;
+        dnnl_dims_t dims;
+        dt_md md = NULL;
+        int n_dims = dt_cpu_dims(dims, t);
+        dnnl_format_tag_t tag = n_dims == 1   ? dnnl_a
+                                : is_value    ? block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b
+                                : block == 16 ? dnnl_ABcd16b16a
+                                              : dnnl_ABcd8b8a;
+        DT_TRY(DT_DNNL(t->name,
+                       dt_md_create(&md, dt_cpu_wanted_type(exec, tensor), n_dims, dims, tag)));
+        dt_status status = dt_cpu_port_add(dev, exec, md);
+        dt_md_destroy(md);
+        DT_TRY(status);
+    }
+    return DT_OK;
+}
+
 dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;

@@ -404,41 +404,13 @@ static void run_gradient(struct dt_exec *exec)
 
 /* --- Nodes --- */
 
-static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, int tensor)
-{
-    const struct dt_tensor *t = &exec->graph->tensor[tensor];
-    bool is_weights = t->role == DT_PARAM || t->role == DT_DIFF_PARAM || t->role == DT_DIFF_TERM;
-    dnnl_dims_t dims;
-    dt_md md = NULL;
-    int n_dims = dt_cpu_dims(dims, t);
-    dnnl_format_tag_t tag = BLOCK == 16 ? dnnl_aBcd16b : dnnl_aBcd8b;
-    if (is_weights)
-        tag = BLOCK == 16 ? dnnl_ABcd16b16a : dnnl_ABcd8b8a;
-    if (n_dims == 1)
-        tag = dnnl_a;
-    DT_TRY(
-        DT_DNNL(t->name, dt_md_create(&md, dt_cpu_wanted_type(exec, tensor), n_dims, dims, tag)));
-    dt_status status = dt_cpu_port_add(dev, exec, md);
-    dt_md_destroy(md);
-    return status;
-}
-
 dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
     const struct wino w = wino_of(exec);
 
-    for (int i = 0; i < node->n_src; i++)
-        DT_TRY(add_port(dev, exec, node->src[i]));
-    for (int i = 0; i < node->n_dst; i++)
-        DT_TRY(add_port(dev, exec, node->dst[i]));
+    DT_TRY(dt_cpu_port_add_blocks(dev, exec, BLOCK));
+    exec->loops = is_gradient(exec) ? run_gradient : run_convolution;
     exec->work_offset =
         dt_cpu_reserve(exec, (w.shared + (size_t)dev->options.threads * w.own) * sizeof(float));
-    return DT_OK;
-}
-
-dt_status dt_cpu_winograd_run(struct dt_exec *exec)
-{
-    (is_gradient(exec) ? run_gradient : run_convolution)(exec);
     return DT_OK;
 }
