@@ -43,6 +43,7 @@ RECIPES = {
     "batch": {"train.stages": '[{"epoch": 1, "batch": 24}, {"epoch": 3, "batch": 8}]', RANKS_DIFFER: True},
     "sync_bn": {"model.name": "resnet20", "model.sync_bn": "true", RANKS_DIFFER: True},
     "rmsprop": {"optim.name": "rmsprop", "schedule.lr": 0.001},
+    "bf16, ema": {"model.name": "resnet20", "train.precision": "bf16", "train.ema_decay": 0.9, RANKS_DIFFER: True},
     "bf16 between ranks": {"comm.grad_dtype": "bf16", RANKS_DIFFER: True},
     "central": {"comm.mode": "central", "schedule.lr": 0.03, RANKS_DIFFER: True},
     "local": {"train.sync_every": 2, "optim.momentum": 0, RANKS_DIFFER: True},
