@@ -1,12 +1,14 @@
 """Training speed and memory of dtrain and of PyTorch on this CPU, alternating in one run.
 
     python3 tests/perf/vs_torch.py BUILD/dtrain [--python PATH ...] [--rounds 5] [--only resnet50]
-                                   [--isa AVX2] [--threads N] [--wait 600] [--json FILE]
+                                   [--precision bf16] [--isa AVX2] [--threads N] [--wait 600]
+                                   [--json FILE]
 
 A case is a network. In every round dtrain bench trains it, then each PyTorch: eager, and from 2.0
 compiled (torch.compile; needs g++), channels_last, SGD with momentum, whole step on synthetic data,
 freed memory kept in the heap; each in a fresh process. --python names a Python that has torch and
-torchvision, and may be repeated. A variant that fails is skipped, with its reason.
+torchvision, and may be repeated. A variant that fails is skipped, with its reason. With --precision
+bf16 PyTorch runs the forward pass under autocast, and dtrain trains in fp32 as well.
 
 Before a round the script waits for up to --wait seconds until others use less than 3 % of the CPUs,
 and it measures what they use during the round. --isa AVX2 limits dtrain, and PyTorch's oneDNN,
@@ -14,8 +16,8 @@ own and compiled kernels, and MKL (which on CPUs that are not Intel's may not ob
 
 Printed: images/s (medians over the rounds), how many times as fast dtrain is (median, lowest and
 highest of the ratios of each round), peak memory of rank 0. The best variant has a star. dtrain's
-share of the FMA peak (fma_peak.c) counts convolutions as direct, so that Winograd's algorithm may
-exceed it. The file is written after every case."""
+share of the FMA peak (fma_peak.c, fp32) counts convolutions as direct, so that Winograd's algorithm and
+bf16 may exceed it. The file is written after every case."""
 
 import inspect
 import json
@@ -39,6 +41,7 @@ CASES = {
     "resnet50-2ranks": ("resnet50", 224, 1000, 16, 2, 4, 2),
 }
 QUIET, QUIET_S = 0.03, 3  # others use less than this share of the CPUs for this long
+OWN_FP32 = "dtrain fp32"
 LIMIT_S = 1800  # of one measurement, with its compilation
 ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
@@ -46,7 +49,7 @@ ENV = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIR
 # --- PyTorch ---
 
 
-def torch_worker(case, kind, threads, rank):
+def torch_worker(case, kind, precision, threads, rank):
     import torch
     import torch.distributed as dist
     import torchvision
@@ -66,7 +69,10 @@ def torch_worker(case, kind, threads, rank):
     if "fused" in inspect.signature(torch.optim.SGD).parameters:
         options["fused"] = True
     optimizer = torch.optim.SGD(model.parameters(), **options)
-    step_s = turns.torch_step_s(optimizer, turns.images_loss(model, batch, size, classes), warmup, steps)
+    loss = turns.images_loss(model, batch, size, classes)
+    if precision == "bf16":
+        loss = torch.autocast("cpu", torch.bfloat16)(loss)
+    step_s = turns.torch_step_s(optimizer, loss, warmup, steps)
     rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     print(json.dumps({"step_s": step_s, "rss_mb": rss_mb}), flush=True)
     if ranks > 1:
@@ -94,11 +100,11 @@ print(json.dumps({"torch": torch.__version__, "onednn": onednn and onednn[1]}))"
     return variants
 
 
-def run_torch(case, variant, threads, port):
+def run_torch(case, variant, precision, threads, port):
     """Raises RuntimeError with the reason if it fails."""
     python, kind, _ = variant
     env = ENV | turns.HEAP | {"OMP_NUM_THREADS": threads, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    command = [python, __file__, "--worker", case, kind, threads]
+    command = [python, __file__, "--worker", case, kind, precision, threads]
     logs = [tempfile.TemporaryFile("w+") for _ in range(CASES[case][4])]
     workers = [
         subprocess.Popen([*command, str(rank)], env=env, stdout=log, stderr=log)
@@ -124,12 +130,12 @@ def run_torch(case, variant, threads, port):
 # --- dtrain ---
 
 
-def run_dtrain(program, case, threads):
+def run_dtrain(program, case, precision, threads):
     name, size, classes, batch, ranks, steps, warmup = CASES[case]
     config = {
         "model": {"name": name, "num_classes": classes, "image_size": size},
         "data": {"source": "synthetic", "workers": 1},
-        "train": {"global_batch_size": batch * ranks},
+        "train": {"global_batch_size": batch * ranks, "precision": precision},
         "device": {"kind": "cpu", "threads": int(threads)},
         "bench": {"warmup_steps": warmup, "rounds": 1, "steps_per_round": steps},
     }
@@ -198,6 +204,7 @@ def describe(args, variants):
         "cpus": os.cpu_count(),
         "threads": args.threads,
         "limited_to": args.isa,
+        "precision": args.precision,
         "fma_peak_gflops": measure_fma_peak(flags, args.isa, args.threads),
         "compiler": first_line("gcc", "--version"),
         "commit": first_line("git", "describe", "--always", "--dirty", "--abbrev=12"),
@@ -219,10 +226,12 @@ def measure(case, args, variants):
         before = wait_for_quiet(args.wait)
         if before >= QUIET:
             print(f"round {number + 1}: others use {before:.0%} of the CPUs", flush=True)
-        others, results = Others(), {"dtrain": run_dtrain(args.program, case, threads)}
+        others, results = Others(), {"dtrain": run_dtrain(args.program, case, args.precision, threads)}
+        if args.precision != "fp32":
+            results[OWN_FP32] = run_dtrain(args.program, case, "fp32", threads)
         for label in [label for label in variants if label not in failed]:
             try:
-                results[label] = run_torch(case, variants[label], threads, 29511 + number)
+                results[label] = run_torch(case, variants[label], args.precision, threads, 29511 + number)
             except RuntimeError as e:
                 failed[label] = str(e)
         rounds.append((results, {"before": before, "during": others.share()}))
@@ -242,12 +251,14 @@ def sum_up(case, rounds, failed, peak_gflops):
             "rss_mb": max(run["rss_mb"] for run in runs),
         }
     ours, bench = rows.pop("dtrain"), rounds[-1][0]["dtrain"]["bench"]
+    own = {label: rows.pop(label) for label in [OWN_FP32] if label in rows}
     flops = bench["flops_per_step"] / images * ours["images_per_s"]
     return {
         "dtrain_images_per_s": ours["images_per_s"],
         "dtrain_rss_mb": ours["rss_mb"],
         "peak_share": flops / 1e9 / peak_gflops,
         "best": max(rows, key=lambda label: rows[label]["images_per_s"], default=None),
+        "own": own,
         "torch": rows,
         "failed": failed,
         "others": [share for _, share in rounds],
@@ -261,7 +272,7 @@ def print_row(case, row):
         f"{case}: dtrain {row['dtrain_images_per_s']:.2f} images/s, {row['peak_share']:.0%} of the "
         f"FMA peak, {row['dtrain_rss_mb']:.0f} MB; others used up to {during:.0%} of the CPUs"
     )
-    for label, v in row["torch"].items():
+    for label, v in {**row["own"], **row["torch"]}.items():
         print(
             f"  {'*' if label == row['best'] else ' '} {label:30} {v['images_per_s']:8.2f} images/s"
             f"  {turns.spread(v['ratios'], 2)}"
@@ -276,6 +287,7 @@ def main():
     parser = turns.parser(rounds=5, threads=len(os.sched_getaffinity(0)), wait=600.0, json=None)
     parser.add_argument("--python", action="append")
     parser.add_argument("--only", action="append", choices=CASES)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--isa", choices=["AVX2"])
     args = parser.parse_args()
     if args.isa:
