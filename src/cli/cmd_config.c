@@ -40,7 +40,7 @@ static dt_status print_new(const struct dt_arguments *args)
     dt_jsonw_add(&w, "model: {_comment: %s, name: %s},", "others: dtrain models", name);
     add_data(&w, args->data);
     dt_jsonw_add(&w, "train: {_comment: %s, epochs: %d, batch_size_per_rank: %d, precision: %s},",
-                 "bf16 needs a GPU since Ampere", 30, model->detects ? 4 : 32,
+                 "bf16: CPUs, and GPUs since Ampere", 30, model->detects ? 4 : 32,
                  on_gpu ? "bf16" : "fp32");
     dt_jsonw_add(&w, "optim: {name: %s, weight_decay: %g},", model->detects ? "adamw" : "sgd",
                  model->detects ? 0.05 : 0.0001);

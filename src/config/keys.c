@@ -452,8 +452,9 @@ const struct dt_key dt_keys[] = {
            INEXACT),
     CHOICE(
         comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,
-        "Data type of gradients sent between ranks; auto: as computed, 16 bits in bf16 and fp16. "
-        "On CPUs fp16 and bf16 halve the messages; fp16 sends what rounding loses in the next step",
+        "Data type of gradients sent between ranks; auto: as computed, on GPUs 16 bits in bf16 and "
+        "fp16. On CPUs fp16 and bf16 halve the messages; fp16 sends what rounding loses in the "
+        "next step",
         INEXACT),
     POSITIVE(comm.bucket_cap_mb, 4, 4096,
              "Size in MiB of the buckets in which gradients are summed", INEXACT),

@@ -1,6 +1,6 @@
 """train.precision=bf16 on the CPU: losses as in fp32, on 1, 2 and 3 ranks and with each optimizer; checkpoints
-as fp32 writes them; dtrain eval agrees with the run; a detector learns. That resumed runs have the same bits is
-tested in test_recipe_resume.py.
+as fp32 writes them; dtrain eval agrees with the run; nodes touch half the bytes; a detector learns. In
+test_recipe_resume.py a resumed run has the same bits.
 
     python3 test_bf16.py BUILD/dtrain
 
@@ -9,6 +9,7 @@ most, and a loss depends on many. Between ranks sums differ in fp32 only, which 
 
 import json
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -64,6 +65,16 @@ def test_evaluation():
     assert all(abs(found[key] - last[key]) < 1e-5 for key in ("loss", "top1")), (found, last)
 
 
+def test_plan():
+    """Nodes touch about half the bytes. Gradients are fp32, so only the ring sends them in 16 bits."""
+    plans = [run("--config", "config.json", "--dry-run=plan", *sets(x)).said for x in ({}, BF16)]
+    wide, narrow = (float(re.search(r"eval total: .*, ([0-9.]+) MB", plan)[1]) for plan in plans)
+    assert 0.4 * wide < narrow < 0.6 * wide, (wide, narrow)
+    both = {**BF16, "comm.grad_dtype": "bf16", "comm.algorithm": "auto", "train.deterministic": "false"}
+    refused = train("refused", both, ranks=2, code=78)
+    assert "only comm.algorithm ring" in refused.said, refused.said
+
+
 def test_detector():
     few = {"train.global_batch_size": 4, "data.synthetic_train": 8, "schedule.warmup_epochs": 0, "eval.every_epochs": 0}
     for folder, changes in ("wide-boxes", {}), ("boxes", BF16):
@@ -73,6 +84,6 @@ def test_detector():
 
 
 write_config(rig.SETTINGS)
-for test in test_optimizers, test_ranks, test_files, test_evaluation, test_detector:
+for test in test_optimizers, test_ranks, test_files, test_evaluation, test_plan, test_detector:
     test()
     print(f"{test.__name__}: ok", flush=True)
