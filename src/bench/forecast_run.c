@@ -272,16 +272,16 @@ static dt_status report(const struct forecast *f)
 
 /* --- Together --- */
 
-/* Bytes of a gradient between ranks. If nothing runs, auto is what it would be on a GPU. */
+/* Bytes of a gradient between ranks. CPUs send fp32. If nothing runs, auto is what it would be on a
+ * GPU. */
 static size_t find_width(const struct forecast *f)
 {
     const struct dt_engine *engine = &f->base.engine;
     const struct dt_config *config = f->options->step_s == 0 ? engine->config : f->config;
-    const bool on_cpu = config->device.kind == DT_DEVICE_CPU;
-    const bool narrow = config->train.precision == DT_PRECISION_AUTO
-                            ? !on_cpu
-                            : config->train.precision != DT_PRECISION_FP32 &&
-                                  config->train.precision != DT_PRECISION_TF32;
+    const bool on_cpu = f->options->step_s == 0 ? engine->backend == &dt_backend_cpu
+                                                : config->device.kind == DT_DEVICE_CPU;
+    const bool narrow = !on_cpu && config->train.precision != DT_PRECISION_FP32 &&
+                        config->train.precision != DT_PRECISION_TF32;
     const bool sums_passes = engine->stage.n_passes > 1;
     return !narrow || sums_passes || config->comm.grad_dtype == DT_GRAD_FP32 ? sizeof(float)
                                                                              : sizeof(uint16_t);

@@ -49,6 +49,7 @@ for precision in "bf16", "auto":
     half = forecast(*resnet50, "--link", "1Gb/s,50us", "--set", f"train.precision={precision}")
     assert half["forecast"][1]["exposed_comm_s"] < slow["forecast"][1]["exposed_comm_s"] / 1.9
 cpu = forecast(*resnet50, *LINK, "--set", "device.kind=cpu")
+assert cpu == forecast(*resnet50, *LINK, "--set", "device.kind=cpu", "--set", "train.precision=bf16")
 assert not cpu["overlaps"] and fast["overlaps"]
 assert cpu["forecast"][1]["exposed_comm_s"] > fast["forecast"][1]["exposed_comm_s"]
 nodes = forecast(*resnet50, "--link", "1Gb/s,50us", "--local-link", "300GB/s,3us",
