@@ -1,14 +1,14 @@
 /* Runs training steps on given weights and batches, for comparison with PyTorch.
  *
- *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|cuda [mixed|plain
+ *   steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT [cpu|bf16|cuda [mixed|plain
  *              [FROZEN]]]
  *
  * WEIGHTS: safetensors. BATCHES: per step BATCH*SIZE*SIZE*3 bytes of pixels, then BATCH i32 labels;
  * mixed: then BATCH i32 second labels, BATCH f32 shares of the first ones and CLASSES f32 class
- * weights. FROZEN: modules that are not trained, a newline after each.
- * Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and "stat.<name>" (running
- * statistics after step 1), and "param.<name>" (weights after the last step). SGD momentum 0.9,
- * weight decay 0.1 on conv and linear weights. */
+ * weights. bf16: on the CPU, in that precision. FROZEN: modules that are not trained, a newline
+ * after each. Prints one loss per step. OUT gets "grad.<name>" (gradients of step 1) and
+ * "stat.<name>" (running statistics after step 1), and "param.<name>" (weights after the last
+ * step). SGD momentum 0.9, weight decay 0.1 on conv and linear weights. */
 #include <string.h>
 
 #include "../support/plan_files.h"
@@ -122,6 +122,8 @@ static dt_status run_all(struct run *run)
     struct dt_graph *g = NULL;
     struct dt_plan *plan = NULL;
     dt_config_init(&config);
+    config.train.precision =
+        strcmp(run->device_kind, "bf16") == 0 ? DT_PRECISION_BF16 : DT_PRECISION_FP32;
     config.device.kind = strcmp(run->device_kind, "cuda") == 0 ? DT_DEVICE_CUDA : DT_DEVICE_CPU;
     DT_TRY(open_device(&run->device, &config));
     DT_TRY(build_graph(&g, run));
@@ -138,7 +140,7 @@ int main(int argc, char **argv)
 {
     if (argc < 10 || argc > 13) {
         fprintf(stderr, "usage: steps_tool MODEL CLASSES SIZE BATCH STEPS LR WEIGHTS BATCHES OUT "
-                        "[cpu|cuda [mixed|plain [FROZEN]]]\n");
+                        "[cpu|bf16|cuda [mixed|plain [FROZEN]]]\n");
         return DT_ERR_USAGE;
     }
     struct run run = {.model = argv[1],
