@@ -226,6 +226,8 @@ dt_status dt_plan_broadcast_stats(struct dt_plan *plan);
  * setting them does nothing. For the logits it is WORK, until the next pass. */
 dt_status dt_plan_get(struct dt_plan *plan, enum dt_arena arena, int tensor, float *out);
 dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, const float *in);
+/* Refreshes the shadow, if there is one: call when the arena of the params has been written. */
+dt_status dt_plan_refresh(struct dt_plan *plan);
 
 /* --- Parallel modes other than SUM; all ranks on CPUs. --- */
 

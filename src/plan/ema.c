@@ -57,9 +57,5 @@ static dt_status swap(const struct dt_plan *plan, float *average, float *values,
 dt_status dt_plan_swap_ema(struct dt_plan *plan)
 {
     DT_TRY(for_both(plan, swap));
-    if (!plan->arena[DT_ARENA_SHADOW])
-        return DT_OK;
-    return plan->backend->refresh(plan->device, plan->arena[DT_ARENA_SHADOW],
-                                  plan->arena[DT_ARENA_PARAMS],
-                                  plan->arena_bytes[DT_ARENA_PARAMS] / sizeof(float));
+    return dt_plan_refresh(plan);
 }

@@ -52,7 +52,7 @@ dt_status dt_plan_share(struct dt_plan *plan)
     }
     if (rank != 0 && n_updates == own) /* rank 0 has skipped the step; let it count here too */
         return plan->backend->check(plan->device, bad, DT_F32, sizeof bad / sizeof *bad, NULL);
-    return DT_OK;
+    return dt_plan_refresh(plan);
 }
 
 /* --- local --- */
@@ -99,6 +99,7 @@ dt_status dt_plan_average(struct dt_plan *plan, float outer_momentum)
         }
         dt_plan_anchor(plan);
     }
+    DT_TRY_OUT(dt_plan_refresh(plan));
 out:
     plan->times.comm_s += dt_clock_s() - begin_s;
     dt_pulse_enter(&dt_pulse_main, before);
@@ -111,6 +112,7 @@ dt_status dt_plan_meet(struct dt_plan *plan)
 {
     DT_TRY(dt_comm_bcast(plan->comm, plan->arena[DT_ARENA_PARAMS],
                          plan->arena_bytes[DT_ARENA_PARAMS], 0));
+    DT_TRY(dt_plan_refresh(plan));
     if (!plan->arena[DT_ARENA_STATS])
         return DT_OK;
     return dt_comm_bcast(plan->comm, plan->arena[DT_ARENA_STATS], plan->arena_bytes[DT_ARENA_STATS],

@@ -68,6 +68,15 @@ dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, con
                                   plan->place[tensor].bytes / sizeof(float));
 }
 
+dt_status dt_plan_refresh(struct dt_plan *plan)
+{
+    if (!plan->arena[DT_ARENA_SHADOW])
+        return DT_OK;
+    return plan->backend->refresh(plan->device, plan->arena[DT_ARENA_SHADOW],
+                                  plan->arena[DT_ARENA_PARAMS],
+                                  plan->arena_bytes[DT_ARENA_PARAMS] / sizeof(float));
+}
+
 dt_status dt_plan_read(struct dt_plan *plan, int tensor, void *out)
 {
     const struct dt_place *place = &plan->place[tensor];

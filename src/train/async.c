@@ -157,7 +157,8 @@ static dt_status work(struct run *r, int64_t step)
     }
     DT_TRY(dt_comm_send_note(r->engine.ranks.comm, r->async->version, 0));
     DT_TRY(move_gradients(&r->engine, r->engine.ranks.rank));
-    return move_weights(r->async, &r->engine, r->engine.ranks.rank);
+    DT_TRY(move_weights(r->async, &r->engine, r->engine.ranks.rank));
+    return dt_plan_refresh(r->engine.plan);
 }
 
 /* --- All --- */
