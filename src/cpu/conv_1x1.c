@@ -60,11 +60,15 @@ static struct products products_of(const struct dt_exec *exec)
     return p;
 }
 
-static const real *pixel_of(const struct products *p, const struct side *side, int image, int block,
-                            int pixel)
+static __m512i load_pixel(const struct products *p, const struct side *side, const real *image,
+                          int pixel)
 {
-    const size_t at = (size_t)((pixel / p->width * side->width + pixel % p->width) * side->stride);
-    return side->data + ((size_t)(image * side->blocks + block) * side->plane + at) * BLOCK;
+    if (pixel == p->pixels)
+        return _mm512_setzero_si512();
+    const int at = side->stride == 1
+                       ? pixel
+                       : (pixel / p->width * side->width + pixel % p->width) * side->stride;
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(image + (size_t)at * BLOCK)));
 }
 
 /* Pairs first .. first + n of a block. */
@@ -72,16 +76,16 @@ static void copy_pairs(const struct products *p, const struct side *side, int bl
                        int n)
 {
     uint32_t *to = side->pairs + (size_t)block * (size_t)p->room * BLOCK;
-    for (int i = first; i < first + n; i++, to += BLOCK) {
-        const int image = i / p->pairs, pixel = 2 * (i % p->pairs);
-        const real *low = pixel_of(p, side, image, block, pixel);
-        const __m256i a = _mm256_loadu_si256((const __m256i *)low);
-        const __m256i b =
-            pixel + 1 == p->pixels
-                ? _mm256_setzero_si256()
-                : _mm256_loadu_si256((const __m256i *)pixel_of(p, side, image, block, pixel + 1));
-        _mm512_storeu_si512(to, _mm512_or_si512(_mm512_cvtepu16_epi32(a),
-                                                _mm512_slli_epi32(_mm512_cvtepu16_epi32(b), 16)));
+    for (int i = first; i < first + n;) {
+        const int image = i / p->pairs;
+        const real *data =
+            side->data + (size_t)(image * side->blocks + block) * side->plane * BLOCK;
+        const int past = (image + 1) * p->pairs < first + n ? (image + 1) * p->pairs : first + n;
+        for (int pixel = 2 * (i - image * p->pairs); i < past; i++, pixel += 2, to += BLOCK) {
+            const __m512i low = load_pixel(p, side, data, pixel);
+            const __m512i high = load_pixel(p, side, data, pixel + 1);
+            _mm512_storeu_si512(to, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+        }
     }
 }
 
