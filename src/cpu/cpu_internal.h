@@ -104,27 +104,31 @@ dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct d
 
 /* --- cpu_weights.c --- */
 
-/* A copy of weights from blocks [input 16][output 16]. */
-struct dt_cpu_pairing {
-    int outputs, inputs, taps; /* blocks of channels; 0: there is no such copy */
-    bool of_outputs;           /* pairs of outputs, for the gradient of the data, else of inputs */
-    bool inputs_first;         /* order of the blocks in the copy */
+/* A copy of weights from blocks [input][output] of side x side channels. */
+struct dt_cpu_relayout {
+    enum dt_cpu_relayout_to {
+        DT_CPU_PAIRS_OF_INPUTS,  /* [input / 2][output][input % 2], of 16 channels */
+        DT_CPU_PAIRS_OF_OUTPUTS, /* [output / 2][input][output % 2] */
+        DT_CPU_TRANSPOSED,       /* [output][input] in fp32, of 8 channels */
+    } to;
+    int side, outputs, inputs, taps; /* outputs, inputs: blocks of channels; side 0: no such copy */
+    bool inputs_first;               /* order of the blocks in the copy */
 };
 
-#define dt_cpu_pair_weights DT_ISA_NAME(dt_cpu_pair_weights)
-dt_status dt_cpu_pair_weights(uint16_t *dst, const uint16_t *src, const struct dt_cpu_pairing *p);
+#define dt_cpu_relayout_weights DT_ISA_NAME(dt_cpu_relayout_weights)
+dt_status dt_cpu_relayout_weights(void *dst, const uint16_t *src, const struct dt_cpu_relayout *r);
 
 /* --- port.c --- */
 
 struct dt_cpu_port {
     int tensor;
     bool is_dst;
-    dt_md_ref stored;              /* owned by the table */
-    dt_md wanted;                  /* NULL: an opaque block, or as stored */
-    dnnl_primitive_t copy;         /* NULL: both formats are the same, or: */
-    size_t n_converted;            /* only their types differ: values, padding included */
-    struct dt_cpu_pairing pairing; /* of weights in bf16 */
-    size_t copy_offset;            /* of the copy in the wanted format, in scratch */
+    dt_md_ref stored;                /* owned by the table */
+    dt_md wanted;                    /* NULL: an opaque block, or as stored */
+    dnnl_primitive_t copy;           /* NULL: both formats are the same, or: */
+    size_t n_converted;              /* only their types differ: values, padding included */
+    struct dt_cpu_relayout relayout; /* of weights in bf16 */
+    size_t copy_offset;              /* of the copy in the wanted format, in scratch */
     dnnl_memory_t stored_memory, wanted_memory; /* of `copy` */
     dnnl_memory_t argument;                     /* of the node's primitive */
     void *stored_data;                          /* after bind */

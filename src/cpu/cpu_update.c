@@ -307,5 +307,5 @@ const struct dt_cpu_isa DT_ISA_NAME(dt_cpu_isa) = {
     .lerp = lerp,
     .narrow = narrow,
     .widen = widen,
-    .pair_weights = dt_cpu_pair_weights,
+    .relayout = dt_cpu_relayout_weights,
     .accumulate = accumulate};

@@ -1,12 +1,13 @@
-/* Weights in bf16 as oneDNN's convolutions multiply them: pairs of channels next to each other,
- * since an instruction adds two products. The stored format is blocks [input 16][output 16] of
- * every pair of blocks and tap; its copies are made once per use, for which oneDNN takes five times
- * as long. */
+/* Copies of weights in bf16 as oneDNN's convolutions want them, for which it takes several times as
+ * long. The stored format is blocks [input][output] of every pair of blocks and tap.
+ *
+ * Convolutions in bf16 take pairs of channels next to each other, since an instruction adds two
+ * products; those in fp32 on AVX2 take the blocks transposed for the gradient of the data. */
 #include <string.h>
 
 #include "cpu/cpu_internal.h"
 
-enum { SIDE = 16, BLOCK = SIDE * SIDE, PAIRS = SIDE / 2 };
+enum { SIDE = 16, PAIRS = SIDE / 2 };
 
 /* [input / 2][output][input % 2] */
 static void pair_inputs(uint32_t *dst, const uint16_t *src)
@@ -21,23 +22,48 @@ static void pair_inputs(uint32_t *dst, const uint16_t *src)
 /* [output / 2][input][output % 2] */
 static void pair_outputs(uint32_t *dst, const uint16_t *src)
 {
-    uint32_t pairs[BLOCK / 2];
+    uint32_t pairs[SIDE * PAIRS];
     memcpy(pairs, src, sizeof pairs);
     for (int k = 0; k < PAIRS; k++)
         for (int i = 0; i < SIDE; i++)
             dst[k * SIDE + i] = pairs[i * PAIRS + k];
 }
 
-dt_status dt_cpu_pair_weights(uint16_t *dst, const uint16_t *src, const struct dt_cpu_pairing *p)
+/* [output][input] in fp32 */
+static void transpose(float *dst, const uint16_t *src)
 {
+    enum { SIDE8 = 8 };
+    float wide[SIDE8 * SIDE8];
+#pragma omp simd
+    for (int i = 0; i < SIDE8 * SIDE8; i++)
+        wide[i] = dt_bf16_to_float(src[i]);
+    for (int o = 0; o < SIDE8; o++)
+        for (int i = 0; i < SIDE8; i++)
+            dst[o * SIDE8 + i] = wide[i * SIDE8 + o];
+}
+
+static void copy_block(void *dst, const uint16_t *src, const struct dt_cpu_relayout *r)
+{
+    if (r->to == DT_CPU_PAIRS_OF_INPUTS)
+        pair_inputs(dst, src);
+    else if (r->to == DT_CPU_PAIRS_OF_OUTPUTS)
+        pair_outputs(dst, src);
+    else
+        transpose(dst, src);
+}
+
+dt_status dt_cpu_relayout_weights(void *dst, const uint16_t *src, const struct dt_cpu_relayout *r)
+{
+    const size_t block = (size_t)(r->side * r->side);
+    const size_t bytes = block * (r->to == DT_CPU_TRANSPOSED ? sizeof(float) : sizeof(uint16_t));
 #pragma omp parallel for schedule(static)
-    for (int i = 0; i < p->outputs * p->inputs; i++) {
-        const int out = p->inputs_first ? i % p->outputs : i / p->inputs;
-        const int in = p->inputs_first ? i / p->outputs : i % p->inputs;
-        const uint16_t *from = src + (size_t)((out * p->inputs + in) * p->taps) * BLOCK;
-        uint16_t *to = dst + (size_t)(i * p->taps) * BLOCK;
-        for (int tap = 0; tap < p->taps; tap++, from += BLOCK, to += BLOCK)
-            (p->of_outputs ? pair_outputs : pair_inputs)((uint32_t *)(void *)to, from);
+    for (int i = 0; i < r->outputs * r->inputs; i++) {
+        const int out = r->inputs_first ? i % r->outputs : i / r->inputs;
+        const int in = r->inputs_first ? i / r->outputs : i % r->inputs;
+        const uint16_t *from = src + (size_t)((out * r->inputs + in) * r->taps) * block;
+        char *to = (char *)dst + (size_t)(i * r->taps) * bytes;
+        for (int tap = 0; tap < r->taps; tap++, from += block, to += bytes)
+            copy_block(to, from, r);
     }
     return DT_OK;
 }

@@ -9,7 +9,7 @@
 #include "cpu/norm_loops.h"
 #include "dtrain/backend.h"
 
-struct dt_cpu_pairing;
+struct dt_cpu_relayout;
 
 struct dt_cpu_isa {
     const struct dt_cpu_op *op[DT_N_OPS];
@@ -22,7 +22,7 @@ struct dt_cpu_isa {
     /* To bf16, rounded, and from bf16. */
     dt_status (*narrow)(uint16_t *dst, const float *src, size_t count);
     dt_status (*widen)(float *dst, const uint16_t *src, size_t count);
-    dt_status (*pair_weights)(uint16_t *dst, const uint16_t *src, const struct dt_cpu_pairing *p);
+    dt_status (*relayout)(void *dst, const uint16_t *src, const struct dt_cpu_relayout *r);
     dt_status (*accumulate)(float *dst, const float *src, size_t count, bool first);
 };
 

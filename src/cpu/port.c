@@ -40,35 +40,46 @@ static bool is_in_passes(const struct dt_exec *exec, const struct dt_cpu_port *p
            exec->graph->tensor[port->tensor].role != DT_PARAM;
 }
 
-/* Whether a descriptor of weights in bf16 is the one of a tag. */
-static dt_status is_tagged(bool *is, dt_md_ref md, const dnnl_dims_t dims, dnnl_format_tag_t tag)
+/* Whether a descriptor of weights is the one of a tag. */
+static dt_status is_tagged(bool *is, dt_md_ref md, enum dt_dtype type, const dnnl_dims_t dims,
+                           dnnl_format_tag_t tag)
 {
     dt_md tagged = NULL;
-    DT_TRY(DT_DNNL("weights", dt_md_create(&tagged, DT_BF16, 4, dims, tag)));
+    DT_TRY(DT_DNNL("weights", dt_md_create(&tagged, type, 4, dims, tag)));
     *is = dnnl_memory_desc_equal(md, tagged);
     dt_md_destroy(tagged);
     return DT_OK;
 }
 
-static dt_status find_pairing(struct dt_cpu_port *port, dt_md_ref wanted, const dnnl_dims_t dims)
+static dt_status find_relayout(struct dt_cpu_port *port, dt_md_ref wanted, enum dt_dtype type,
+                               const dnnl_dims_t dims)
 {
     static const struct {
-        dnnl_format_tag_t tag;
-        bool of_outputs, inputs_first;
-    } rows[] = {{dnnl_ABcd8b16a2b, false, false},
-                {dnnl_ABcd8a16b2a, true, false},
-                {dnnl_BAcd8a16b2a, true, true}};
-    bool is = false;
-    DT_TRY(is_tagged(&is, port->stored, dims, dnnl_ABcd16b16a));
-    for (size_t i = 0; is && i < DT_COUNT(rows); i++) {
-        bool matches = false;
-        DT_TRY(is_tagged(&matches, wanted, dims, rows[i].tag));
-        if (matches)
-            port->pairing = (struct dt_cpu_pairing){.outputs = (int)(dims[0] + 15) / 16,
-                                                    .inputs = (int)(dims[1] + 15) / 16,
-                                                    .taps = (int)(dims[2] * dims[3]),
-                                                    .of_outputs = rows[i].of_outputs,
-                                                    .inputs_first = rows[i].inputs_first};
+        int side;
+        dnnl_format_tag_t from, to;
+        enum dt_dtype type;
+        enum dt_cpu_relayout_to how;
+        bool inputs_first;
+    } rows[] = {
+        {16, dnnl_ABcd16b16a, dnnl_ABcd8b16a2b, DT_BF16, DT_CPU_PAIRS_OF_INPUTS, false},
+        {16, dnnl_ABcd16b16a, dnnl_ABcd8a16b2a, DT_BF16, DT_CPU_PAIRS_OF_OUTPUTS, false},
+        {16, dnnl_ABcd16b16a, dnnl_BAcd8a16b2a, DT_BF16, DT_CPU_PAIRS_OF_OUTPUTS, true},
+        {8, dnnl_ABcd8b8a, dnnl_ABcd8a8b, DT_F32, DT_CPU_TRANSPOSED, false},
+    };
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        bool is_from = false, is_to = false;
+        const int side = rows[i].side;
+        if (rows[i].type != type)
+            continue;
+        DT_TRY(is_tagged(&is_from, port->stored, DT_BF16, dims, rows[i].from));
+        DT_TRY(is_tagged(&is_to, wanted, type, dims, rows[i].to));
+        if (is_from && is_to)
+            port->relayout = (struct dt_cpu_relayout){.to = rows[i].how,
+                                                      .side = side,
+                                                      .outputs = (int)(dims[0] + side - 1) / side,
+                                                      .inputs = (int)(dims[1] + side - 1) / side,
+                                                      .taps = (int)(dims[2] * dims[3]),
+                                                      .inputs_first = rows[i].inputs_first};
     }
     return DT_OK;
 }
@@ -90,7 +101,9 @@ static dt_status find_own_copy(const struct dt_exec *exec, struct dt_cpu_port *p
     if (dnnl_memory_desc_equal(same, wanted))
         port->n_converted = dnnl_memory_desc_get_size(wanted) / dt_dtype_bytes(type);
     dt_md_destroy(same);
-    return t->role == DT_PARAM && type == DT_BF16 ? find_pairing(port, wanted, dims) : DT_OK;
+    return t->role == DT_PARAM && dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16
+               ? find_relayout(port, wanted, type, dims)
+               : DT_OK;
 }
 
 dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
@@ -109,7 +122,7 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
         return DT_OK;
     port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
     DT_TRY(find_own_copy(exec, port, wanted, n_dims, dims));
-    if (port->n_converted > 0 || port->pairing.taps > 0)
+    if (port->n_converted > 0 || port->relayout.side > 0)
         return DT_OK;
 
     dt_md_ref from = port->is_dst ? wanted : port->stored;
@@ -241,7 +254,7 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
         if (!stored)
             DT_FAIL(DT_ERR_INTERNAL, "tensor '%s' of node '%s' has no address",
                     exec->graph->tensor[port->tensor].name, exec->node->name);
-        const bool is_copied = port->copy || port->n_converted > 0 || port->pairing.taps > 0;
+        const bool is_copied = port->copy || port->n_converted > 0 || port->relayout.side > 0;
         port->data = is_copied ? scratch + port->copy_offset : stored;
         port->stored_data = stored;
         DT_TRY(set_handle(exec, port->stored_memory, stored));
@@ -272,8 +285,8 @@ static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool ds
             continue;
         if (port->n_converted > 0 && !is_in_passes(exec, port))
             DT_TRY(convert(dev, port, 0));
-        if (port->pairing.taps > 0)
-            DT_TRY(dev->isa->pair_weights(port->data, port->stored_data, &port->pairing));
+        if (port->relayout.side > 0)
+            DT_TRY(dev->isa->relayout(port->data, port->stored_data, &port->relayout));
         if (!port->copy)
             continue;
         const dnnl_exec_arg_t arg[2] = {
