@@ -32,7 +32,8 @@ void dt_log_open(const char *dir);
 /* A line for the file only. */
 void dt_log_record(enum dt_log_level level, const char *text);
 
-/* Lines look like "dtrain: warning: text", wrapped at words on a terminal. A transient line (dt_log_progress) is cleared first. */
+/* Lines look like "dtrain: warning: text", wrapped at words on a terminal. A transient line
+ * (dt_log_progress) is cleared first. */
 void dt_log(enum dt_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* How many warnings and notices there were so far. */
 int64_t dt_log_warnings(void);

@@ -120,8 +120,7 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
         dt_text_add(line, "%d micro-batches x ", summary->engine->stage.n_passes);
     dt_text_add(line, "%d images", summary->engine->stage.micro_batch_size);
     if (summary->engine->config->train.micro_batch_size == DT_MICRO_BATCH_AUTO)
-        add_bytes(line, " (auto: they fit into ",
-                  (uint64_t)dt_engine_room(summary->engine), ")");
+        add_bytes(line, " (auto: they fit into ", (uint64_t)dt_engine_room(summary->engine), ")");
     dt_text_add(line, ", learning rate %s", schedule);
     if (summary->engine->config->optim.head_lr_factor != 1)
         dt_text_add(line, " (%s: %.6g times that)", summary->engine->model->head,
