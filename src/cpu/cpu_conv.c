@@ -205,8 +205,8 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
     if (dev->options.winograd && !has_fast_direct(exec) &&
         dt_cpu_winograd_pays(exec->node, &tensor[id.src], &tensor[id.weights]))
         return dt_cpu_winograd_prepare(dev, exec);
-    if (dt_cpu_1x1_weights_pays(exec))
-        return dt_cpu_1x1_weights_prepare(dev, exec);
+    if (dt_cpu_weights_bf16_pays(exec))
+        return dt_cpu_weights_bf16_prepare(dev, exec);
     exec->type = dt_cpu_product_type(exec);
     DT_TRY_OUT(set_weights_format(dev, exec, &id));
     if (exec->type == DT_BF16)

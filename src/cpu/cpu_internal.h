@@ -236,14 +236,13 @@ bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *sr
 /* The whole of the op's prepare; sets exec->loops. */
 dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec);
 
-/* --- conv_1x1.c: gradients of the weights of 1x1 convolutions in bf16; the same two functions ---
- */
+/* --- conv_weights.c: gradients of weights in bf16; the same two functions --- */
 
-#define dt_cpu_1x1_weights_pays    DT_ISA_NAME(dt_cpu_1x1_weights_pays)
-#define dt_cpu_1x1_weights_prepare DT_ISA_NAME(dt_cpu_1x1_weights_prepare)
+#define dt_cpu_weights_bf16_pays    DT_ISA_NAME(dt_cpu_weights_bf16_pays)
+#define dt_cpu_weights_bf16_prepare DT_ISA_NAME(dt_cpu_weights_bf16_prepare)
 
-bool dt_cpu_1x1_weights_pays(const struct dt_exec *exec);
-dt_status dt_cpu_1x1_weights_prepare(struct dt_device *dev, struct dt_exec *exec);
+bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec);
+dt_status dt_cpu_weights_bf16_prepare(struct dt_device *dev, struct dt_exec *exec);
 
 /* --- Ops: one row each, in the table of every instruction set --- */
 
