@@ -231,11 +231,10 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
         DT_TRY_OUT(dt_cpu_port_argument(dev, exec, port->arg, NULL));
     }
     DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
-    size_t sums = 0;
+    exec->work_offset = exec->scratch_bytes;
     for (int i = exec->node->n_src; exec->n_passes > 1 && i < exec->n_ports; i++)
         if (exec->port[i].wanted)
-            sums += (dnnl_memory_desc_get_size(exec->port[i].wanted) + 63) / 64 * 64;
-    exec->work_offset = dt_cpu_reserve(exec, sums);
+            (void)dt_cpu_reserve(exec, dnnl_memory_desc_get_size(exec->port[i].wanted));
 out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);

@@ -48,12 +48,6 @@ struct dt_device {
     uint64_t n_allocs;
 };
 
-/* Whether this CPU has an instruction set, and oneDNN may use it. */
-static inline bool dt_cpu_has(dnnl_cpu_isa_t isa)
-{
-    return (dnnl_get_effective_cpu_isa() & isa) == isa;
-}
-
 /* Of activations. */
 static inline enum dt_dtype dt_cpu_type(const struct dt_device *dev)
 {

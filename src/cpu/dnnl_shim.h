@@ -20,6 +20,12 @@ typedef dnnl_memory_desc_t *dt_md;
 typedef const dnnl_memory_desc_t *dt_md_ref;
 #endif
 
+/* Whether this CPU has an instruction set, and oneDNN may use it. */
+static inline bool dt_cpu_has(dnnl_cpu_isa_t isa)
+{
+    return (dnnl_get_effective_cpu_isa() & isa) == isa;
+}
+
 /* Converts a status to a dt_status; the text names the call and `name` (a node, a tensor). */
 dt_status dt_dnnl_check(dnnl_status_t status, const char *call, const char *name);
 #define DT_DNNL(name, call) dt_dnnl_check((call), #call, (name))

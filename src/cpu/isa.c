@@ -1,8 +1,7 @@
 #include "cpu/isa.h"
 
-#include <dnnl.h>
-
 #include "base/mem.h"
+#include "cpu/dnnl_shim.h"
 
 extern const struct dt_cpu_isa dt_cpu_isa_plain, dt_cpu_isa_avx2, dt_cpu_isa_avx512,
     dt_cpu_isa_plain_bf16, dt_cpu_isa_avx2_bf16, dt_cpu_isa_avx512_bf16;
@@ -11,7 +10,7 @@ const struct dt_cpu_isa *dt_cpu_isa(int i, enum dt_dtype type)
 {
     static const struct {
         const struct dt_cpu_isa *table, *bf16;
-        unsigned needs; /* bits of dnnl_cpu_isa_t */
+        dnnl_cpu_isa_t needs;
     } sets[] = {
 #ifdef __x86_64__
         {&dt_cpu_isa_avx512, &dt_cpu_isa_avx512_bf16, dnnl_cpu_isa_avx512_core},
@@ -19,9 +18,8 @@ const struct dt_cpu_isa *dt_cpu_isa(int i, enum dt_dtype type)
 #endif
         {&dt_cpu_isa_plain, &dt_cpu_isa_plain_bf16, 0},
     };
-    const unsigned has = dnnl_get_effective_cpu_isa();
     for (size_t s = 0; s < DT_COUNT(sets); s++) {
-        if ((has & sets[s].needs) == sets[s].needs && i-- == 0)
+        if (dt_cpu_has(sets[s].needs) && i-- == 0)
             return type == DT_BF16 ? sets[s].bf16 : sets[s].table;
     }
     return NULL;
