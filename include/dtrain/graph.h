@@ -56,7 +56,8 @@ struct dt_tensor {
 
 /* ingest: u8 N,H,W,C to normalised f32; zero outside of sizes. */
 enum { DT_INGEST_PIXELS, DT_INGEST_SIZES };
-/* conv: attr conv; .relu fused after the bias. linear: weights O x (C*H*W). */
+/* conv: attr conv, weights O x (C / groups) x H x W; .relu fused after the bias. linear: weights
+ * O x (C*H*W). */
 enum { DT_CONV_SRC, DT_CONV_WEIGHTS, DT_CONV_BIAS, DT_CONV_DST = 0 };
 enum { DT_LINEAR_SRC, DT_LINEAR_WEIGHTS, DT_LINEAR_BIAS };
 /* The gradients of conv and linear: by data and by weights. */
@@ -179,8 +180,8 @@ struct dt_node {
             float mean[3], std[3];
         } ingest; /* of pixels scaled to 0..1 */
         struct {
-            int stride, pad;
-        } conv; /* all conv ops; kernel size from the weights */
+            int stride, pad, dilation;
+        } conv; /* all conv ops; kernel size and groups from the weights */
         struct {
             float eps, momentum; /* new = (1-momentum) * old + momentum * batch */
             int n_ranks;         /* dt_graph.bn_ranks */
@@ -260,6 +261,8 @@ dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes);
  */
 struct dt_conv_options {
     int out_channels, kernel, stride, pad;
+    int groups;   /* output channel o reads the channels of group o / (O / groups); 0 means 1 */
+    int dilation; /* distance of the taps in pixels; 0 means 1 */
     bool bias;
     const char *module;             /* whose parameters; NULL: its own */
     struct dt_init init, bias_init; /* bias_init omitted: zeros */
@@ -376,6 +379,8 @@ static inline bool dt_node_is_synced(const struct dt_node *node)
     bool is_bn = (node->op == DT_OP_BN && dt_node_has_statistics(node)) || node->op == DT_OP_BN_BWD;
     return is_bn && node->attr.bn.n_ranks > 1;
 }
+/* Groups of a convolution or one of its gradients. */
+int dt_conv_groups(const struct dt_graph *g, const struct dt_node *node);
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */
 size_t dt_tensor_elements(const struct dt_tensor *tensor);
 /* Elements of the largest tensor with the role, 0 if there is none. */

@@ -21,20 +21,54 @@ struct roles {
     int src, weights, bias, dst;
 };
 
+/* Channels of a block in memory. */
+#ifdef __AVX512F__
+enum { BLOCK = 16 };
+#else
+enum { BLOCK = 8 };
+#endif
+
+/* Weights as oneDNN sees them: O I H W or, with groups, G O I H W. Groups that fill no block, but
+ * for those of one channel, are merged until they do. */
+struct weights {
+    int n_dims;
+    dnnl_dims_t dims;
+    struct dt_cpu_merge merge;
+};
+
+static struct weights weights_of(const struct dt_exec *exec, const struct roles *id)
+{
+    const struct dt_tensor *t = &exec->graph->tensor[id->weights];
+    const int groups = dt_conv_groups(exec->graph, exec->node);
+    const int inputs = t->dim[1], outputs = t->dim[0] / groups;
+    int merged = 1;
+    struct weights w = {.n_dims = 4};
+    if (groups == 1)
+        (void)dt_cpu_dims(w.dims, t);
+    else {
+        const bool depthwise = inputs == 1 && outputs == 1;
+        while (
+            !depthwise && merged < groups &&
+            (groups % merged != 0 || merged * inputs % BLOCK != 0 || merged * outputs % BLOCK != 0))
+            merged++;
+        const dnnl_dims_t dims = {groups / merged, merged * outputs, merged * inputs, t->dim[2],
+                                  t->dim[3]};
+        memcpy(w.dims, dims, sizeof dims);
+        w.n_dims = 5;
+    }
+    w.merge = (struct dt_cpu_merge){.merged = merged,
+                                    .outputs = t->dim[0],
+                                    .row = (size_t)inputs * (size_t)(t->dim[2] * t->dim[3]),
+                                    .per_group = outputs};
+    return w;
+}
+
 /* The formats that oneDNN may choose, and the window. Unused md stay NULL. */
 struct shapes {
     dt_md src, weights, bias, dst;
     dt_md diff_weights; /* their gradient is always fp32 */
     struct dt_window window;
 };
-
-static dt_status make_any(dt_md *md, const struct dt_tensor *t, enum dt_dtype type)
-{
-    dnnl_dims_t dims;
-    int n_dims = dt_cpu_dims(dims, t);
-    return DT_DNNL(
-        t->name, dt_md_create(md, type, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_format_tag_any));
-}
 
 static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, bool as_stored)
 {
@@ -54,14 +88,22 @@ static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const
 {
     const struct dt_tensor *tensor = exec->graph->tensor;
     bool is_image = tensor[id->src].dim[1] <= MAX_IMAGE_CHANNELS;
-    int stride = exec->node->attr.conv.stride, pad = exec->node->attr.conv.pad;
+    const int stride = exec->node->attr.conv.stride, pad = exec->node->attr.conv.pad;
+    const int gap = exec->node->attr.conv.dilation - 1;
+    const struct weights w = weights_of(exec, id);
+    const char *name = exec->node->name;
 
-    *s = (struct shapes){.window = {.stride = {stride, stride}, .pad = {pad, pad}}};
+    *s = (struct shapes){
+        .window = {.stride = {stride, stride}, .pad = {pad, pad}, .gap = {gap, gap}}};
     DT_TRY(make_activation(&s->src, exec, id->src, as_stored || is_image));
-    DT_TRY(make_any(&s->weights, &tensor[id->weights], exec->type));
-    DT_TRY(make_any(&s->diff_weights, &tensor[id->weights], DT_F32));
-    if (id->bias >= 0)
-        DT_TRY(make_any(&s->bias, &tensor[id->bias], DT_F32));
+    DT_TRY(DT_DNNL(name,
+                   dt_md_create(&s->weights, exec->type, w.n_dims, w.dims, dnnl_format_tag_any)));
+    DT_TRY(DT_DNNL(name,
+                   dt_md_create(&s->diff_weights, DT_F32, w.n_dims, w.dims, dnnl_format_tag_any)));
+    if (id->bias >= 0) {
+        const dnnl_dims_t channels = {tensor[id->bias].dim[0]};
+        DT_TRY(DT_DNNL(name, dt_md_create(&s->bias, DT_F32, 1, channels, dnnl_a)));
+    }
     return make_activation(&s->dst, exec, id->dst, as_stored);
 }
 
@@ -157,15 +199,15 @@ static dt_status set_weights_format(struct dt_device *dev, struct dt_exec *exec,
 {
     dt_status status = DT_OK;
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_dims_t dims;
-    if (exec->type == DT_F32 || dt_cpu_format_of(exec->formats, id->weights)->md)
+    const struct weights w = weights_of(exec, id);
+    if (exec->type == DT_F32 || w.merge.merged > 1 ||
+        dt_cpu_format_of(exec->formats, id->weights)->md)
         return DT_OK;
     exec->type = DT_F32;
     DT_TRY_OUT(make_conv_pd(&pd, dev, exec, id, false, make_forward));
-    const int n_dims = dt_cpu_dims(dims, &exec->graph->tensor[id->weights]);
     DT_TRY_OUT(dt_cpu_format_set(exec->formats, id->weights,
-                                 dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0), n_dims,
-                                 dims));
+                                 dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0),
+                                 w.n_dims, w.dims));
     exec->type = DT_BF16;
 out:
     if (pd)
@@ -195,6 +237,21 @@ static int passes_of(const struct dt_exec *exec, const struct roles *id)
     return n_passes;
 }
 
+/* The next port of a primitive. */
+static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const struct roles *id,
+                          const struct port *port, dt_md_ref md)
+{
+    const bool is_weights = port->index == 0 && (port->query == dnnl_query_weights_md ||
+                                                 port->query == dnnl_query_diff_weights_md);
+    if (is_weights) {
+        const struct weights w = weights_of(exec, id);
+        DT_TRY(w.merge.merged > 1 ? dt_cpu_port_add_merged(dev, exec, md, w.dims, &w.merge)
+                                  : dt_cpu_port_add_dims(dev, exec, md, w.n_dims, w.dims));
+    } else
+        DT_TRY(dt_cpu_port_add(dev, exec, md));
+    return dt_cpu_port_argument(dev, exec, port->arg, NULL);
+}
+
 static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, struct roles id,
                                  make_fn *make_pd, const struct port *ports, size_t n_ports)
 {
@@ -202,10 +259,12 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
     dnnl_primitive_desc_t pd = NULL;
 
     const struct dt_tensor *tensor = exec->graph->tensor;
-    if (dev->options.winograd && !has_fast_direct(exec) &&
+    const bool is_dense =
+        dt_conv_groups(exec->graph, exec->node) == 1 && exec->node->attr.conv.dilation == 1;
+    if (is_dense && dev->options.winograd && !has_fast_direct(exec) &&
         dt_cpu_winograd_pays(exec->node, &tensor[id.src], &tensor[id.weights]))
         return dt_cpu_winograd_prepare(dev, exec);
-    if (dt_cpu_weights_bf16_pays(exec))
+    if (is_dense && dt_cpu_weights_bf16_pays(exec))
         return dt_cpu_weights_bf16_prepare(dev, exec);
     exec->type = dt_cpu_product_type(exec);
     DT_TRY_OUT(set_weights_format(dev, exec, &id));
@@ -224,11 +283,9 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
     }
     for (size_t i = 0; i < n_ports; i++) {
         const struct port *port = &ports[i];
-        if (port->index == 1 && id.bias < 0)
-            continue;
-        dt_md_ref md = dnnl_primitive_desc_query_md(pd, port->query, port->index);
-        DT_TRY_OUT(dt_cpu_port_add(dev, exec, md));
-        DT_TRY_OUT(dt_cpu_port_argument(dev, exec, port->arg, NULL));
+        if (port->index == 0 || id.bias >= 0)
+            DT_TRY_OUT(add_port(dev, exec, &id, port,
+                                dnnl_primitive_desc_query_md(pd, port->query, port->index)));
     }
     DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
     exec->work_offset = exec->scratch_bytes;

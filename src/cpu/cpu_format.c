@@ -9,8 +9,8 @@
 #include "base/mem.h"
 #include "cpu/cpu_internal.h"
 
-static const dnnl_format_tag_t PLAIN_TAG[] = {dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc,
-                                              dnnl_abcd};
+static const dnnl_format_tag_t PLAIN_TAG[] = {
+    dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd, dnnl_abcde};
 
 int dt_cpu_dims(dnnl_dims_t dims, const struct dt_tensor *tensor)
 {

@@ -114,6 +114,15 @@ dt_status dt_cpu_relayout_weights(void *dst, const uint16_t *src, const struct d
 
 /* --- port.c --- */
 
+/* Weights of a grouped convolution, for a primitive that sees fewer groups, each of `merged`: those
+ * between the groups that it takes for one are 0. */
+struct dt_cpu_merge {
+    int merged;    /* 1: none */
+    int outputs;   /* channels of all groups */
+    size_t row;    /* values of one output channel: inputs of a group x H x W */
+    int per_group; /* outputs of a group */
+};
+
 struct dt_cpu_port {
     int tensor;
     bool is_dst;
@@ -122,6 +131,8 @@ struct dt_cpu_port {
     dnnl_primitive_t copy;           /* NULL: both formats are the same, or: */
     size_t n_converted;              /* only their types differ: values, padding included */
     struct dt_cpu_relayout relayout; /* of weights in bf16 */
+    struct dt_cpu_merge merge;       /* of plain weights, before or after `copy` */
+    size_t merge_offset;             /* of the merged weights in plain order, in scratch */
     size_t copy_offset;              /* of the copy in the wanted format, in scratch */
     dnnl_memory_t stored_memory, wanted_memory; /* of `copy` */
     dnnl_memory_t argument;                     /* of the node's primitive */
@@ -166,6 +177,9 @@ dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref
 /* The same for a tensor that oneDNN sees with dimensions other than its own. */
 dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
                                int n_dims, const dnnl_dims_t dims);
+/* The same for weights that are merged; stored in plain order. */
+dt_status dt_cpu_port_add_merged(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
+                                 const dnnl_dims_t dims, const struct dt_cpu_merge *merge);
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
 /* Adds the ports of all tensors, in blocks of so many channels (8 or 16): activations of N x blocks
  * x H x W x channels, weights of blocks of outputs x of inputs x H x W x inputs x outputs. */

@@ -7,8 +7,6 @@
 
 #include "base/mem.h"
 
-static const dnnl_dims_t NO_DILATION; /* 0 = none, in both versions */
-
 static dnnl_data_type_t data_type(enum dt_dtype type)
 {
     return type == DT_BF16 ? dnnl_bf16 : dnnl_f32;
@@ -107,7 +105,7 @@ dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_
 {
     return dnnl_convolution_forward_primitive_desc_create(
         pd, engine, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
-        window->stride, NO_DILATION, window->pad, window->pad, attr);
+        window->stride, window->gap, window->pad, window->pad, attr);
 }
 
 dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
@@ -117,7 +115,7 @@ dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engin
 {
     return dnnl_convolution_backward_data_primitive_desc_create(
         pd, engine, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride,
-        NO_DILATION, window->pad, window->pad, hint, attr);
+        window->gap, window->pad, window->pad, hint, attr);
 }
 
 dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
@@ -128,7 +126,7 @@ dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t en
 {
     return dnnl_convolution_backward_weights_primitive_desc_create(
         pd, engine, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, window->stride,
-        NO_DILATION, window->pad, window->pad, hint, attr);
+        window->gap, window->pad, window->pad, hint, attr);
 }
 
 dnnl_status_t dt_pd_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bool train,
@@ -137,7 +135,7 @@ dnnl_status_t dt_pd_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bo
 {
     return dnnl_pooling_forward_primitive_desc_create(
         pd, engine, train ? dnnl_forward_training : dnnl_forward_inference, dnnl_pooling_max, src,
-        dst, window->stride, window->kernel, NO_DILATION, window->pad, window->pad, attr);
+        dst, window->stride, window->kernel, window->gap, window->pad, window->pad, attr);
 }
 
 dnnl_status_t dt_pd_max_pool_bwd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
@@ -147,7 +145,7 @@ dnnl_status_t dt_pd_max_pool_bwd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
 {
     return dnnl_pooling_backward_primitive_desc_create(
         pd, engine, dnnl_pooling_max, diff_src, diff_dst, window->stride, window->kernel,
-        NO_DILATION, window->pad, window->pad, hint, attr);
+        window->gap, window->pad, window->pad, hint, attr);
 }
 
 dnnl_status_t dt_pd_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
@@ -229,7 +227,7 @@ dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
         &op, dnnl_forward_training, dnnl_convolution_direct, src, weights, bias, dst,
-        window->stride, NO_DILATION, window->pad, window->pad);
+        window->stride, window->gap, window->pad, window->pad);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
 }
 
@@ -240,7 +238,7 @@ dnnl_status_t dt_pd_conv_bwd_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engin
 {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(
-        &op, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride, NO_DILATION,
+        &op, dnnl_convolution_direct, diff_src, weights, diff_dst, window->stride, window->gap,
         window->pad, window->pad);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
 }
@@ -254,7 +252,7 @@ dnnl_status_t dt_pd_conv_bwd_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t en
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
         &op, dnnl_convolution_direct, src, diff_weights, diff_bias, diff_dst, window->stride,
-        NO_DILATION, window->pad, window->pad);
+        window->gap, window->pad, window->pad);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
 }
 

@@ -101,9 +101,28 @@ static dt_status find_own_copy(const struct dt_exec *exec, struct dt_cpu_port *p
     if (dnnl_memory_desc_equal(same, wanted))
         port->n_converted = dnnl_memory_desc_get_size(wanted) / dt_dtype_bytes(type);
     dt_md_destroy(same);
-    return t->role == DT_PARAM && dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16
+    return n_dims == 4 && t->role == DT_PARAM &&
+                   dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16
                ? find_relayout(port, wanted, type, dims)
                : DT_OK;
+}
+
+/* The primitive that copies between the format that is wanted and another, and its memories. */
+static dt_status make_copy(struct dt_device *dev, const struct dt_exec *exec,
+                           struct dt_cpu_port *port, dt_md_ref other)
+{
+    const char *name = exec->graph->tensor[port->tensor].name;
+    dt_md_ref from = port->is_dst ? port->wanted : other, to = port->is_dst ? other : port->wanted;
+    dnnl_primitive_desc_t pd = NULL;
+    DT_TRY(DT_DNNL(
+        name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to, dev->engine, NULL)));
+    dt_status status = DT_DNNL(name, dnnl_primitive_create(&port->copy, pd));
+    dnnl_primitive_desc_destroy(pd);
+    DT_TRY(status);
+    DT_TRY(DT_DNNL(name,
+                   dnnl_memory_create(&port->stored_memory, other, dev->engine, DNNL_MEMORY_NONE)));
+    return DT_DNNL(name, dnnl_memory_create(&port->wanted_memory, port->wanted, dev->engine,
+                                            DNNL_MEMORY_NONE));
 }
 
 dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
@@ -125,18 +144,35 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
     if (port->n_converted > 0 || port->relayout.side > 0)
         return DT_OK;
 
-    dt_md_ref from = port->is_dst ? wanted : port->stored;
-    dt_md_ref to = port->is_dst ? port->stored : wanted;
-    dnnl_primitive_desc_t pd = NULL;
-    DT_TRY(DT_DNNL(
-        name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to, dev->engine, NULL)));
-    dt_status status = DT_DNNL(name, dnnl_primitive_create(&port->copy, pd));
-    dnnl_primitive_desc_destroy(pd);
-    DT_TRY(status);
-    DT_TRY(DT_DNNL(name, dnnl_memory_create(&port->stored_memory, port->stored, dev->engine,
-                                            DNNL_MEMORY_NONE)));
-    return DT_DNNL(name,
-                   dnnl_memory_create(&port->wanted_memory, wanted, dev->engine, DNNL_MEMORY_NONE));
+    return make_copy(dev, exec, port, port->stored);
+}
+
+dt_status dt_cpu_port_add_merged(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
+                                 const dnnl_dims_t dims, const struct dt_cpu_merge *merge)
+{
+    struct dt_cpu_port *port = next_port(exec);
+    const char *name = exec->graph->tensor[port->tensor].name;
+    const struct dt_cpu_format *format = dt_cpu_format_of(exec->formats, port->tensor);
+    dnnl_dims_t own;
+    dt_md plain = NULL;
+    dt_status status = DT_OK;
+    if (!format->md) {
+        (void)dt_cpu_dims(own, &exec->graph->tensor[port->tensor]);
+        DT_TRY_OUT(DT_DNNL(name, dt_md_create(&plain, DT_F32, 4, own, dnnl_abcd)));
+        DT_TRY_OUT(dt_cpu_format_set(exec->formats, port->tensor, plain, 4, own));
+        dt_md_destroy(plain);
+        plain = NULL;
+    }
+    DT_TRY_OUT(DT_DNNL(name, dt_md_create(&plain, dt_cpu_stored_type(exec->formats, port->tensor),
+                                          5, dims, dnnl_abcde)));
+    DT_TRY_OUT(DT_DNNL(name, dt_md_clone(&port->wanted, wanted)));
+    port->merge = *merge;
+    port->merge_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(plain));
+    port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
+    DT_TRY_OUT(make_copy(dev, exec, port, plain));
+out:
+    dt_md_destroy(plain);
+    return status;
 }
 
 dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted)
@@ -257,7 +293,8 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
         const bool is_copied = port->copy || port->n_converted > 0 || port->relayout.side > 0;
         port->data = is_copied ? scratch + port->copy_offset : stored;
         port->stored_data = stored;
-        DT_TRY(set_handle(exec, port->stored_memory, stored));
+        DT_TRY(set_handle(exec, port->stored_memory,
+                          port->merge.merged > 1 ? scratch + port->merge_offset : stored));
         DT_TRY(set_handle(exec, port->wanted_memory, port->data));
         DT_TRY(set_handle(exec, port->argument, port->data));
     }
@@ -277,6 +314,24 @@ static dt_status convert(struct dt_device *dev, const struct dt_cpu_port *port, 
                         : dev->isa->widen(port->data, stored, port->n_converted);
 }
 
+/* Between stored weights and merged ones, which are at the other end of `copy`. */
+static dt_status merge(const struct dt_exec *exec, const struct dt_cpu_port *port)
+{
+    const struct dt_cpu_merge *m = &port->merge;
+    const size_t bytes = m->row * dt_dtype_bytes(dt_cpu_stored_type(exec->formats, port->tensor));
+    void *merged;
+    DT_TRY(DT_DNNL(exec->node->name, dnnl_memory_get_data_handle(port->stored_memory, &merged)));
+    for (int i = 0; i < m->outputs; i++) {
+        char *row = (char *)merged + (size_t)i * bytes * (size_t)m->merged;
+        char *own = row + (size_t)(i / m->per_group % m->merged) * bytes;
+        char *stored = (char *)port->stored_data + (size_t)i * bytes;
+        if (!port->is_dst)
+            memset(row, 0, bytes * (size_t)m->merged);
+        memcpy(port->is_dst ? stored : own, port->is_dst ? own : stored, bytes);
+    }
+    return DT_OK;
+}
+
 static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool dst)
 {
     for (int i = 0; i < exec->n_ports; i++) {
@@ -289,10 +344,14 @@ static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool ds
             DT_TRY(dev->isa->relayout(port->data, port->stored_data, &port->relayout));
         if (!port->copy)
             continue;
+        if (port->merge.merged > 1 && !dst)
+            DT_TRY(merge(exec, port));
         const dnnl_exec_arg_t arg[2] = {
             {DNNL_ARG_FROM, dst ? port->wanted_memory : port->stored_memory},
             {DNNL_ARG_TO, dst ? port->stored_memory : port->wanted_memory}};
         DT_TRY(DT_DNNL(exec->node->name, dnnl_primitive_execute(port->copy, dev->stream, 2, arg)));
+        if (port->merge.merged > 1 && dst)
+            DT_TRY(merge(exec, port));
     }
     return DT_OK;
 }

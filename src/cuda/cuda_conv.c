@@ -36,6 +36,14 @@ static void *data_at(const struct dt_exec *exec, struct place place)
     return place.dst ? exec->dst_data[place.index] : exec->src_data[place.index];
 }
 
+/* The padding of the channels keeps the groups: there is none, or every channel is a group. */
+static bool is_grouped_evenly(const struct dt_exec *exec, const struct dt_cuda_format *x,
+                              const struct dt_cuda_format *y)
+{
+    const bool depthwise = dt_conv_groups(exec->graph, exec->node) == x->c && x->c == y->c;
+    return depthwise || (x->c == x->cp && y->c == y->cp);
+}
+
 static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
@@ -54,8 +62,15 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
         .s = w->w,
         .stride = node->attr.conv.stride,
         .pad = node->attr.conv.pad,
+        .dilation = node->attr.conv.dilation,
+        .groups = x->cp / w->cp,
     };
-    if (w->cp != x->cp || w->np != y->cp || w->type != x->type || y->type != x->type ||
+    if (w->cp != x->cp && !is_grouped_evenly(exec, x, y))
+        DT_FAIL(DT_ERR_CONFIG,
+                "convolution '%s' has groups of %d to %d channels; on a GPU both numbers must be "
+                "multiples of 8, or every channel a group",
+                node->name, x->c, y->c);
+    if (x->cp % w->cp != 0 || w->np != y->cp || w->type != x->type || y->type != x->type ||
         y->n != x->n || y->h != dt_conv_out_h(&task) || y->w != dt_conv_out_w(&task))
         DT_FAIL(DT_ERR_INTERNAL, "the formats of convolution '%s' are inconsistent", node->name);
     return dt_conv_find_problem(&exec->problem, dev, &task);

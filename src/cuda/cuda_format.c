@@ -87,14 +87,15 @@ static void set_ingest(struct dt_cuda_format *format, const struct dt_graph *g,
     format[t] = finish_format(format[t]);
 }
 
-/* Weights have the layout of the activation they multiply. */
+/* Weights have the layout of the activation they multiply; those of a group are not padded. */
 static void set_weights(struct dt_cuda_format *weights, bool linear,
                         const struct dt_cuda_format *src)
 {
+    const bool is_grouped = !linear && weights->c != src->c;
     weights->layout = linear ? DT_LAYOUT_LINEAR_WEIGHTS : DT_LAYOUT_CONV_WEIGHTS;
-    weights->c = src->c;
-    weights->cp = src->cp;
+    weights->cp = is_grouped ? weights->c : src->cp;
     if (linear) {
+        weights->c = src->c;
         weights->h = src->h;
         weights->w = src->w;
     }

@@ -18,26 +18,27 @@ enum {
 
 /* --- Tasks --- */
 
-static int out_size(int in, int window, int stride, int pad)
+static int out_size(const struct dt_conv_task *task, int in, int window)
 {
-    return (in + 2 * pad - window) / stride + 1;
+    return (in + 2 * task->pad - task->dilation * (window - 1) - 1) / task->stride + 1;
 }
 
 int dt_conv_out_h(const struct dt_conv_task *task)
 {
-    return out_size(task->h, task->r, task->stride, task->pad);
+    return out_size(task, task->h, task->r);
 }
 
 int dt_conv_out_w(const struct dt_conv_task *task)
 {
-    return out_size(task->w, task->s, task->stride, task->pad);
+    return out_size(task, task->w, task->s);
 }
 
 bool dt_conv_equal(const struct dt_conv_task *a, const struct dt_conv_task *b)
 {
     return a->kind == b->kind && a->type == b->type && a->n == b->n && a->c == b->c &&
            a->h == b->h && a->w == b->w && a->k == b->k && a->r == b->r && a->s == b->s &&
-           a->stride == b->stride && a->pad == b->pad && a->extra == b->extra;
+           a->stride == b->stride && a->pad == b->pad && a->dilation == b->dilation &&
+           a->groups == b->groups && a->extra == b->extra;
 }
 
 const char *dt_conv_text(char out[DT_CONV_TEXT_MAX], const struct dt_conv_task *task)
@@ -53,9 +54,12 @@ const char *dt_conv_text(char out[DT_CONV_TEXT_MAX], const struct dt_conv_task *
         [DT_CONV_ADD_PAIR_BN_BWD] = "+add+pair+bn_bwd",
     };
     const char *type = task->type == DT_F16 ? "fp16" : task->type == DT_BF16 ? "bf16" : "fp32";
-    snprintf(out, DT_CONV_TEXT_MAX, "%s%s %s x %dx%dx%dx%d w %dx%dx%dx%d stride %d pad %d",
-             kinds[task->kind], extras[task->extra], type, task->n, task->c, task->h, task->w,
-             task->k, task->c, task->r, task->s, task->stride, task->pad);
+    const int n =
+        snprintf(out, DT_CONV_TEXT_MAX, "%s%s %s x %dx%dx%dx%d w %dx%dx%dx%d stride %d pad %d",
+                 kinds[task->kind], extras[task->extra], type, task->n, task->c, task->h, task->w,
+                 task->k, task->c / task->groups, task->r, task->s, task->stride, task->pad);
+    if (task->dilation > 1)
+        snprintf(out + n, DT_CONV_TEXT_MAX - (size_t)n, " dilation %d", task->dilation);
     return out;
 }
 
@@ -104,7 +108,7 @@ static void get_dims(int64_t dims[4], const struct dt_conv_task *t, enum size si
 {
     const int sizes[][4] = {
         [SIZE_X] = {t->n, t->c, t->h, t->w},
-        [SIZE_W] = {t->k, t->c, t->r, t->s},
+        [SIZE_W] = {t->k, t->c / t->groups, t->r, t->s},
         [SIZE_Y] = {t->n, t->k, dt_conv_out_h(t), dt_conv_out_w(t)},
         [PER_C] = {1, t->c, 1, 1},
         [PER_K] = {1, t->k, 1, 1},
@@ -371,7 +375,7 @@ static dt_status add_detail(struct parts *p, descriptor *out, enum op_type type)
     if (op_types[type].type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
         return add_function(p, out, op_types[type].function);
     const struct dt_conv_task *task = p->task;
-    const int64_t n_dims = 2, dilations[2] = {1, 1};
+    const int64_t n_dims = 2, dilations[2] = {task->dilation, task->dilation};
     const int64_t strides[2] = {task->stride, task->stride}, pads[2] = {task->pad, task->pad};
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
     const attribute attributes[] = {

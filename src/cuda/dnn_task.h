@@ -33,14 +33,14 @@ enum dt_conv_extra {
     DT_CONV_N_EXTRAS
 };
 
-/* A distinct convolution. x: n x c x h x w, weights: k x c x r x s, y: the resulting shape; all
- * NHWC with padded channels, of one type; sums in fp32. x, w and y keep their names in the backward
- * kinds, which read or write the gradients of x, w and y. */
+/* A distinct convolution. x: n x c x h x w, weights: k x (c / groups) x r x s, y: the resulting
+ * shape; all NHWC with padded channels, of one type; sums in fp32. x, w and y keep their names in
+ * the backward kinds, which read or write the gradients of x, w and y. */
 struct dt_conv_task {
     enum dt_conv_kind kind;
     enum dt_dtype type;
     int n, c, h, w, k, r, s;
-    int stride, pad;
+    int stride, pad, dilation, groups;
     enum dt_conv_extra extra;
 };
 

@@ -177,6 +177,9 @@ static dt_status find_task(struct dt_device *dev, struct dt_cuda_fusion *fusion)
         if (exec->problem)
             dt_text_add(&line, " window %dx%d stride %d pad %d", exec->problem->task.r,
                         exec->problem->task.s, node->attr.conv.stride, node->attr.conv.pad);
+        if (exec->problem && exec->problem->task.groups * exec->problem->task.dilation > 1)
+            dt_text_add(&line, " groups %d dilation %d", exec->problem->task.groups,
+                        exec->problem->task.dilation);
         if (node->op == DT_OP_MAX_POOL)
             dt_text_add(&line, " window %d stride %d pad %d", node->attr.pool.kernel,
                         node->attr.pool.stride, node->attr.pool.pad);

@@ -75,7 +75,8 @@ void dt_draft_commit_loss(struct dt_graph *g, struct dt_node *draft);
 /* The gradient rule of a loss: the forward node has already computed that. */
 void dt_gradient_of_loss(struct dt_autodiff *ad, const struct dt_node *node);
 
-/* Output size of kernel x kernel windows over dim[2] x dim[3], for convolution and pooling. */
+/* Output size of kernel x kernel windows over dim[2] x dim[3], for convolution and pooling; kernel:
+ * of the dilated window. */
 dt_status dt_infer_window(const struct dt_node *node, int dim[4], int kernel, int stride, int pad);
 
 /* Operation count of convolution and linear: dst = src * weights, its data gradient and its weight

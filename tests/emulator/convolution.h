@@ -18,13 +18,14 @@ struct conv_shape {
     size_t n, c, h, w, k, r, s, p, q; // x: n h w c, weights: k r s c, y: n p q k
     size_t stride[2];
     size_t pad[2]; // at the start; positions beyond the end count as zero, too
+    size_t dilation, groups;
     size_t x_size() const
     {
         return n * h * w * c;
     }
     size_t w_size() const
     {
-        return k * r * s * c;
+        return k * r * s * c / groups;
     }
     size_t y_size() const
     {
@@ -58,18 +59,18 @@ template <typename F> void for_taps(const conv_shape &v, size_t image, size_t i,
 {
     const size_t stride = v.stride[1], pad = v.pad[1];
     for (size_t r = 0; r < v.r; r++) {
-        const size_t y = i * v.stride[0] + r; // in padded coordinates
+        const size_t y = i * v.stride[0] + r * v.dilation; // in padded coordinates
         if (y < v.pad[0] || y - v.pad[0] >= v.h)
             continue;
         const size_t row = (image * v.h + y - v.pad[0]) * v.w;
         for (size_t n = 0; n < v.s; n++) {
-            const size_t s = v.kind == conv_kind::bwd_data ? v.s - 1 - n : n;
-            if (s >= v.w + pad)
+            const size_t s = v.kind == conv_kind::bwd_data ? v.s - 1 - n : n, at = s * v.dilation;
+            if (at >= v.w + pad)
                 continue;
-            const size_t begin = s < pad ? divide_up(pad - s, stride) : 0;
-            const size_t end = std::min(v.q, divide_up(v.w + pad - s, stride));
+            const size_t begin = at < pad ? divide_up(pad - at, stride) : 0;
+            const size_t end = std::min(v.q, divide_up(v.w + pad - at, stride));
             if (begin < end)
-                visit(conv_taps{r * v.s + s, begin, end, (row + begin * stride + s - pad) * v.c,
+                visit(conv_taps{r * v.s + s, begin, end, (row + begin * stride + at - pad) * v.c,
                                 stride * v.c});
         }
     }
@@ -142,8 +143,8 @@ struct conv_run {
     size_t first;
 };
 
-// x, w and y; adds to the one that the kind produces.
-inline void add_convolution(const conv_run &run, std::vector<float> *values)
+// x, w and y of one group; adds to the one that the kind produces.
+inline void add_group(const conv_run &run, std::vector<float> *values)
 {
     const conv_shape &v = run.shape;
     float *x = values[0].data(), *w = values[1].data(), *y = values[2].data();
@@ -153,6 +154,41 @@ inline void add_convolution(const conv_run &run, std::vector<float> *values)
         conv_bwd_data(v, x, w, y, run.first);
     else
         conv_bwd_filter(v, x, w, y, run.first);
+}
+
+// Copies part `group` of every row between all groups and one; a row of weights belongs to one
+// group.
+inline void copy_group(std::vector<float> &all, std::vector<float> &own, size_t row, size_t groups,
+                       size_t group, bool to_own)
+{
+    const size_t part = row / groups;
+    for (size_t i = 0; i < all.size() / row; i++)
+        for (size_t k = 0; k < part; k++) {
+            float &a = all[i * row + group * part + k], &b = own[i * part + k];
+            (to_own ? b : a) = to_own ? a : b;
+        }
+}
+
+inline void add_convolution(const conv_run &run, std::vector<float> *values)
+{
+    const conv_shape &v = run.shape;
+    if (v.groups == 1)
+        return add_group(run, values);
+    conv_run one = run;
+    one.shape.c = v.c / v.groups;
+    one.shape.k = v.k / v.groups;
+    one.shape.groups = 1;
+    const size_t rows[] = {v.c, v.w_size(), v.k};
+    std::vector<float> own[3];
+    for (size_t group = 0; group < v.groups; group++) {
+        for (int i = 0; i < 3; i++) {
+            own[i].resize(values[i].size() / v.groups);
+            copy_group(values[i], own[i], rows[i], v.groups, group, true);
+        }
+        add_group(one, own);
+        for (int i = 0; i < 3; i++)
+            copy_group(values[i], own[i], rows[i], v.groups, group, false);
+    }
 }
 
 // Adds the products with every second element of an input at a time.

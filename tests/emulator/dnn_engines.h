@@ -94,6 +94,8 @@ inline const char *why_not_fused(const dnn_problem &p)
     if (p.kind == conv_kind::bwd_data && kinds[1] == kind::add &&
         p.strides != std::vector<int64_t>{1, 1})
         return "a gradient is added to that of a convolution with a stride";
+    if (p.x.dims[1] != p.w.dims[1] || p.dilations != std::vector<int64_t>{1, 1})
+        return "there are groups, or there is dilation";
     if (p.w.type != CUDNN_DATA_HALF)
         return "the operations around a convolution are in fp16 only";
     if (p.x.dims[1] % 8 != 0 || p.y.dims[1] % 8 != 0 || p.w.dims[2] * p.w.dims[3] > 32)
@@ -132,10 +134,10 @@ inline const char *why_not(const dnn_problem &p)
         return "a tensor is not packed NHWC in memory, or has another type";
     if (p.mode != CUDNN_CROSS_CORRELATION)
         return "the mode is not cross correlation";
-    if (p.x.dims[1] != p.w.dims[1])
-        return "there are groups";
-    if (p.dilations != std::vector<int64_t>{1, 1})
-        return "there is dilation";
+    if (p.x.dims[1] % p.w.dims[1] != 0 || p.w.dims[0] % (p.x.dims[1] / p.w.dims[1]) != 0)
+        return "the channels do not make groups";
+    if (p.dilations[0] != p.dilations[1])
+        return "the two dilations differ";
     if (p.alpha != 1 || (p.beta != 0 && (p.beta != 1 || is_fused(p))))
         return "alpha is not 1 or beta is neither 0 nor 1";
     return is_fused(p) ? why_not_fused(p) : nullptr;
@@ -156,7 +158,9 @@ inline conv_shape shape_of(const dnn_problem &p)
             size(y[2]),
             size(y[3]),
             {size(p.strides[0]), size(p.strides[1])},
-            {size(p.pre[0]), size(p.pre[1])}};
+            {size(p.pre[0]), size(p.pre[1])},
+            size(p.dilations[0]),
+            size(x[1] / w[1])};
 }
 
 // --- Engines ---
@@ -197,7 +201,8 @@ inline bool engine_takes(int64_t index, const dnn_problem &p)
     const bool is_dense = p.strides == std::vector<int64_t>{1, 1};
     if (index == ENGINE_SHORT)
         return p.w.type != CUDNN_DATA_FLOAT && !is_fused(p);
-    return index != ENGINE_WINOGRAD || (is_3x3 && is_dense && !is_fused(p));
+    const bool is_plain = p.x.dims[1] == p.w.dims[1] && p.dilations == std::vector<int64_t>{1, 1};
+    return index != ENGINE_WINOGRAD || (is_3x3 && is_dense && is_plain && !is_fused(p));
 }
 
 // Sizes that are not round numbers, like the real ones.

@@ -207,7 +207,7 @@ static int find_usable(struct dt_device *dev, const struct dt_conv_task *task, i
 
 TEST_WITH(forced, set_up, NULL)
 {
-    const struct dt_conv_task task = {DT_CONV_FORWARD, DT_F16, 4, 16, 8, 8, 16, 3, 3, 1, 1,
+    const struct dt_conv_task task = {DT_CONV_FORWARD, DT_F16, 4, 16, 8, 8, 16, 3, 3, 1, 1, 1, 1,
                                       DT_CONV_PLAIN}; /* conv2 */
     const struct dt_device_options options = {.threads = 1, .precision = DT_PRECISION_FP16};
     struct dt_device *dev = NULL;

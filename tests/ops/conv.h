@@ -7,12 +7,16 @@
 
 static void build_conv(struct dt_graph *g, const struct op_case *c)
 {
-    struct dt_node like = {.relu = c->flags & F_RELU, .attr.conv = {c->stride, c->pad}};
+    const int dilation = c->flags >> 28 ? (int)(c->flags >> 28) : 1;
+    const int groups = c->flags >> 20 & 255 ? (int)(c->flags >> 20 & 255) : 1;
+    const int window = dilation * (c->kernel - 1) + 1;
+    const struct op_case wide = {.kernel = window, .stride = c->stride, .pad = c->pad};
+    struct dt_node like = {.relu = c->flags & F_RELU, .attr.conv = {c->stride, c->pad, dilation}};
     int n_bias = c->flags & F_BIAS ? 1 : 0;
     int src = add_src(g, c);
-    int weights = add4(g, "weights", DT_PARAM, c->k, c->c, c->kernel, c->kernel);
+    int weights = add4(g, "weights", DT_PARAM, c->k, c->c / groups, c->kernel, c->kernel);
     int bias = n_bias ? add1(g, "bias", DT_PARAM, c->k) : -1;
-    int dst = add4(g, "dst", DT_ACT, c->n, c->k, window_out(c->h, c), window_out(c->w, c));
+    int dst = add4(g, "dst", DT_ACT, c->n, c->k, window_out(c->h, &wide), window_out(c->w, &wide));
     int fwd[3] = {src, weights, bias};
     add_node(g, &like, DT_OP_CONV, 3, fwd, 1, &dst);
     if (c->flags & F_EVAL)
@@ -35,16 +39,19 @@ static double ref_conv(struct ref *r, const struct dt_node *node, int which, siz
     const double *weights = ref_src(r, node, DT_CONV_WEIGHTS);
     const double *bias = ref_src(r, node, DT_CONV_BIAS);
     const int *sd = ref_dim(r, node->src[0]), *wd = ref_dim(r, node->src[DT_CONV_WEIGHTS]);
-    int stride = node->attr.conv.stride, pad = node->attr.conv.pad, at[4];
+    const int stride = node->attr.conv.stride, pad = node->attr.conv.pad;
+    const int step = node->attr.conv.dilation, per_group = wd[0] / (sd[1] / wd[1]);
+    int at[4];
     ref_decode(at, ref_dim(r, node->dst[0]), i);
     double sum = bias ? bias[at[1]] : 0;
+    const int first = at[1] / per_group * wd[1]; /* channel of the group */
     for (int c = 0; c < wd[1]; c++)
         for (int y = 0; y < wd[2]; y++)
             for (int x = 0; x < wd[3]; x++) {
-                int h = at[2] * stride - pad + y, w = at[3] * stride - pad + x;
+                int h = at[2] * stride - pad + y * step, w = at[3] * stride - pad + x * step;
                 if (h >= 0 && h < sd[2] && w >= 0 && w < sd[3])
-                    sum +=
-                        src[ref_index(sd, at[0], c, h, w)] * weights[ref_index(wd, at[1], c, y, x)];
+                    sum += src[ref_index(sd, at[0], first + c, h, w)] *
+                           weights[ref_index(wd, at[1], c, y, x)];
             }
     return ref_relu(r, node->relu, sum);
 }
@@ -54,21 +61,25 @@ static double ref_conv_bwd_data(struct ref *r, const struct dt_node *node, int w
     (void)which;
     const double *diff_dst = ref_src(r, node, 0), *weights = ref_src(r, node, 1);
     const int *dd = ref_dim(r, node->src[0]), *wd = ref_dim(r, node->src[1]);
-    int stride = node->attr.conv.stride, pad = node->attr.conv.pad, at[4];
+    const int stride = node->attr.conv.stride, pad = node->attr.conv.pad;
+    const int step = node->attr.conv.dilation;
+    const int groups = ref_dim(r, node->dst[0])[1] / wd[1], per_group = wd[0] / groups;
+    int at[4];
     ref_decode(at, ref_dim(r, node->dst[0]), i);
+    const int first = at[1] / wd[1] * per_group; /* output channel of the group */
     double sum = 0;
     for (int y = 0; y < wd[2]; y++)
         for (int x = 0; x < wd[3]; x++) {
-            int h = at[2] + pad - y, w = at[3] + pad - x;
+            int h = at[2] + pad - y * step, w = at[3] + pad - x * step;
             if (h < 0 || w < 0 || h % stride != 0 || w % stride != 0)
                 continue;
             h /= stride;
             w /= stride;
             if (h >= dd[2] || w >= dd[3])
                 continue;
-            for (int k = 0; k < wd[0]; k++)
+            for (int k = first; k < first + per_group; k++)
                 sum += diff_dst[ref_index(dd, at[0], k, h, w)] *
-                       weights[ref_index(wd, k, at[1], y, x)];
+                       weights[ref_index(wd, k, at[1] % wd[1], y, x)];
         }
     return sum;
 }
@@ -77,18 +88,22 @@ static double ref_conv_bwd_weights(struct ref *r, const struct dt_node *node, in
 {
     const double *src = ref_src(r, node, 0), *diff_dst = ref_src(r, node, 1);
     const int *sd = ref_dim(r, node->src[0]), *dd = ref_dim(r, node->src[1]);
-    int stride = node->attr.conv.stride, pad = node->attr.conv.pad, at[4];
+    const int stride = node->attr.conv.stride, pad = node->attr.conv.pad;
+    const int step = node->attr.conv.dilation, *wd = ref_dim(r, node->dst[0]);
+    const int per_group = wd[0] / (sd[1] / wd[1]);
+    int at[4];
     ref_decode(at, ref_dim(r, node->dst[which]), i);
+    const int channel = at[0] / per_group * wd[1] + at[1];
     double sum = 0;
     for (int n = 0; n < dd[0]; n++)
         for (int y = 0; y < dd[2]; y++)
             for (int x = 0; x < dd[3]; x++) {
                 double diff = diff_dst[ref_index(dd, n, at[0], y, x)];
-                int h = y * stride - pad + at[2], w = x * stride - pad + at[3];
+                int h = y * stride - pad + at[2] * step, w = x * stride - pad + at[3] * step;
                 if (which == 1)
                     sum += diff;
                 else if (h >= 0 && h < sd[2] && w >= 0 && w < sd[3])
-                    sum += diff * src[ref_index(sd, n, at[1], h, w)];
+                    sum += diff * src[ref_index(sd, n, channel, h, w)];
             }
     return sum;
 }
@@ -118,6 +133,19 @@ static const struct op_case conv_cases[] = {
     /* Evaluation: forward alone. */
     {2, 3, 33, 33, 64, 7, 2, 3, F_EVAL, 0},
     {3, 17, 8, 8, 20, 3, 1, 1, F_BIAS | F_RELU | F_EVAL, 0},
+    /* Groups of one channel, of several that share a block, and of whole blocks; dilation. */
+    {2, 20, 9, 9, 20, 3, 1, 1, F_BIAS | F_GROUPS(20), 0},
+    {2, 33, 14, 11, 33, 3, 2, 1, F_GROUPS(33), 0},
+    {1, 24, 15, 15, 24, 7, 1, 3, F_BIAS | F_GROUPS(24), 0},
+    {2, 64, 12, 12, 64, 5, 2, 2, F_RELU | F_GROUPS(64), 0},
+    {2, 16, 7, 7, 16, 3, 1, 1, F_EVAL | F_GROUPS(16), 0},
+    {2, 32, 9, 9, 32, 3, 1, 1, F_GROUPS(8), 0},
+    {2, 32, 9, 9, 64, 3, 2, 1, F_BIAS | F_GROUPS(4), 0},
+    {2, 128, 7, 7, 128, 3, 1, 1, F_GROUPS(32), 0},
+    {2, 64, 7, 7, 64, 3, 1, 1, F_BIAS | F_RELU | F_GROUPS(2), 0},
+    {2, 48, 6, 6, 24, 1, 1, 0, F_BIAS | F_GROUPS(3), 0},
+    {2, 16, 13, 13, 24, 3, 1, 2, F_BIAS | F_DILATION(2), 0},
+    {2, 32, 17, 17, 32, 3, 2, 3, F_GROUPS(32) | F_DILATION(3), 0},
 };
 
 /* Every distinct convolution of ResNet-50 v1.5 at 224 pixels. */

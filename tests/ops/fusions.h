@@ -24,7 +24,7 @@ static int fusion_diff(struct dt_graph *g, const struct op_case *c, const char *
 /* A convolution of src with k output channels; returns dst. */
 static int add_conv(struct dt_graph *g, const struct op_case *c, int src, int weights)
 {
-    const struct dt_node like = {.attr.conv = {c->stride, c->pad}};
+    const struct dt_node like = {.attr.conv = {c->stride, c->pad, 1}};
     const int from[2] = {src, weights};
     const int dst =
         add4(g, "conv_dst", DT_ACT, c->n, c->k, window_out(c->h, c), window_out(c->w, c));
@@ -41,7 +41,7 @@ static int add_weights(struct dt_graph *g, const struct op_case *c)
 static int add_conv_bwd_data(struct dt_graph *g, const struct op_case *c, int diff_dst, int weights,
                              int src)
 {
-    const struct dt_node like = {.attr.conv = {c->stride, c->pad}};
+    const struct dt_node like = {.attr.conv = {c->stride, c->pad, 1}};
     const int from[2] = {diff_dst, weights};
     const int diff_src = add_like(g, "conv_diff_src", DT_DIFF, DT_F32, src);
     add_node(g, &like, DT_OP_CONV_BWD_DATA, 2, from, 1, &diff_src);
@@ -108,7 +108,7 @@ static void build_conv_bn_bwd(struct dt_graph *g, const struct op_case *c)
 /* All that lies between two convolutions of a block. */
 static void build_bn_conv(struct dt_graph *g, const struct op_case *c)
 {
-    const struct dt_node like = {.attr.conv = {c->stride, c->pad}};
+    const struct dt_node like = {.attr.conv = {c->stride, c->pad, 1}};
     const struct op_case plain = with_flags(c, 0);
     const struct bn bn = add_bn(g, c, add_src(g, c), -1);
     const int weights = add_weights(g, c);

@@ -168,6 +168,29 @@ static int build_pyramid(struct dt_graph *g, int x)
     return net_linear(g, x, "fc", NET_CLASSES);
 }
 
+static int grouped_conv(struct dt_graph *g, int src, const char *name, int out_channels, int stride,
+                        int groups)
+{
+    const struct dt_conv_options options = {.out_channels = out_channels,
+                                            .kernel = 3,
+                                            .stride = stride,
+                                            .pad = stride == 1 ? 2 : 1,
+                                            .dilation = stride == 1 ? 2 : 1,
+                                            .groups = groups};
+    return dt_graph_conv(g, src, name, options);
+}
+
+/* Groups of one channel, and of several that share a block; the first is dilated. */
+static int build_grouped(struct dt_graph *g, int x)
+{
+    x = dt_graph_relu(g, net_conv(g, x, "conv1", 24, 3, 1, true), "relu1");
+    x = grouped_conv(g, x, "depthwise", 24, 1, 24);
+    x = dt_graph_relu(g, dt_graph_bn(g, x, "bn2", 1), "relu2");
+    x = dt_graph_bn(g, grouped_conv(g, x, "grouped", 32, 2, 4), "bn3", 1);
+    x = dt_graph_avg_pool(g, dt_graph_relu(g, x, "relu3"), "avgpool", 1);
+    return net_linear(g, x, "fc", NET_CLASSES);
+}
+
 static const struct net_case net_list[] = {
     {"residual", build_residual, 4, 8, 0.1, false, false, {NULL}},
     {"plain", build_plain, 3, 11, 0, false, false, {NULL}},
@@ -184,6 +207,7 @@ static const struct net_case net_list[] = {
     {"shared, frozen", build_shared, 3, 9, 0, false, false, {"head"}},
     {"pyramid, frozen norms", build_pyramid, 3, 8, 0, false, false, {"norm2", "norm3"}},
     {"norms of constants", build_frozen_norms, 4, 8, 0.1, false, false, {NULL}},
+    {"grouped", build_grouped, 3, 8, 0.1, false, false, {NULL}},
     {"winograd", build_winograd, 2, 12, 0.1, false, false, {NULL}},
     {"winograd, frozen", build_winograd, 2, 12, 0, false, false, {"conv2", "bn3"}},
 };

@@ -23,6 +23,10 @@ enum {
     F_COARSE = 4096, /* matrices of multiples of 1/8: convolutions are exact, and ties are many */
 };
 
+/* Of convolutions; 0 means 1. */
+#define F_GROUPS(n)   ((unsigned)(n) << 20)
+#define F_DILATION(n) ((unsigned)(n) << 28)
+
 /* A row of cases: what an op does not use is 0. */
 struct op_case {
     int n, c, h, w; /* src */
@@ -86,7 +90,7 @@ static void add_node(struct dt_graph *g, const struct dt_node *like, enum dt_op 
  * identity): the same values in the format a network has there. */
 static int add_src(struct dt_graph *g, const struct op_case *c)
 {
-    const struct dt_node copy = {.attr.conv.stride = 1};
+    const struct dt_node copy = {.attr.conv = {.stride = 1, .dilation = 1}};
     int src = add4(g, c->flags & F_FAR ? FAR_SRC : "src", DT_ACT, c->n, c->c, c->h, c->w);
     if (c->flags & F_COPY) {
         int from[2] = {add_like(g, c->flags & F_FAR ? FAR_SRC : "copy_src", DT_ACT, DT_F32, src),

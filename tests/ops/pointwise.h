@@ -124,7 +124,7 @@ static const struct op_test op_test_add = {
  * convolution and has the format of its choice. */
 static void build_sum_grads(struct dt_graph *g, const struct op_case *c)
 {
-    const struct dt_node like = {.attr.conv = {1, c->h / 2}};
+    const struct dt_node like = {.attr.conv = {1, c->h / 2, 1}};
     int param = c->flags & F_BIAS ? add1(g, "param", DT_PARAM, c->n)
                                   : add4(g, "param", DT_PARAM, c->n, c->c, c->h, c->w);
     int term[DT_MAX_SRC], diff = add_diff_param(g, "diff_param", param);

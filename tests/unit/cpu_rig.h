@@ -65,6 +65,8 @@ static inline struct dt_node *rig_node(struct rig *rig, enum dt_op op, int n_src
 {
     struct dt_node *node = dt_graph_node(rig->g, op, "node", n_src, src, n_dst, dst);
     assert_non_null(node);
+    if (op == DT_OP_CONV || op == DT_OP_CONV_BWD_DATA || op == DT_OP_CONV_BWD_WEIGHTS)
+        node->attr.conv.dilation = 1;
     return node;
 }
 

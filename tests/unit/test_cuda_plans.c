@@ -258,24 +258,36 @@ TEST(fused)
 
 /* --- Small and odd shapes, as other networks and the tests of the ops have them --- */
 
+#define ROW(n, c, h, w, k, window, stride, pad, dilation, groups)                              \
+    {                                                                                          \
+        0, DT_F32, n, c, h, w, k, window, window, stride, pad, dilation, groups, DT_CONV_PLAIN \
+    }
+
 static const struct dt_conv_task odd[] = {
-    {.n = 2, .c = 4, .h = 9, .w = 9, .k = 16, .r = 3, .s = 3, .stride = 1, .pad = 1},
-    {.n = 2, .c = 4, .h = 12, .w = 12, .k = 16, .r = 3, .s = 3, .stride = 2, .pad = 1},
-    {.n = 1, .c = 4, .h = 63, .w = 63, .k = 64, .r = 11, .s = 11, .stride = 4, .pad = 2},
-    {.n = 2, .c = 8, .h = 11, .w = 7, .k = 24, .r = 3, .s = 3, .stride = 2, .pad = 1},
-    {.n = 2, .c = 24, .h = 13, .w = 13, .k = 8, .r = 3, .s = 3, .stride = 1, .pad = 0},
-    {.n = 1, .c = 24, .h = 10, .w = 12, .k = 24, .r = 3, .s = 3, .stride = 2, .pad = 0},
-    {.n = 2, .c = 24, .h = 15, .w = 15, .k = 40, .r = 1, .s = 1, .stride = 1, .pad = 0},
-    {.n = 3, .c = 16, .h = 15, .w = 15, .k = 32, .r = 1, .s = 1, .stride = 2, .pad = 0},
-    {.n = 2, .c = 24, .h = 9, .w = 9, .k = 8, .r = 1, .s = 1, .stride = 2, .pad = 0},
-    {.n = 2, .c = 8, .h = 14, .w = 14, .k = 16, .r = 5, .s = 5, .stride = 1, .pad = 2},
-    {.n = 1, .c = 8, .h = 63, .w = 63, .k = 64, .r = 11, .s = 11, .stride = 4, .pad = 2},
-    {.n = 1, .c = 64, .h = 7, .w = 7, .k = 192, .r = 5, .s = 5, .stride = 1, .pad = 2},
-    {.n = 2, .c = 8, .h = 33, .w = 33, .k = 64, .r = 7, .s = 7, .stride = 2, .pad = 3},
-    {.n = 1, .c = 8, .h = 5, .w = 5, .k = 8, .r = 3, .s = 3, .stride = 1, .pad = 1},
-    {.n = 4, .c = 8, .h = 1, .w = 1, .k = 16, .r = 1, .s = 1, .stride = 1, .pad = 0},
-    {.n = 2, .c = 16, .h = 3, .w = 3, .k = 16, .r = 3, .s = 3, .stride = 1, .pad = 0},
-    {.n = 8, .c = 40, .h = 20, .w = 18, .k = 40, .r = 3, .s = 3, .stride = 1, .pad = 1},
+    ROW(2, 4, 9, 9, 16, 3, 1, 1, 1, 1),
+    ROW(2, 4, 12, 12, 16, 3, 2, 1, 1, 1),
+    ROW(1, 4, 63, 63, 64, 11, 4, 2, 1, 1),
+    ROW(2, 8, 11, 7, 24, 3, 2, 1, 1, 1),
+    ROW(2, 24, 13, 13, 8, 3, 1, 0, 1, 1),
+    ROW(1, 24, 10, 12, 24, 3, 2, 0, 1, 1),
+    ROW(2, 24, 15, 15, 40, 1, 1, 0, 1, 1),
+    ROW(3, 16, 15, 15, 32, 1, 2, 0, 1, 1),
+    ROW(2, 24, 9, 9, 8, 1, 2, 0, 1, 1),
+    ROW(2, 8, 14, 14, 16, 5, 1, 2, 1, 1),
+    ROW(1, 8, 63, 63, 64, 11, 4, 2, 1, 1),
+    ROW(1, 64, 7, 7, 192, 5, 1, 2, 1, 1),
+    ROW(2, 8, 33, 33, 64, 7, 2, 3, 1, 1),
+    ROW(1, 8, 5, 5, 8, 3, 1, 1, 1, 1),
+    ROW(4, 8, 1, 1, 16, 1, 1, 0, 1, 1),
+    ROW(2, 16, 3, 3, 16, 3, 1, 0, 1, 1),
+    ROW(8, 40, 20, 18, 40, 3, 1, 1, 1, 1),
+    /* Groups of one channel, of a few, and of many; dilation. */
+    ROW(2, 24, 14, 14, 24, 3, 1, 1, 1, 24),
+    ROW(2, 96, 28, 28, 96, 3, 2, 1, 1, 96),
+    ROW(2, 96, 14, 14, 96, 7, 1, 3, 1, 96),
+    ROW(2, 128, 14, 14, 128, 3, 1, 1, 1, 32),
+    ROW(2, 64, 14, 14, 64, 3, 2, 1, 1, 2),
+    ROW(2, 16, 13, 13, 24, 3, 1, 2, 2, 1),
 };
 
 TEST(odd_shapes)
@@ -302,10 +314,8 @@ TEST(odd_shapes)
 
 /* --- Numbers and names of the candidates --- */
 
-static const struct dt_conv_task stem = {
-    .n = 256, .c = 4, .h = 224, .w = 224, .k = 64, .r = 7, .s = 7, .stride = 2, .pad = 3};
-static const struct dt_conv_task square = {
-    .n = 256, .c = 64, .h = 56, .w = 56, .k = 64, .r = 3, .s = 3, .stride = 1, .pad = 1};
+static const struct dt_conv_task stem = ROW(256, 4, 224, 224, 64, 7, 2, 3, 1, 1);
+static const struct dt_conv_task square = ROW(256, 64, 56, 56, 64, 3, 1, 1, 1, 1);
 
 #define NOTE(name) (1u << CUDNN_NUMERICAL_NOTE_##name)
 
@@ -410,6 +420,8 @@ TEST(impossible)
                                 .r = 9, /* larger than the padded image */
                                 .s = 9,
                                 .stride = 1,
+                                .dilation = 1,
+                                .groups = 1,
                                 .pad = 1};
     struct dt_dnn_offer *offer = NULL;
     struct dt_dnn_exec plan;
@@ -446,10 +458,10 @@ TEST(rules)
 /* Every field of a task tells it apart, as the list of problems and the file of choices need. */
 TEST(distinct)
 {
-    const struct dt_conv_task base = {DT_CONV_FORWARD, DT_F16, 1, 8, 9, 9, 8, 3, 3, 1, 1,
+    const struct dt_conv_task base = {DT_CONV_FORWARD, DT_F16, 1, 8, 9, 9, 8, 3, 3, 1, 1, 1, 1,
                                       DT_CONV_PLAIN};
     char text[DT_CONV_TEXT_MAX], other[DT_CONV_TEXT_MAX];
-    struct dt_conv_task tasks[12];
+    struct dt_conv_task tasks[14];
     for (size_t i = 0; i < DT_COUNT(tasks); i++)
         tasks[i] = base;
     tasks[0].kind = DT_CONV_BWD_DATA;
@@ -464,6 +476,8 @@ TEST(distinct)
     tasks[9].stride = 2;
     tasks[10].pad = 2;
     tasks[11].extra = DT_CONV_SUMS;
+    tasks[12].dilation = 2;
+    tasks[13].groups = 8;
     assert_true(dt_conv_equal(&base, &base));
     for (size_t i = 0; i < DT_COUNT(tasks); i++) {
         assert_false(dt_conv_equal(&base, &tasks[i]));

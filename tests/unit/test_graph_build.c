@@ -280,6 +280,12 @@ TEST(wrong_arguments)
     assert_refused(g, DT_ERR_CONFIG, "norm: 3 channels do not make 2 groups");
 
     g = begin(DT_TRAIN, 2, 8, &src);
+    const struct dt_conv_options uneven = {
+        .out_channels = 4, .kernel = 1, .stride = 1, .groups = 2};
+    dt_graph_conv(g, src, "conv", uneven);
+    assert_refused(g, DT_ERR_CONFIG, "conv: 3 to 4 channels do not make 2 groups");
+
+    g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_relu(g, g->program[DT_TRAIN].pixels, "relu");
     assert_refused(g, DT_ERR_INTERNAL, "relu reads pixels");
 
