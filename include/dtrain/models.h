@@ -16,31 +16,39 @@
     .head = "head.classification_head.cls_logits"
 
 /* One row per model: X(name, function that builds it, then members of struct dt_model). */
-#define DT_MODEL_LIST(X)                                              \
-    X(resnet18, resnet, .variant = 18, DT_RESNET)                     \
-    X(resnet34, resnet, .variant = 34, DT_RESNET)                     \
-    X(resnet50, resnet, .variant = 50, DT_RESNET)                     \
-    X(resnet101, resnet, .variant = 101, DT_RESNET)                   \
-    X(resnet152, resnet, .variant = 152, DT_RESNET)                   \
-    X(resnet20, resnet_cifar, .variant = 20, DT_RESNET_CIFAR)         \
-    X(resnet32, resnet_cifar, .variant = 32, DT_RESNET_CIFAR)         \
-    X(resnet44, resnet_cifar, .variant = 44, DT_RESNET_CIFAR)         \
-    X(resnet56, resnet_cifar, .variant = 56, DT_RESNET_CIFAR)         \
-    X(resnet110, resnet_cifar, .variant = 110, DT_RESNET_CIFAR)       \
-    X(vgg11, vgg, .variant = 11, DT_VGG)                              \
-    X(vgg13, vgg, .variant = 13, DT_VGG)                              \
-    X(vgg16, vgg, .variant = 16, DT_VGG)                              \
-    X(vgg19, vgg, .variant = 19, DT_VGG)                              \
-    X(vgg11_bn, vgg, .variant = 11, .norm = true, DT_VGG)             \
-    X(vgg13_bn, vgg, .variant = 13, .norm = true, DT_VGG)             \
-    X(vgg16_bn, vgg, .variant = 16, .norm = true, DT_VGG)             \
-    X(vgg19_bn, vgg, .variant = 19, .norm = true, DT_VGG)             \
-    X(alexnet, alexnet, .min_image_size = 63, .head = "classifier.6") \
-    X(tiny, tiny, .min_image_size = 8, .head = "fc")                  \
-    X(retinanet_resnet18_fpn, retinanet, .variant = 18, DT_RETINANET) \
-    X(retinanet_resnet34_fpn, retinanet, .variant = 34, DT_RETINANET) \
-    X(retinanet_resnet50_fpn, retinanet, .variant = 50, DT_RETINANET) \
-    X(retinanet_resnet101_fpn, retinanet, .variant = 101, DT_RETINANET)
+#define DT_MODEL_LIST(X)                                                                       \
+    X(resnet18, resnet, .variant = 18, DT_RESNET)                                              \
+    X(resnet34, resnet, .variant = 34, DT_RESNET)                                              \
+    X(resnet50, resnet, .variant = 50, DT_RESNET)                                              \
+    X(resnet101, resnet, .variant = 101, DT_RESNET)                                            \
+    X(resnet152, resnet, .variant = 152, DT_RESNET)                                            \
+    X(resnext50_32x4d, resnet, .variant = 50, .groups = 32, .group_width = 4, DT_RESNET)       \
+    X(resnext101_32x8d, resnet, .variant = 101, .groups = 32, .group_width = 8, DT_RESNET)     \
+    X(resnext101_64x4d, resnet, .variant = 101, .groups = 64, .group_width = 4, DT_RESNET)     \
+    X(wide_resnet50_2, resnet, .variant = 50, .groups = 1, .group_width = 128, DT_RESNET)      \
+    X(wide_resnet101_2, resnet, .variant = 101, .groups = 1, .group_width = 128, DT_RESNET)    \
+    X(resnet20, resnet_cifar, .variant = 20, DT_RESNET_CIFAR)                                  \
+    X(resnet32, resnet_cifar, .variant = 32, DT_RESNET_CIFAR)                                  \
+    X(resnet44, resnet_cifar, .variant = 44, DT_RESNET_CIFAR)                                  \
+    X(resnet56, resnet_cifar, .variant = 56, DT_RESNET_CIFAR)                                  \
+    X(resnet110, resnet_cifar, .variant = 110, DT_RESNET_CIFAR)                                \
+    X(vgg11, vgg, .variant = 11, DT_VGG)                                                       \
+    X(vgg13, vgg, .variant = 13, DT_VGG)                                                       \
+    X(vgg16, vgg, .variant = 16, DT_VGG)                                                       \
+    X(vgg19, vgg, .variant = 19, DT_VGG)                                                       \
+    X(vgg11_bn, vgg, .variant = 11, .norm = true, DT_VGG)                                      \
+    X(vgg13_bn, vgg, .variant = 13, .norm = true, DT_VGG)                                      \
+    X(vgg16_bn, vgg, .variant = 16, .norm = true, DT_VGG)                                      \
+    X(vgg19_bn, vgg, .variant = 19, .norm = true, DT_VGG)                                      \
+    X(alexnet, alexnet, .min_image_size = 63, .head = "classifier.6")                          \
+    X(tiny, tiny, .min_image_size = 8, .head = "fc")                                           \
+    X(retinanet_resnet18_fpn, retinanet, .variant = 18, DT_RETINANET)                          \
+    X(retinanet_resnet34_fpn, retinanet, .variant = 34, DT_RETINANET)                          \
+    X(retinanet_resnet50_fpn, retinanet, .variant = 50, DT_RETINANET)                          \
+    X(retinanet_resnet101_fpn, retinanet, .variant = 101, DT_RETINANET)                        \
+    X(retinanet_resnet152_fpn, retinanet, .variant = 152, DT_RETINANET)                        \
+    X(retinanet_resnext50_32x4d_fpn, retinanet, .variant = 50, .groups = 32, .group_width = 4, \
+      DT_RETINANET)
 
 struct dt_detector_options {
     int fpn_channels;     /* of the pyramid and the heads */
@@ -65,7 +73,10 @@ struct dt_model {
     int (*build)(struct dt_graph *g, int src, const struct dt_model *model,
                  const struct dt_model_options *options);
     int variant; /* depth or another number that `build` understands */
-    bool norm;   /* with batch norm, in families that exist with and without */
+    /* ResNeXt and wide ResNets: groups of the 3x3 convolutions, and channels of each in the first
+     * stage; 0: 1 and 64. */
+    int groups, group_width;
+    bool norm; /* with batch norm, in families that exist with and without */
     int min_image_size;
     const char *head; /* prefix of the classifier's parameters, which are replaced when the classes
                          differ */

@@ -29,11 +29,11 @@ struct dt_resnet_options {
     double norm_eps;
 };
 
-/* resnet18 .. resnet152 up to its last stage, whose result it returns; dst[i] gets the
- * result of layer<i + 1>, which has 64 << i channels, or four times as many from depth 50 on, at 1
- * / (4 << i) of the size. */
-int dt_resnet_body(struct dt_graph *g, int src, int depth, const struct dt_resnet_options *options,
-                   int dst[DT_RESNET_STAGES]);
+/* The ResNet whose variant, groups and group_width `model` has, up to its last stage, whose result
+ * it returns; dst[i] gets the result of layer<i + 1>, which has 64 << i channels, or four times as
+ * many from depth 50 on, at 1 / (4 << i) of the size. */
+int dt_resnet_body(struct dt_graph *g, int src, const struct dt_model *model,
+                   const struct dt_resnet_options *options, int dst[DT_RESNET_STAGES]);
 
 /* dt_build_x in x.c; families with several models are declared several times. */
 #define DT_BUILD_DECLARE(name, family, ...)                                          \

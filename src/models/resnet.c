@@ -1,9 +1,11 @@
 /* ResNet (He et al. 2015, "Deep Residual Learning for Image Recognition").
  *
  * resnet18 .. 152 are torchvision's, version 1.5: a bottleneck has its stride on the 3x3
- * convolution. resnet20 .. 110 are the CIFAR networks of section 4.2 with a projection shortcut
- * (option B). Convolutions start from Kaiming normal fan_out, the last batch norm of a block
- * optionally from 0. */
+ * convolution. That is grouped in ResNeXt (Xie et al. 2016, "Aggregated Residual Transformations
+ * for Deep Neural Networks") and twice as wide in wide ResNets (Zagoruyko and Komodakis 2016).
+ * resnet20 .. 110 are the CIFAR networks of section 4.2 with a projection shortcut (option B).
+ * Convolutions start from Kaiming normal fan_out, the last batch norm of a block optionally from 0.
+ */
 #include <stdio.h>
 
 #include "models/layers.h"
@@ -12,6 +14,7 @@ struct family {
     int n_stages, n_blocks[DT_RESNET_STAGES];
     int width; /* channels of the first stage; every stage doubles them */
     bool bottleneck;
+    int groups, group_width; /* of the 3x3 convolutions of bottlenecks */
     struct dt_resnet_options options;
 };
 
@@ -59,10 +62,13 @@ static int conv_bn_relu(struct block *b, int src, const char *conv, const char *
 static int residual_branch(struct block *b, int src, int width, int stride)
 {
     const double last_scale = b->family->options.zero_init_residual ? 0 : 1;
-    struct dt_conv_options squeeze = {.out_channels = width, .kernel = 1, .stride = 1};
     struct dt_conv_options spatial = {
         .out_channels = width, .kernel = 3, .stride = stride, .pad = 1};
     if (b->family->bottleneck) {
+        spatial.groups = b->family->groups;
+        spatial.out_channels = width / 64 * b->family->group_width * b->family->groups;
+        struct dt_conv_options squeeze = {
+            .out_channels = spatial.out_channels, .kernel = 1, .stride = 1};
         struct dt_conv_options expand = {.out_channels = 4 * width, .kernel = 1, .stride = 1};
         int x = conv_bn_relu(b, src, ".conv1", ".bn1", ".relu1", squeeze);
         x = conv_bn_relu(b, x, ".conv2", ".bn2", ".relu2", spatial);
@@ -117,13 +123,17 @@ static int classifier(struct dt_graph *g, int src, int num_classes)
     return dt_layer_linear(g, dt_graph_avg_pool(g, src, "avgpool", 1), "fc", num_classes);
 }
 
-int dt_resnet_body(struct dt_graph *g, int src, int depth, const struct dt_resnet_options *options,
-                   int dst[DT_RESNET_STAGES])
+int dt_resnet_body(struct dt_graph *g, int src, const struct dt_model *model,
+                   const struct dt_resnet_options *options, int dst[DT_RESNET_STAGES])
 {
-    struct family f = {.n_stages = DT_RESNET_STAGES, .width = 64, .options = *options};
+    struct family f = {.n_stages = DT_RESNET_STAGES,
+                       .width = 64,
+                       .groups = model->groups > 0 ? model->groups : 1,
+                       .group_width = model->group_width > 0 ? model->group_width : 64,
+                       .options = *options};
     char pool[DT_NAME_MAX];
     for (size_t i = 0; i < sizeof imagenet / sizeof *imagenet; i++) {
-        if (imagenet[i].depth != depth)
+        if (imagenet[i].depth != model->variant)
             continue;
         f.bottleneck = imagenet[i].bottleneck;
         for (int k = 0; k < f.n_stages; k++)
@@ -143,8 +153,7 @@ int dt_build_resnet(struct dt_graph *g, int src, const struct dt_model *model,
     int stage[DT_RESNET_STAGES];
     if (!dt_model_check(g, src, model, options))
         return -1;
-    return classifier(g, dt_resnet_body(g, src, model->variant, &plain, stage),
-                      options->num_classes);
+    return classifier(g, dt_resnet_body(g, src, model, &plain, stage), options->num_classes);
 }
 
 /* Depth 6n + 2: three stages of n basic blocks. */

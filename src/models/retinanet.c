@@ -170,7 +170,7 @@ int dt_build_retinanet(struct dt_graph *g, int src, const struct dt_model *model
     if (!dt_model_check(g, src, model, options))
         return -1;
     g->status = check_canvas(g, model);
-    dt_resnet_body(g, src, model->variant, &body, stage);
+    dt_resnet_body(g, src, model, &body, stage);
     pyramid(g, stage + 1, d, level);
     const int logits = heads(g, level, options);
     /* The first stages of the backbone; the stem counts as one. */

@@ -62,6 +62,7 @@ class Case(typing.NamedTuple):
 CASES = [
     Case("resnet18", 1000, 64, 4, 0.0003, 1.0, 1, 3),
     Case("resnet50", 1000, 36, 4, 0.0001, 0.2, 1, 2),
+    Case("resnext50_32x4d", 100, 36, 4, 0.0001, 0.2, 0, 1, torch.float32),
     Case("vgg11_bn", 100, 32, 4, 0.0003, 1.0, 0, 1, torch.float32, mixed=True),
     *(
         Case("resnet18", 10, 36, 4, 0.0003, 1.0, 0, 2, torch.float32, frozen=frozen)
