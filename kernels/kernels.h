@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "dtrain/activation.h"
 #include "dtrain/box.h"
 #include "dtrain/dtype.h"
 #include "kernels/geometry.h"
@@ -100,6 +101,13 @@ cudaError_t dt_kernel_sum(cudaStream_t stream, enum dt_dtype type, void *dst,
 cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
                                const void *diff_dst, const void *diff_dst2, const void *dst,
                                size_t count);
+/* dst = f(src) of c channels in rows of cp, where f(0) may not be 0. */
+cudaError_t dt_kernel_activation(cudaStream_t stream, enum dt_dtype type, enum dt_activation kind,
+                                 void *dst, const void *src, size_t count, int c, int cp);
+/* diff_src = (diff_dst [+ diff_dst2]) * f'(src) */
+cudaError_t dt_kernel_activation_bwd(cudaStream_t stream, enum dt_dtype type,
+                                     enum dt_activation kind, void *diff_src, const void *diff_dst,
+                                     const void *diff_dst2, const void *src, size_t count);
 /* In place: dst = [relu](dst [+ bias]); bias fp32, cp long, may be NULL. */
 cudaError_t dt_kernel_bias(cudaStream_t stream, enum dt_dtype type, void *dst, const float *bias,
                            size_t rows, int cp, bool relu);

@@ -86,6 +86,60 @@ cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *di
                                  diff_dst, diff_dst2, dst, count / DT_CHANNEL_PACK)));
 }
 
+// As relu and relu_bwd, but for the source of the slope.
+template <typename T>
+static __global__ void activation_kernel(enum dt_activation kind, T *dst, const T *src,
+                                         size_t n_packs, unsigned c, unsigned cp)
+{
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
+        return;
+    const unsigned channel = (unsigned)(i % (cp / DT_CHANNEL_PACK)) * DT_CHANNEL_PACK;
+    float v[DT_CHANNEL_PACK];
+    dt_load8(v, src + i * DT_CHANNEL_PACK);
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
+        v[k] = channel + (unsigned)k < c ? dt_activate(kind, v[k]) : 0;
+    dt_store8(dst + i * DT_CHANNEL_PACK, v);
+}
+
+cudaError_t dt_kernel_activation(cudaStream_t stream, enum dt_dtype type, enum dt_activation kind,
+                                 void *dst, const void *src, size_t count, int c, int cp)
+{
+    return DT_BY_TYPE(
+        type, (dt_launch(activation_kernel<T>, dt_flat_geometry(count), stream, kind, dst, src,
+                         count / DT_CHANNEL_PACK, (unsigned)c, (unsigned)cp)));
+}
+
+template <typename T>
+static __global__ void activation_bwd_kernel(enum dt_activation kind, T *diff_src,
+                                             const T *diff_dst, const T *diff_dst2, const T *src,
+                                             size_t n_packs)
+{
+    const size_t i = dt_flat_pack();
+    if (i >= n_packs)
+        return;
+    float diff[DT_CHANNEL_PACK], v[DT_CHANNEL_PACK];
+    dt_load8(diff, diff_dst + i * DT_CHANNEL_PACK);
+    if (diff_dst2) {
+        dt_load8(v, diff_dst2 + i * DT_CHANNEL_PACK);
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
+            diff[k] += v[k];
+    }
+    dt_load8(v, src + i * DT_CHANNEL_PACK);
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
+        diff[k] *= dt_activation_slope(kind, v[k]);
+    dt_store8(diff_src + i * DT_CHANNEL_PACK, diff);
+}
+
+cudaError_t dt_kernel_activation_bwd(cudaStream_t stream, enum dt_dtype type,
+                                     enum dt_activation kind, void *diff_src, const void *diff_dst,
+                                     const void *diff_dst2, const void *src, size_t count)
+{
+    return DT_BY_TYPE(type,
+                      (dt_launch(activation_bwd_kernel<T>, dt_flat_geometry(count), stream, kind,
+                                 diff_src, diff_dst, diff_dst2, src, count / DT_CHANNEL_PACK)));
+}
+
 template <typename T> struct sum_terms {
     const T *at[DT_MAX_TERMS];
 };

@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "dtrain/activation.h"
 #include "dtrain/anchors.h"
 #include "dtrain/dtype.h"
 
@@ -68,7 +69,8 @@ enum { DT_BWD_DIFF_WEIGHTS, DT_BWD_DIFF_BIAS };
  * is added before the ReLU; mask: where that is active. */
 enum { DT_BN_SRC, DT_BN_SCALE, DT_BN_SHIFT, DT_BN_RUNNING_MEAN, DT_BN_RUNNING_VAR, DT_BN_RESIDUAL };
 enum { DT_BN_DST, DT_BN_MEAN, DT_BN_VARIANCE, DT_BN_MASK };
-/* bn_bwd: for diff_dst + diff_dst2; mask with .relu. */
+/* bn_bwd: for diff_dst + diff_dst2; mask with .relu; with .activation it computes bn's result again
+ * for the slope. */
 enum {
     DT_BN_BWD_SRC,
     DT_BN_BWD_DIFF_DST,
@@ -87,6 +89,8 @@ enum { DT_GN_SRC, DT_GN_SCALE, DT_GN_SHIFT };
 enum { DT_GN_DST, DT_GN_MEAN, DT_GN_INVERSE_STD };
 enum { DT_GN_BWD_SRC, DT_GN_BWD_DIFF_DST, DT_GN_BWD_SCALE, DT_GN_BWD_MEAN, DT_GN_BWD_INVERSE_STD };
 enum { DT_GN_BWD_DIFF_SRC, DT_GN_BWD_DIFF_SCALE, DT_GN_BWD_DIFF_SHIFT };
+/* activation_bwd: (diff_dst + diff_dst2) times the slope at src. */
+enum { DT_ACTIVATION_BWD_DIFF_DST, DT_ACTIVATION_BWD_SRC, DT_ACTIVATION_BWD_DIFF_DST2 };
 /* relu_bwd: (diff_dst + diff_dst2) where dst > 0. */
 enum { DT_RELU_BWD_DIFF_DST, DT_RELU_BWD_DST, DT_RELU_BWD_DIFF_DST2 };
 /* max_pool: the workspace has the positions of the maxima. */
@@ -120,6 +124,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
  * their last reader. Forward ops come first and end with softmax_xent. A row requires
  * dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu, dt_cuda_<name> in src/cuda and
  * op_test_<name> in tests/ops; the build names a missing one. Ops without operands above:
+ *   activation         elementwise, by .activation
  *   add                a + b; .relu fused
  *   avg_pool           adaptive: window from the two shapes
  *   dropout            mask from (seed, step, stream, element)
@@ -130,6 +135,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(BN, bn, .n_src = {5, 6}, .n_dst = {1, 4}, .in_place = 1 << DT_BN_SRC)                  \
     X(GROUP_NORM, group_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)  \
     X(RELU, relu, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                           \
+    X(ACTIVATION, activation, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)               \
     X(ADD, add, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << 0 | 1 << 1)               \
     X(MAX_POOL, max_pool, .n_src = {1, 1}, .n_dst = {1, 2})                                  \
     X(AVG_POOL, avg_pool, .n_src = {1, 1}, .n_dst = {1, 1})                                  \
@@ -151,6 +157,9 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
       .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                   \
     X(RELU_BWD, relu_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                                  \
       .in_place = 1 << DT_RELU_BWD_DIFF_DST | 1 << DT_RELU_BWD_DIFF_DST2)                    \
+    X(ACTIVATION_BWD, activation_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                      \
+      .in_place = 1 << DT_ACTIVATION_BWD_DIFF_DST | 1 << DT_ACTIVATION_BWD_SRC |             \
+                  1 << DT_ACTIVATION_BWD_DIFF_DST2)                                          \
     X(MAX_POOL_BWD, max_pool_bwd, .n_src = {2, 2}, .n_dst = {1, 1})                          \
     X(AVG_POOL_BWD, avg_pool_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                          \
     X(UPSAMPLE_ADD_BWD, upsample_add_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                  \
@@ -175,6 +184,7 @@ struct dt_node {
     int src[DT_MAX_SRC], dst[DT_MAX_DST]; /* -1: absent; of dst only at the end */
     bool relu;                            /* conv, bn, add: ReLU fused into the node */
     bool residual;                        /* bn: has one; bn_bwd: makes its gradient */
+    enum dt_activation activation;        /* of its op; bn: fused into the node. Not ReLU */
     union {
         struct {
             float mean[3], std[3];
@@ -264,12 +274,16 @@ struct dt_conv_options {
     int groups;   /* output channel o reads the channels of group o / (O / groups); 0 means 1 */
     int dilation; /* distance of the taps in pixels; 0 means 1 */
     bool bias;
-    const char *module;             /* whose parameters; NULL: its own */
+    bool linear;        /* the weights have the two dimensions of a linear layer's; kernel 1 */
+    const char *module; /* whose parameters; NULL: its own */
     struct dt_init init, bias_init; /* bias_init omitted: zeros */
 };
 int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3]);
 int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_options options);
 int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init);
+/* With values other than eps 1e-5 and momentum 0.1. */
+int dt_graph_bn_with(struct dt_graph *g, int src, const char *name, double scale_init, double eps,
+                     double momentum);
 /* Batch norm with constants instead of weight, bias and statistics (torchvision's
  * FrozenBatchNorm2d): they are saved under the same names and not trained. It is the same in both
  * phases. */
@@ -278,6 +292,7 @@ int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps
 int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
                         int groups);
 int dt_graph_relu(struct dt_graph *g, int src, const char *name);
+int dt_graph_activation(struct dt_graph *g, int src, const char *name, enum dt_activation kind);
 int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
 int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
                       int pad);
@@ -311,9 +326,10 @@ struct dt_node *dt_graph_node(struct dt_graph *g, enum dt_op op, const char *nam
  * leave them as they are. Returns the number of these parameters. Call after building the models
  * and before dt_graph_fuse. */
 int dt_graph_freeze(struct dt_graph *g, const char *module);
-/* Fuses adjacent forward nodes in both phases: conv+relu, bn+relu, bn+add+relu, add+relu; in
- * training bn gets its workspace. A fusion is done only if `supports` says that the fused node can
- * run (NULL: always). Call after building the models and before dt_graph_differentiate. */
+/* Fuses adjacent forward nodes in both phases: conv+relu, bn+relu, bn+add+relu, add+relu,
+ * bn+activation; in training bn+relu gets its workspace. A fusion is done only if `supports` says
+ * that the fused node can run (NULL: always). Call after building the models and before
+ * dt_graph_differentiate. */
 typedef bool dt_supports_fn(void *context, const struct dt_graph *g, const struct dt_node *node);
 dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context);
 /* Whether only fusions of dt_graph_fuse and of their gradients are folded into the node: the answer

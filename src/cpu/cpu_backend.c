@@ -115,7 +115,8 @@ static bool cpu_supports(struct dt_device *dev, const struct dt_graph *g,
                          const struct dt_node *node)
 {
     (void)dev, (void)g;
-    return dt_node_is_foldable(node);
+    const bool keeps_padding = dt_activate(node->activation, 0) == 0;
+    return dt_node_is_foldable(node) && (node->op != DT_OP_BN || keeps_padding);
 }
 
 static void cpu_release(struct dt_device *dev, struct dt_exec *exec)

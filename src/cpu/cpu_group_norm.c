@@ -96,8 +96,8 @@ static void apply(const struct group_norm *gn, int image, int block)
         k.a[lane] = (float)a;
         k.b[lane] = (float)((double)gn->shift[c] - (double)gn->mean[i] * a);
     }
-    dt_norm_rows.apply(gn->dst + at, NULL, gn->src + at, NULL, &k, false, gn->past_caches,
-                       gn->rows->row_elements);
+    dt_norm_rows.apply(gn->dst + at, NULL, gn->src + at, NULL, &k, false, DT_NO_ACTIVATION,
+                       gn->past_caches, gn->rows->row_elements);
 }
 
 /* --- Backward --- */
@@ -113,7 +113,7 @@ static void bwd_sum_rows(const struct group_norm *gn, int image, int block)
             mean[lane] = gn->mean[image * gn->groups + c / gn->size];
     }
     dt_norm_rows.bwd_sums(sums->first, sums->second, gn->diff_dst + at, NULL, gn->src + at, NULL,
-                          mean, gn->rows->row_elements);
+                          DT_NO_ACTIVATION, NULL, mean, gn->rows->row_elements);
 }
 
 /* With S1 = sum of scale * dy and S2 = sum of scale * dy * (x - mean) over the n values of a group:

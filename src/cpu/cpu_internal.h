@@ -232,6 +232,12 @@ static inline struct dt_cpu_span dt_cpu_own_span(int n_tasks)
                                 (int)((int64_t)n_tasks * (thread + 1) / n_threads)};
 }
 
+/* --- cpu_pointwise.c --- */
+
+/* The prepare of flat loops whose values are those of src[0], or src[1] of a gradient. */
+#define dt_cpu_prepare_like_value DT_ISA_NAME(dt_cpu_prepare_like_value)
+dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec);
+
 /* --- winograd.c: 3x3 convolutions and their gradients by our own loops --- */
 
 #define dt_cpu_winograd_pays    DT_ISA_NAME(dt_cpu_winograd_pays)

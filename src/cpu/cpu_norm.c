@@ -5,7 +5,8 @@
  * block), then the coefficients of each block, and then the rows are normalised while they are
  * still in the cache. Rows are combined in image order, so the results do not depend on the number
  * of threads. A row is processed in groups of 16 lanes; a block of 16, 8 or 1 channels repeats
- * across the lanes, so lane i always holds channel i % block. ReLU keeps one bit per value.
+ * across the lanes, so lane i always holds channel i % block. ReLU keeps one bit per value; for
+ * another activation the backward pass computes its argument again.
  *
  * With statistics over a group of ranks the node runs in two halves. The first ends with two sums
  * per channel for the other ranks (mean and squared deviation; backward: the sums), the second
@@ -37,8 +38,8 @@ static void apply_coefs(const struct bn *bn, const struct dt_norm_coefs *k, int 
 {
     size_t offset = row_offset(bn, image, block);
     dt_norm_rows.apply(bn->dst + offset, row_mask(bn, image, block), bn->src + offset,
-                       bn->residual ? bn->residual + offset : NULL, k, bn->relu, bn->past_caches,
-                       bn->rows->row_elements);
+                       bn->residual ? bn->residual + offset : NULL, k, bn->relu, bn->activation,
+                       bn->past_caches, bn->rows->row_elements);
 }
 
 static void forward_sums(const struct bn *bn, int image, int block)
@@ -71,12 +72,23 @@ static void forward_eval(const struct bn *bn)
 
 /* --- Backward --- */
 
+static void load_forward_coefs(struct dt_norm_coefs *k, const struct bn *bn, int block)
+{
+    struct statistics s;
+    if (!bn->activation)
+        return;
+    dt_bn_load_channels(s.mean, bn->mean, bn, block);
+    dt_bn_load_channels(s.variance, bn->variance, bn, block);
+    dt_bn_forward_coefs(k, bn, block, &s);
+}
+
 static void bwd_sums(const struct bn *bn, int image, int block)
 {
     const struct dt_cpu_rows *rows = bn->rows;
     struct pair *sums = &bn->sums[dt_bn_row_index(bn, image, block)];
     size_t offset = row_offset(bn, image, block);
     const float *mean = bn->mean + block * LANES;
+    struct dt_norm_coefs forward;
     float padded[LANES];
 
     /* A full block of 16 channels is in memory in lane order. */
@@ -87,18 +99,23 @@ static void bwd_sums(const struct bn *bn, int image, int block)
             padded[i] = (float)values[i];
         mean = padded;
     }
+    load_forward_coefs(&forward, bn, block);
     dt_norm_rows.bwd_sums(sums->first, sums->second, bn->diff_dst + offset,
                           bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
-                          row_mask(bn, image, block), mean, rows->row_elements);
+                          row_mask(bn, image, block), bn->activation, &forward, mean,
+                          rows->row_elements);
 }
 
 static void bwd_apply(const struct bn *bn, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
-    dt_norm_rows.bwd_apply(
-        bn->diff_src + offset, bn->diff_residual ? bn->diff_residual + offset : NULL,
-        bn->diff_dst + offset, bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
-        row_mask(bn, image, block), &bn->coefs[block], bn->past_caches, bn->rows->row_elements);
+    struct dt_norm_coefs forward;
+    load_forward_coefs(&forward, bn, block);
+    dt_norm_rows.bwd_apply(bn->diff_src + offset,
+                           bn->diff_residual ? bn->diff_residual + offset : NULL,
+                           bn->diff_dst + offset, bn->diff_dst2 ? bn->diff_dst2 + offset : NULL,
+                           bn->src + offset, row_mask(bn, image, block), bn->activation, &forward,
+                           &bn->coefs[block], bn->past_caches, bn->rows->row_elements);
 }
 
 /* --- The three stages, a few blocks at a time; inside a parallel region --- */
@@ -207,6 +224,7 @@ static struct bn forward_arguments(struct dt_device *dev, const struct dt_exec *
     bn.mask = dt_cpu_dst(exec, DT_BN_MASK);
     bn.momentum = exec->node->attr.bn.momentum;
     bn.relu = exec->node->relu;
+    bn.activation = exec->node->activation;
     bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
     return bn;
 }
@@ -217,6 +235,8 @@ static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec
     bn.diff_dst = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST);
     bn.diff_dst2 = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST2);
     bn.scale = dt_cpu_src(exec, DT_BN_BWD_SCALE);
+    bn.shift = dt_cpu_src(exec, DT_BN_BWD_SHIFT);
+    bn.activation = exec->node->activation;
     bn.mean = dt_cpu_src(exec, DT_BN_BWD_MEAN);
     bn.variance = dt_cpu_src(exec, DT_BN_BWD_VARIANCE);
     bn.mask = dt_cpu_src(exec, DT_BN_BWD_MASK);

@@ -10,10 +10,12 @@
 
 /* Gives all ports the format of the forward value, to which gradients adapt, or the plain format if
  * it has none yet. */
-static dt_status prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
 {
-    const int value = exec->node->op == DT_OP_RELU_BWD ? DT_RELU_BWD_DST : 0;
     const struct dt_node *node = exec->node;
+    const int value = node->op == DT_OP_RELU_BWD         ? DT_RELU_BWD_DST
+                      : node->op == DT_OP_ACTIVATION_BWD ? DT_ACTIVATION_BWD_SRC
+                                                         : 0;
     const struct dt_tensor *t = &exec->graph->tensor[exec->node->src[value]];
     const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, exec->node->src[value]);
     dt_md md = NULL;
@@ -224,9 +226,10 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_ingest) = {prepare_ingest, run_ingest, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {prepare_like_value, run_relu, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {prepare_like_value, run_add, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {prepare_like_value, run_relu_bwd, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {dt_cpu_prepare_like_value, run_relu, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {dt_cpu_prepare_like_value, run_add, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {dt_cpu_prepare_like_value, run_relu_bwd,
+                                                       true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout, true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout, true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_sum_grads) = {prepare_sum_grads, run_sum_grads, true};

@@ -38,6 +38,7 @@ struct bn {
     enum half { WHOLE, FIRST, SECOND } half;
     float eps, momentum;
     bool relu, past_caches;
+    enum dt_activation activation;
 };
 
 /* Statistics of one block of channels, per lane; for padded channels see dt_bn_load_channels. */

@@ -114,6 +114,51 @@ static void moments(float mean[LANES], float m2[LANES], const real *src, size_t 
     }
 }
 
+/* --- Activations: each loop is compiled once for every kind --- */
+
+#define CONSTANT_KIND static inline __attribute__((always_inline))
+
+#define CASE_OF_KIND(NAME, name) \
+    case DT_##NAME:              \
+        LOOP_OF(DT_##NAME);      \
+        break;
+#define FOR_KIND(kind)                   \
+    switch (kind) {                      \
+        DT_ACTIVATION_LIST(CASE_OF_KIND) \
+    default:                             \
+        LOOP_OF(DT_NO_ACTIVATION);       \
+    }
+
+CONSTANT_KIND struct f32x16 activate(enum dt_activation kind, struct f32x16 x)
+{
+    float value[LANES];
+    store(value, x);
+#pragma omp simd
+    for (int i = 0; i < LANES; i++)
+        value[i] = dt_activate(kind, value[i]);
+    return load(value);
+}
+
+/* dy times the slope at a * x + b. */
+CONSTANT_KIND struct f32x16 through_activation(enum dt_activation kind, struct f32x16 dy,
+                                               struct f32x16 x, const struct dt_norm_coefs *forward)
+{
+    if (kind == DT_NO_ACTIVATION)
+        return dy;
+    const struct f32x16 a = load(forward->a), b = load(forward->b);
+    float value[LANES];
+    FOR_PARTS (k)
+        x.part[k] = x.part[k] * a.part[k] + b.part[k];
+    store(value, x);
+#pragma omp simd
+    for (int i = 0; i < LANES; i++)
+        value[i] = dt_activation_slope(kind, value[i]);
+    x = load(value);
+    FOR_PARTS (k)
+        dy.part[k] *= x.part[k];
+    return dy;
+}
+
 /* The residual may be NULL. */
 static inline struct f32x16 apply_group(uint16_t *mask, struct f32x16 y,
                                         const struct f32x16 *residual, struct f32x16 a,
@@ -131,8 +176,9 @@ static inline struct f32x16 apply_group(uint16_t *mask, struct f32x16 y,
     return y;
 }
 
-static void apply(real *dst, uint16_t *mask, const real *src, const real *residual,
-                  const struct dt_norm_coefs *k, bool relu, bool past_caches, size_t n)
+CONSTANT_KIND void apply_as(enum dt_activation kind, real *dst, uint16_t *mask, const real *src,
+                            const real *residual, const struct dt_norm_coefs *k, bool relu,
+                            bool past_caches, size_t n)
 {
     const struct f32x16 a = load(k->a), b = load(k->b);
     const bool streams = past_caches && is_aligned(dst);
@@ -147,18 +193,26 @@ static void apply(real *dst, uint16_t *mask, const real *src, const real *residu
         }
         const struct f32x16 y =
             apply_group(mask ? mask + group : NULL, get(src + i), residual ? &r : NULL, a, b, relu);
-        put(dst + i, y, streams);
+        put(dst + i, activate(kind, y), streams);
     }
     if (i < n) {
         if (residual)
             r = get_rest(residual + i, n - i);
-        put_rest(dst + i,
-                 apply_group(mask ? mask + group : NULL, get_rest(src + i, n - i),
-                             residual ? &r : NULL, a, b, relu),
-                 n - i);
+        const struct f32x16 y = apply_group(mask ? mask + group : NULL, get_rest(src + i, n - i),
+                                            residual ? &r : NULL, a, b, relu);
+        put_rest(dst + i, activate(kind, y), n - i);
     }
     if (streams)
         stream_end();
+}
+
+static void apply(real *dst, uint16_t *mask, const real *src, const real *residual,
+                  const struct dt_norm_coefs *k, bool relu, enum dt_activation activation,
+                  bool past_caches, size_t n)
+{
+#define LOOP_OF(kind) apply_as(kind, dst, mask, src, residual, k, relu, past_caches, n)
+    FOR_KIND(activation)
+#undef LOOP_OF
 }
 
 static inline void add_products(struct f32x16 *sum, struct f32x16 *product, struct f32x16 dy,
@@ -189,9 +243,10 @@ static inline struct f32x16 get_diff_rest(const real *diff_dst, const real *diff
     return mask ? keep_active(dy, mask[at / LANES]) : dy;
 }
 
-static void bwd_sums(float sum[LANES], float product[LANES], const real *diff_dst,
-                     const real *diff_dst2, const real *src, const uint16_t *mask,
-                     const float mean[LANES], size_t n)
+CONSTANT_KIND void bwd_sums_as(enum dt_activation kind, float sum[LANES], float product[LANES],
+                               const real *diff_dst, const real *diff_dst2, const real *src,
+                               const uint16_t *mask, const struct dt_norm_coefs *forward,
+                               const float mean[LANES], size_t n)
 {
     const struct f32x16 m = load(mean);
     double s1[LANES] = {0}, s2[LANES] = {0};
@@ -204,11 +259,14 @@ static void bwd_sums(float sum[LANES], float product[LANES], const real *diff_ds
             PREFETCH(src + i);
             if (diff_dst2)
                 PREFETCH(diff_dst2 + i);
-            add_products(&g1, &g2, get_diff(diff_dst, diff_dst2, mask, i), get(src + i), m);
+            const struct f32x16 x = get(src + i), dy = get_diff(diff_dst, diff_dst2, mask, i);
+            add_products(&g1, &g2, through_activation(kind, dy, x, forward), x, m);
         }
-        if (i < end)
-            add_products(&g1, &g2, get_diff_rest(diff_dst, diff_dst2, mask, i, end - i),
-                         get_rest(src + i, end - i), m);
+        if (i < end) {
+            const struct f32x16 x = get_rest(src + i, end - i);
+            const struct f32x16 dy = get_diff_rest(diff_dst, diff_dst2, mask, i, end - i);
+            add_products(&g1, &g2, through_activation(kind, dy, x, forward), x, m);
+        }
         store(sum, g1);
         store(product, g2);
         for (int lane = 0; lane < LANES; lane++) {
@@ -222,6 +280,17 @@ static void bwd_sums(float sum[LANES], float product[LANES], const real *diff_ds
     }
 }
 
+static void bwd_sums(float sum[LANES], float product[LANES], const real *diff_dst,
+                     const real *diff_dst2, const real *src, const uint16_t *mask,
+                     enum dt_activation activation, const struct dt_norm_coefs *forward,
+                     const float mean[LANES], size_t n)
+{
+#define LOOP_OF(kind) \
+    bwd_sums_as(kind, sum, product, diff_dst, diff_dst2, src, mask, forward, mean, n)
+    FOR_KIND(activation)
+#undef LOOP_OF
+}
+
 /* a * (dy - b - c * (src - mean)) */
 static inline struct f32x16 bwd_group(struct f32x16 dy, struct f32x16 x,
                                       const struct dt_norm_coefs *coefs)
@@ -233,9 +302,10 @@ static inline struct f32x16 bwd_group(struct f32x16 dy, struct f32x16 x,
     return x;
 }
 
-static void bwd_apply(real *diff_src, real *diff_residual, const real *diff_dst,
-                      const real *diff_dst2, const real *src, const uint16_t *mask,
-                      const struct dt_norm_coefs *k, bool past_caches, size_t n)
+CONSTANT_KIND void bwd_apply_as(enum dt_activation kind, real *diff_src, real *diff_residual,
+                                const real *diff_dst, const real *diff_dst2, const real *src,
+                                const uint16_t *mask, const struct dt_norm_coefs *forward,
+                                const struct dt_norm_coefs *k, bool past_caches, size_t n)
 {
     const bool streams = past_caches && is_aligned(diff_src) && is_aligned(diff_residual);
     const struct dt_norm_coefs coefs = *k;
@@ -244,20 +314,36 @@ static void bwd_apply(real *diff_src, real *diff_residual, const real *diff_dst,
     for (; i + LANES <= n; i += LANES) {
         PREFETCH(diff_dst + i);
         PREFETCH(src + i);
-        const struct f32x16 dy = get_diff(diff_dst, diff_dst2, mask, i);
-        const struct f32x16 dx = bwd_group(dy, get(src + i), &coefs);
+        const struct f32x16 x = get(src + i);
+        const struct f32x16 dy =
+            through_activation(kind, get_diff(diff_dst, diff_dst2, mask, i), x, forward);
+        const struct f32x16 dx = bwd_group(dy, x, &coefs);
         put(diff_src + i, dx, streams);
         if (diff_residual)
             put(diff_residual + i, dy, streams);
     }
     if (i < n) {
-        const struct f32x16 dy = get_diff_rest(diff_dst, diff_dst2, mask, i, n - i);
-        put_rest(diff_src + i, bwd_group(dy, get_rest(src + i, n - i), &coefs), n - i);
+        const struct f32x16 x = get_rest(src + i, n - i);
+        const struct f32x16 dy = through_activation(
+            kind, get_diff_rest(diff_dst, diff_dst2, mask, i, n - i), x, forward);
+        put_rest(diff_src + i, bwd_group(dy, x, &coefs), n - i);
         if (diff_residual)
             put_rest(diff_residual + i, dy, n - i);
     }
     if (streams)
         stream_end();
+}
+
+static void bwd_apply(real *diff_src, real *diff_residual, const real *diff_dst,
+                      const real *diff_dst2, const real *src, const uint16_t *mask,
+                      enum dt_activation activation, const struct dt_norm_coefs *forward,
+                      const struct dt_norm_coefs *k, bool past_caches, size_t n)
+{
+#define LOOP_OF(kind)                                                                       \
+    bwd_apply_as(kind, diff_src, diff_residual, diff_dst, diff_dst2, src, mask, forward, k, \
+                 past_caches, n)
+    FOR_KIND(activation)
+#undef LOOP_OF
 }
 
 /* a * dy - b - c * (src - mean) */

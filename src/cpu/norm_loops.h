@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "cpu/real.h"
+#include "dtrain/activation.h"
 
 /* The name of something that every instruction set (isa.h) has its own of. */
 #ifndef DT_ISA
@@ -30,7 +31,7 @@ static inline double dt_lane_count(size_t n, int lane)
     return (double)(n / LANES + ((size_t)lane < n % LANES));
 }
 
-/* Per lane; the forward pass uses only a and b. */
+/* Per lane; the forward pass uses only a and b, and the backward pass of an activation too. */
 struct dt_norm_coefs {
     float mean[LANES], a[LANES], b[LANES], c[LANES];
 };
@@ -39,21 +40,25 @@ struct dt_norm_loops {
     /* Mean and sum of squared deviations from it, per lane. */
     void (*moments)(float mean[LANES], float m2[LANES], const real *src, size_t n);
 
-    /* dst = a * src + b [+ residual], with negative values set to zero if relu. mask (may be NULL)
-     * gets one bit per value: 1 if it was positive or NaN. past_caches: dst is too large to still
-     * be in a cache when it is read. */
+    /* dst = activation(a * src + b [+ residual]), with negative values set to zero if relu. mask
+     * (may be NULL) gets one bit per value: 1 if it was positive or NaN. past_caches: dst is too
+     * large to still be in a cache when it is read. */
     void (*apply)(real *dst, uint16_t *mask, const real *src, const real *residual,
-                  const struct dt_norm_coefs *k, bool relu, bool past_caches, size_t n);
+                  const struct dt_norm_coefs *k, bool relu, enum dt_activation activation,
+                  bool past_caches, size_t n);
 
     /* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst + diff_dst2 (may be NULL),
-     * or 0 where mask has a 0. */
+     * or 0 where mask has a 0, or that times the activation's slope at a * src + b of `forward`,
+     * which is not read without one. */
     void (*bwd_sums)(float sum[LANES], float product[LANES], const real *diff_dst,
                      const real *diff_dst2, const real *src, const uint16_t *mask,
+                     enum dt_activation activation, const struct dt_norm_coefs *forward,
                      const float mean[LANES], size_t n);
 
     /* diff_src = a * (dy - b - c * (src - mean)); diff_residual (may be NULL) = dy. */
     void (*bwd_apply)(real *diff_src, real *diff_residual, const real *diff_dst,
                       const real *diff_dst2, const real *src, const uint16_t *mask,
+                      enum dt_activation activation, const struct dt_norm_coefs *forward,
                       const struct dt_norm_coefs *k, bool past_caches, size_t n);
 
     /* diff_src = a * diff_dst - b - c * (src - mean). */

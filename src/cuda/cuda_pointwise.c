@@ -51,6 +51,26 @@ static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
                                       src[DT_RELU_BWD_DST], f->elements));
 }
 
+static dt_status run_activation(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_activation(dev->compute, f->type, exec->node->activation,
+                                        exec->dst_data[0], exec->src_data[0], f->elements, f->c,
+                                        f->cp));
+}
+
+static dt_status run_activation_bwd(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cuda_format *f = exec->dst[0];
+    void *const *src = exec->src_data;
+    return DT_CUDA(exec->node->name,
+                   dt_kernel_activation_bwd(dev->compute, f->type, exec->node->activation,
+                                            exec->dst_data[0], src[DT_ACTIVATION_BWD_DIFF_DST],
+                                            src[DT_ACTIVATION_BWD_DIFF_DST2],
+                                            src[DT_ACTIVATION_BWD_SRC], f->elements));
+}
+
 _Static_assert((int)DT_MAX_TERMS >= (int)DT_MAX_SRC, "a node may have more terms");
 
 static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec)
@@ -104,6 +124,9 @@ const struct dt_cuda_op dt_cuda_ingest = {.prepare = prepare_ingest, .run = run_
 const struct dt_cuda_op dt_cuda_relu = {.prepare = prepare_flat, .run = run_relu};
 const struct dt_cuda_op dt_cuda_add = {.prepare = prepare_flat, .run = run_add};
 const struct dt_cuda_op dt_cuda_relu_bwd = {.prepare = prepare_flat, .run = run_relu_bwd};
+const struct dt_cuda_op dt_cuda_activation = {.prepare = prepare_flat, .run = run_activation};
+const struct dt_cuda_op dt_cuda_activation_bwd = {.prepare = prepare_flat,
+                                                  .run = run_activation_bwd};
 const struct dt_cuda_op dt_cuda_dropout = {.prepare = prepare_flat, .run = run_dropout};
 const struct dt_cuda_op dt_cuda_dropout_bwd = {.prepare = prepare_flat, .run = run_dropout};
 const struct dt_cuda_op dt_cuda_sum_grads = {.prepare = prepare_alike, .run = run_sum_grads};

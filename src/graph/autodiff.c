@@ -122,6 +122,8 @@ struct dt_node *dt_autodiff_append(struct dt_autodiff *ad, enum dt_op op,
     struct dt_node *backward = dt_graph_node(ad->g, op, node->name, n_src, src, n_dst, dst);
     if (backward)
         backward->attr = node->attr;
+    if (backward && (op == DT_OP_ACTIVATION_BWD || op == DT_OP_BN_BWD))
+        backward->activation = node->activation;
     return backward;
 }
 

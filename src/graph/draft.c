@@ -57,6 +57,7 @@ int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft)
     if (!node)
         return -1;
     node->attr = draft->attr;
+    node->activation = draft->activation;
     return node->dst[0];
 }
 

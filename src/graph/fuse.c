@@ -1,6 +1,6 @@
-/* Fusion: a ReLU moves into the conv, bn or add before it; an add with ReLU moves into the bn
- * before it. This requires that no other node reads the tensor between them and that the backend
- * can run the fused node.
+/* Fusion: a ReLU moves into the conv, bn or add before it, another activation into the bn; an add
+ * with ReLU moves into the bn before it. This requires that no other node reads the tensor between
+ * them and that the backend can run the fused node.
  *
  * One pass in execution order. The surviving node keeps its position and takes over the dst of the
  * nodes folded into it; therefore the other summand must be computed before the bn runs. */
@@ -18,6 +18,11 @@ struct fuser {
     bool *removed;  /* per node */
 };
 
+static bool is_plain(const struct dt_node *node)
+{
+    return !node->relu && !node->activation;
+}
+
 /* Replaces node `keep` by `fused`, whose dst comes from node `last`, which is removed.
  * In training, bn records where its ReLU was active; the tensor is created only if the fusion is
  * kept. */
@@ -25,9 +30,10 @@ static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_nod
 {
     struct dt_graph *g = f->g;
     const int n_tensors = g->n_tensors;
-    fused->relu = true;
+    fused->activation = g->node[last].activation;
+    fused->relu = !fused->activation;
     fused->dst[0] = g->node[last].dst[0];
-    if (fused->op == DT_OP_BN && dt_node_has_statistics(fused)) {
+    if (fused->relu && fused->op == DT_OP_BN && dt_node_has_statistics(fused)) {
         char name[DT_NAME_MAX + 16];
         snprintf(name, sizeof name, "%.*s.workspace", DT_NAME_MAX - 11, fused->name);
         fused->dst[DT_BN_MASK] =
@@ -52,7 +58,7 @@ static bool fuse_residual(struct fuser *f, int add, int relu)
     for (int i = 0; i < 2; i++) {
         int through = g->node[add].src[i], residual = g->node[add].src[1 - i];
         int bn = f->producer[through];
-        if (bn < 0 || g->node[bn].op != DT_OP_BN || g->node[bn].relu ||
+        if (bn < 0 || g->node[bn].op != DT_OP_BN || !is_plain(&g->node[bn]) ||
             f->n_readers[through] != 1 || f->producer[residual] >= bn)
             continue;
         struct dt_node fused = g->node[bn];
@@ -67,12 +73,25 @@ static bool fuse_residual(struct fuser *f, int add, int relu)
     return false;
 }
 
+/* Its slope follows from bn's statistics; without them it would need bn's result. */
+static void fuse_activation(struct fuser *f, int activation)
+{
+    const struct dt_graph *g = f->g;
+    const int between = g->node[activation].src[0], before = f->producer[between];
+    if (before < 0 || f->n_readers[between] != 1 || g->node[before].op != DT_OP_BN ||
+        !is_plain(&g->node[before]))
+        return;
+    struct dt_node fused = g->node[before];
+    if (fused.phase == DT_EVAL || dt_node_has_statistics(&fused))
+        fuse_if_supported(f, before, activation, &fused);
+}
+
 static void fuse_relu(struct fuser *f, int relu)
 {
     const struct dt_graph *g = f->g;
     int between = g->node[relu].src[0];
     int before = f->producer[between];
-    if (before < 0 || f->n_readers[between] != 1 || g->node[before].relu)
+    if (before < 0 || f->n_readers[between] != 1 || !is_plain(&g->node[before]))
         return;
     struct dt_node fused = g->node[before];
     if (fused.op == DT_OP_ADD && fuse_residual(f, before, relu))
@@ -85,7 +104,9 @@ bool dt_node_is_foldable(const struct dt_node *node)
 {
     bool bn = node->op == DT_OP_BN || node->op == DT_OP_BN_BWD;
     bool relu_fuses = bn || node->op == DT_OP_CONV || node->op == DT_OP_ADD;
-    return (!node->relu || relu_fuses) && (!node->residual || bn);
+    bool is_own = node->op == DT_OP_ACTIVATION || node->op == DT_OP_ACTIVATION_BWD;
+    return (!node->relu || relu_fuses) && (!node->residual || bn) &&
+           (!node->activation || bn || is_own);
 }
 
 dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context)
@@ -110,6 +131,8 @@ dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *cont
     for (int i = 0; i < g->n_nodes; i++) {
         if (g->node[i].op == DT_OP_RELU)
             fuse_relu(&f, i);
+        if (g->node[i].op == DT_OP_ACTIVATION)
+            fuse_activation(&f, i);
     }
     DT_TRY_OUT(g->status);
     for (int i = 0; i < g->n_nodes; i++) {

@@ -23,7 +23,7 @@ static const struct dt_node *maker(const struct finder *f, int t, enum dt_op op)
 /* A bn that takes statistics, by itself. */
 static bool is_own_bn(const struct dt_node *node)
 {
-    return dt_node_has_statistics(node) && !dt_node_is_synced(node);
+    return dt_node_has_statistics(node) && !dt_node_is_synced(node) && !node->activation;
 }
 
 /* A bn_bwd of two terms. */

@@ -17,11 +17,17 @@ static void draft_vectors(struct dt_graph *g, struct dt_node *draft, enum dt_rol
 
 int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init)
 {
+    return dt_graph_bn_with(g, src, name, scale_init, 1e-5, 0.1);
+}
+
+int dt_graph_bn_with(struct dt_graph *g, int src, const char *name, double scale_init, double eps,
+                     double momentum)
+{
     struct dt_node draft;
     if (!dt_draft_begin(g, &draft, DT_OP_BN, name, src))
         return -1;
-    draft.attr.bn.eps = 1e-5f;
-    draft.attr.bn.momentum = 0.1f;
+    draft.attr.bn.eps = (float)eps;
+    draft.attr.bn.momentum = (float)momentum;
     draft.attr.bn.n_ranks = dt_graph_program(g)->phase == DT_TRAIN ? g->bn_ranks : 0;
     const int channels[4] = {g->tensor[src].dim[1], 1, 1, 1};
     draft_vectors(g, &draft, DT_PARAM, scale_init);

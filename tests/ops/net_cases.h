@@ -191,6 +191,22 @@ static int build_grouped(struct dt_graph *g, int x)
     return net_linear(g, x, "fc", NET_CLASSES);
 }
 
+/* Activations of a norm, of a convolution, of a value that is read again, and after a pool. */
+static int build_activations(struct dt_graph *g, int x)
+{
+    x = dt_graph_bn(g, net_conv(g, x, "conv1", 12, 3, 1, false), "bn1", 1);
+    x = dt_graph_activation(g, x, "relu6", DT_RELU6);
+    x = dt_graph_bn(g, net_conv(g, x, "conv2", 12, 3, 1, false), "bn2", 1);
+    int y = dt_graph_activation(g, x, "swish", DT_HARD_SWISH);
+    x = dt_graph_activation(g, net_conv(g, y, "conv3", 12, 1, 1, true), "gelu", DT_GELU);
+    x = dt_graph_add(g, dt_graph_activation(g, x, "tanh", DT_GELU_TANH), y, "add");
+    x = dt_graph_activation(g, dt_graph_bn(g, x, "bn3", 1), "silu", DT_SILU);
+    x = dt_graph_avg_pool(g, x, "avgpool", 2);
+    x = dt_graph_add(g, dt_graph_activation(g, x, "sigmoid", DT_SIGMOID),
+                     dt_graph_activation(g, x, "hard_sigmoid", DT_HARD_SIGMOID), "gates");
+    return net_linear(g, x, "fc", NET_CLASSES);
+}
+
 static const struct net_case net_list[] = {
     {"residual", build_residual, 4, 8, 0.1, false, false, {NULL}},
     {"plain", build_plain, 3, 11, 0, false, false, {NULL}},
@@ -208,6 +224,8 @@ static const struct net_case net_list[] = {
     {"pyramid, frozen norms", build_pyramid, 3, 8, 0, false, false, {"norm2", "norm3"}},
     {"norms of constants", build_frozen_norms, 4, 8, 0.1, false, false, {NULL}},
     {"grouped", build_grouped, 3, 8, 0.1, false, false, {NULL}},
+    {"activations", build_activations, 3, 8, 0.1, false, false, {NULL}},
+    {"activations, frozen norm", build_activations, 3, 8, 0, false, false, {"bn1"}},
     {"winograd", build_winograd, 2, 12, 0.1, false, false, {NULL}},
     {"winograd, frozen", build_winograd, 2, 12, 0, false, false, {"conv2", "bn3"}},
 };

@@ -2,11 +2,14 @@
 #ifndef DTRAIN_TESTS_OPS_NORM_H
 #define DTRAIN_TESTS_OPS_NORM_H
 
+#include "activation.h"
 #include "op_cases.h"
 
+/* k: the activation. */
 static struct dt_node bn_like(const struct op_case *c)
 {
     return (struct dt_node){.relu = c->flags & F_RELU,
+                            .activation = (enum dt_activation)c->k,
                             .residual = c->flags & F_RESIDUAL,
                             .attr.bn = {.eps = c->flags & F_CONST ? 0 : 1e-5f, .momentum = 0.1f}};
 }
@@ -124,19 +127,26 @@ static void ref_bn(struct ref *r, const struct dt_node *node)
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
                 double y = (ref_src(r, node, 0)[at] - mean) * factor + shift[c];
                 y += residual ? residual[at] : 0;
-                ref_dst(r, node, DT_BN_DST)[at] = ref_relu(r, node->relu, y);
+                r->margin = fmin(r->margin, activation_margin(node->activation, y));
+                ref_dst(r, node, DT_BN_DST)[at] =
+                    ref_activate(node->activation, ref_relu(r, node->relu, y));
                 if (mask)
                     mask[at] = !node->relu || y > 0;
             }
     }
 }
 
-/* diff_dst [+ diff_dst2], where the ReLU was active. */
-static double ref_bn_diff(const struct ref *r, const struct dt_node *node, size_t at)
+/* diff_dst [+ diff_dst2], where the ReLU was active, or times the slope of another activation;
+ * normal: of the source of channel c. */
+static double ref_bn_diff(const struct ref *r, const struct dt_node *node, size_t at, int c,
+                          double normal)
 {
     const double *diff2 = ref_src(r, node, DT_BN_BWD_DIFF_DST2);
     const double *mask = ref_src(r, node, DT_BN_BWD_MASK);
     double diff = ref_src(r, node, DT_BN_BWD_DIFF_DST)[at] + (diff2 ? diff2[at] : 0);
+    if (node->activation)
+        diff *= ref_slope(node->activation, normal * ref_src(r, node, DT_BN_BWD_SCALE)[c] +
+                                                ref_src(r, node, DT_BN_BWD_SHIFT)[c]);
     return mask ? diff * mask[at] : diff;
 }
 
@@ -155,17 +165,18 @@ static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
         for (int b = 0; b < dim[0]; b++)
             for (size_t i = 0; i < plane; i++) {
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
-                double diff = ref_bn_diff(r, node, at);
+                double normal = (src[at] - mean) * inverse;
+                double diff = ref_bn_diff(r, node, at, c, normal);
                 diff_shift += diff;
-                diff_scale += diff * (src[at] - mean) * inverse;
+                diff_scale += diff * normal;
             }
         ref_dst(r, node, DT_BN_BWD_DIFF_SCALE)[c] = diff_scale;
         ref_dst(r, node, DT_BN_BWD_DIFF_SHIFT)[c] = diff_shift;
         for (int b = 0; b < dim[0]; b++)
             for (size_t i = 0; i < plane; i++) {
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
-                double diff = ref_bn_diff(r, node, at);
                 double normal = (src[at] - mean) * inverse;
+                double diff = ref_bn_diff(r, node, at, c, normal);
                 ref_dst(r, node, DT_BN_BWD_DIFF_SRC)[at] =
                     ref_src(r, node, DT_BN_BWD_SCALE)[c] * inverse *
                     (diff - diff_shift / n - normal * diff_scale / n);
@@ -217,6 +228,14 @@ static const struct op_case bn_cases[] = {
     {5, 20, 40, 25, 0, 0, 0, 0, F_FAR | F_RESIDUAL | F_TWO, 0},
     {2, 20, 7, 5, 0, 0, 0, 0, F_FAR | F_EVAL, 0},
     {3, 17, 5, 5, 0, 0, 0, 0, F_EVAL | F_CONST | F_RELU | F_RESIDUAL, 0},
+    {2, 20, 7, 5, DT_RELU6, 0, 0, 0, 0, 0},
+    {3, 20, 7, 5, DT_RELU6, 0, 0, 0, F_TWO, 0},
+    {2, 16, 20, 20, DT_SILU, 0, 0, 0, F_TWO, 0},
+    {2, 3, 4, 4, DT_SILU, 0, 0, 0, 0, 0},
+    {3, 17, 5, 5, DT_HARD_SWISH, 0, 0, 0, 0, 0},
+    {2, 64, 14, 14, DT_GELU, 0, 0, 0, 0, 0},
+    {3, 17, 5, 5, DT_GELU_TANH, 0, 0, 0, F_EVAL, 0},
+    {2, 64, 14, 14, DT_SILU, 0, 0, 0, F_EVAL, 0},
 };
 
 OP_TEST(bn, build_bn, true)

@@ -83,6 +83,7 @@ static void add_node(struct dt_graph *g, const struct dt_node *like, enum dt_op 
         return;
     node->attr = like->attr;
     node->relu = like->relu;
+    node->activation = like->activation;
     node->residual = like->residual;
 }
 

@@ -342,15 +342,17 @@ static dt_status is_supported(struct suite *suite, const struct dt_graph *g, boo
     return DT_OK;
 }
 
-/* bn recomputes what its ReLU masks: no value may be so near to 0 that rounding decides, nor a
- * maximum of its results so near to another that they are rounded to the same. */
+/* bn recomputes what its ReLU masks, and another activation's argument: no value may be so near to
+ * a kink that rounding decides, nor a maximum of its results so near to another that they are
+ * rounded to the same. */
 static double least_margin(const struct dt_graph *g, enum dt_precision precision)
 {
     static const double rounded[] = {[DT_PRECISION_FP16] = 0x1p-9, [DT_PRECISION_BF16] = 0x1p-6};
     bool masks = false, pools = false;
     for (int i = 0; i < g->n_nodes; i++) {
-        masks |= g->node[i].op == DT_OP_BN_BWD && g->node[i].relu;
-        pools |= g->node[i].op == DT_OP_MAX_POOL;
+        const struct dt_node *node = &g->node[i];
+        masks |= node->op == DT_OP_BN_BWD && (node->relu || node->activation);
+        pools |= node->op == DT_OP_MAX_POOL || node->activation;
     }
     const bool rounds = precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16;
     return !masks ? 0 : pools && rounds ? rounded[precision] : 2e-6;
@@ -382,7 +384,10 @@ static dt_status run_case(struct suite *suite, case_build_fn *build, const struc
     dt_status status;
     DT_TRY_OUT(build_graph(&g, build, c));
     DT_TRY_OUT(is_supported(suite, g, &supported));
-    if (!supported && c->flags & (F_RELU | F_RESIDUAL)) {
+    const struct dt_node *last = &g->node[g->n_nodes - 1];
+    const bool is_bn = last->op == DT_OP_BN || last->op == DT_OP_BN_BWD;
+    const bool is_fused = c->flags & (F_RELU | F_RESIDUAL) || (is_bn && last->activation);
+    if (!supported && is_fused) {
         suite->n_unsupported++;
         goto out;
     }

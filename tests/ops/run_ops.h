@@ -2,6 +2,7 @@
 #ifndef DTRAIN_TESTS_RUN_OPS_H
 #define DTRAIN_TESTS_RUN_OPS_H
 
+#include "activation.h"
 #include "arena_cases.h"
 #include "conv.h"
 #include "detect.h"

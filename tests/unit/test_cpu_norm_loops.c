@@ -64,7 +64,8 @@ static void check_apply(size_t n, bool relu, bool residual, bool past_caches, si
     float *dst = y + shift;
     fill();
     fill_coefs(&k);
-    lanes->apply(dst, relu ? mask : NULL, x, residual ? r : NULL, &k, relu, past_caches, n);
+    lanes->apply(dst, relu ? mask : NULL, x, residual ? r : NULL, &k, relu, DT_NO_ACTIVATION,
+                 past_caches, n);
     for (size_t i = 0; i < n; i++) {
         double v = (double)x[i] * (double)k.a[i % LANES] + (double)k.b[i % LANES] +
                    (residual ? (double)r[i] : 0);
@@ -92,7 +93,7 @@ TEST(nan)
     for (size_t at = 0; at < COUNT; at++) {
         fill();
         x[at] = NAN;
-        lanes->apply(y, mask, x, NULL, &k, true, false, COUNT);
+        lanes->apply(y, mask, x, NULL, &k, true, DT_NO_ACTIVATION, false, COUNT);
         for (size_t i = 0; i < COUNT; i++) {
             assert_int_equal(isnan(y[i]) != 0, i == at);
             assert_int_equal(mask[i / LANES] >> i % LANES & 1, i == at || y[i] > 0);
@@ -111,9 +112,10 @@ static void check_backward(size_t n, bool masked, bool residual, bool past_cache
     fill_coefs(&k);
     for (size_t i = 0; i < DT_COUNT(mask); i++)
         mask[i] = (uint16_t)(i * 40503u + 0x5a5a);
-    lanes->bwd_sums(sum, product, r, two ? q : NULL, x, masked ? mask : NULL, k.mean, n);
-    lanes->bwd_apply(dx, residual ? dr : NULL, r, two ? q : NULL, x, masked ? mask : NULL, &k,
-                     past_caches, n);
+    lanes->bwd_sums(sum, product, r, two ? q : NULL, x, masked ? mask : NULL, DT_NO_ACTIVATION,
+                    NULL, k.mean, n);
+    lanes->bwd_apply(dx, residual ? dr : NULL, r, two ? q : NULL, x, masked ? mask : NULL,
+                     DT_NO_ACTIVATION, NULL, &k, past_caches, n);
     for (size_t i = 0; i < n; i++) {
         size_t lane = i % LANES;
         bool open = !masked || (mask[i / LANES] >> lane & 1);
@@ -166,12 +168,12 @@ TEST(in_place)
     struct dt_norm_coefs k;
     fill();
     fill_coefs(&k);
-    lanes->apply(y, NULL, x, r, &k, true, false, MAX);
-    lanes->apply(x, NULL, x, r, &k, true, false, MAX);
+    lanes->apply(y, NULL, x, r, &k, true, DT_NO_ACTIVATION, false, MAX);
+    lanes->apply(x, NULL, x, r, &k, true, DT_NO_ACTIVATION, false, MAX);
     assert_memory_equal(x, y, MAX * sizeof *x);
     fill();
-    lanes->bwd_apply(y, NULL, r, NULL, x, NULL, &k, false, MAX);
-    lanes->bwd_apply(r, NULL, r, NULL, x, NULL, &k, false, MAX);
+    lanes->bwd_apply(y, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, NULL, &k, false, MAX);
+    lanes->bwd_apply(r, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, NULL, &k, false, MAX);
     assert_memory_equal(r, y, MAX * sizeof *r);
     fill();
     lanes->group_bwd_apply(y, r, x, &k, false, MAX);

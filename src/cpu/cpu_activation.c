@@ -1,0 +1,107 @@
+/* The op of activations other than ReLU: a loop for every kind, in which the compiler sees one
+ * formula. */
+#include "cpu/cpu_internal.h"
+
+static inline __attribute__((always_inline)) void values(enum dt_activation kind, real *dst,
+                                                         const real *src, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+        dst[i] = to_real(dt_activate(kind, from_real(src[i])));
+}
+
+static inline __attribute__((always_inline)) void gradients(enum dt_activation kind, real *diff_src,
+                                                            const real *diff_dst,
+                                                            const real *diff_dst2, const real *src,
+                                                            size_t n)
+{
+    if (diff_dst2) {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            diff_src[i] = to_real((from_real(diff_dst[i]) + from_real(diff_dst2[i])) *
+                                  dt_activation_slope(kind, from_real(src[i])));
+    } else {
+#pragma omp simd
+        for (size_t i = 0; i < n; i++)
+            diff_src[i] =
+                to_real(from_real(diff_dst[i]) * dt_activation_slope(kind, from_real(src[i])));
+    }
+}
+
+static void activate(enum dt_activation kind, real *dst, const real *src, size_t n)
+{
+    switch (kind) {
+#define CASE(NAME, name)                \
+    case DT_##NAME:                     \
+        values(DT_##NAME, dst, src, n); \
+        break;
+        DT_ACTIVATION_LIST(CASE)
+#undef CASE
+    default:
+        break;
+    }
+}
+
+static void activation_bwd(enum dt_activation kind, real *diff_src, const real *diff_dst,
+                           const real *diff_dst2, const real *src, size_t n)
+{
+    switch (kind) {
+#define CASE(NAME, name)                                             \
+    case DT_##NAME:                                                  \
+        gradients(DT_##NAME, diff_src, diff_dst, diff_dst2, src, n); \
+        break;
+        DT_ACTIVATION_LIST(CASE)
+#undef CASE
+    default:
+        break;
+    }
+}
+
+/* --- The op --- */
+
+enum { CHUNK = 4096 };
+
+/* Padding stays 0. */
+static dt_status prepare_activation(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_node *node = exec->node;
+    if (dt_activate(node->activation, 0) == 0)
+        return dt_cpu_prepare_like_value(dev, exec);
+    exec->n_elements = dt_tensor_elements(&exec->graph->tensor[node->src[0]]);
+    return dt_cpu_port_add_plain(dev, exec);
+}
+
+static dt_status run_activation(struct dt_device *dev, struct dt_exec *exec,
+                                const struct dt_scalars *scalars)
+{
+    (void)dev, (void)scalars;
+    const real *src = dt_cpu_src(exec, 0);
+    real *dst = dt_cpu_dst(exec, 0);
+    const size_t n = exec->n_elements;
+#pragma omp parallel for schedule(static)
+    for (size_t first = 0; first < n; first += CHUNK)
+        activate(exec->node->activation, dst + first, src + first,
+                 n - first < CHUNK ? n - first : CHUNK);
+    return DT_OK;
+}
+
+static dt_status run_activation_bwd(struct dt_device *dev, struct dt_exec *exec,
+                                    const struct dt_scalars *scalars)
+{
+    (void)dev, (void)scalars;
+    const real *src = dt_cpu_src(exec, DT_ACTIVATION_BWD_SRC);
+    const real *diff_dst = dt_cpu_src(exec, DT_ACTIVATION_BWD_DIFF_DST);
+    const real *diff_dst2 = dt_cpu_src(exec, DT_ACTIVATION_BWD_DIFF_DST2);
+    real *diff_src = dt_cpu_dst(exec, 0);
+    const size_t n = exec->n_elements;
+#pragma omp parallel for schedule(static)
+    for (size_t first = 0; first < n; first += CHUNK)
+        activation_bwd(exec->node->activation, diff_src + first, diff_dst + first,
+                       diff_dst2 ? diff_dst2 + first : NULL, src + first,
+                       n - first < CHUNK ? n - first : CHUNK);
+    return DT_OK;
+}
+
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_activation) = {prepare_activation, run_activation, true};
+const struct dt_cpu_op DT_ISA_NAME(dt_cpu_activation_bwd) = {prepare_activation, run_activation_bwd,
+                                                             true};
