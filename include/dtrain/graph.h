@@ -52,6 +52,14 @@ struct dt_tensor {
     int diff; /* PARAM: its DIFF_PARAM, -1 before autodiff; DIFF_PARAM, DIFF_TERM: its PARAM */
 };
 
+/* Whether it has one value per channel, whatever shape it is saved in (C, or C x 1 x 1 as
+ * ConvNeXt's layer scale). Such a parameter and its gradient are fp32 in every precision and in
+ * plain order, and weight decay does not apply to it by default. */
+static inline bool dt_tensor_is_vector(const struct dt_tensor *t)
+{
+    return t->n_dims == 1 || (t->n_dims == 3 && t->dim[1] == 1 && t->dim[2] == 1);
+}
+
 /* --- Operands: indices of a node's src and, where there are several, dst. The op's row says how
  * many are required; the others are optional, and -1 where absent. --- */
 

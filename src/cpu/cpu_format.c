@@ -17,7 +17,7 @@ int dt_cpu_dims(dnnl_dims_t dims, const struct dt_tensor *tensor)
     memset(dims, 0, sizeof(dnnl_dims_t));
     for (int i = 0; i < 4; i++)
         dims[i] = tensor->dim[i];
-    return tensor->n_dims == 1 ? 1 : 4;
+    return dt_tensor_is_vector(tensor) ? 1 : 4;
 }
 
 static struct dt_cpu_formats *find_table(struct dt_device *dev, const struct dt_graph *g)
@@ -71,9 +71,8 @@ enum dt_dtype dt_cpu_stored_type(const struct dt_cpu_formats *formats, int tenso
 {
     const struct dt_tensor *t = &formats->graph->tensor[tensor];
     const bool is_value = t->role == DT_ACT || t->role == DT_DIFF;
-    return t->dtype == DT_F32 && (is_value || (t->role == DT_PARAM && t->n_dims > 1))
-               ? formats->type
-               : t->dtype;
+    const bool is_weights = t->role == DT_PARAM && !dt_tensor_is_vector(t);
+    return t->dtype == DT_F32 && (is_value || is_weights) ? formats->type : t->dtype;
 }
 
 enum dt_dtype dt_cpu_wanted_type(const struct dt_exec *exec, int tensor)

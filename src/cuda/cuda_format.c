@@ -25,7 +25,7 @@ static enum dt_dtype type_of(const struct dt_device *dev, const struct dt_tensor
     case DT_DIFF_TERM:
     case DT_DIFF_PARAM: /* sums over all pixels: those of vectors would be the first to overflow */
     case DT_PARAM:
-        return t->n_dims > 1 ? dev->type : DT_F32;
+        return dt_tensor_is_vector(t) ? DT_F32 : dev->type;
     default:
         return t->dtype;
     }
@@ -53,7 +53,7 @@ static struct dt_cuda_format plain_format(const struct dt_device *dev, const str
                                .w = t->dim[3]};
     if (t->role == DT_INPUT || t->role == DT_OUTPUT || t->dtype == DT_I32)
         f.layout = DT_LAYOUT_PLAIN;
-    else if (t->n_dims == 1)
+    else if (dt_tensor_is_vector(t))
         f = (struct dt_cuda_format){DT_LAYOUT_VECTOR, f.type, .n = 1, .c = f.n, .h = 1, .w = 1};
     else if (t->dtype == DT_U8)
         f.layout = DT_LAYOUT_BYTES;

@@ -113,7 +113,7 @@ void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *modul
         if (id < 0)
             return;
         g->tensor[id].init = init;
-        g->tensor[id].decay = role == DT_PARAM && n_dims > 1;
+        g->tensor[id].decay = role == DT_PARAM && !dt_tensor_is_vector(&g->tensor[id]);
     }
     draft->src[draft->n_src++] = id;
 }

@@ -92,7 +92,7 @@ static double random_value(struct dt_rng *rng, const struct dt_tensor *t, int n_
         return random_share(u);
     if (t->role == DT_STAT)
         return (float)(u + 0.25); /* also a variance */
-    if (t->role == DT_PARAM && t->n_dims > 1)
+    if (t->role == DT_PARAM && !dt_tensor_is_vector(t))
         return (float)((2 * u - 1) * sqrt(6.0 / ((double)t->dim[1] * t->dim[2] * t->dim[3])));
     return (float)(2 * u - 0.75);
 }
@@ -108,7 +108,8 @@ static void fill_inputs(struct ref *r, uint64_t seed, int n_labels, unsigned fla
         struct dt_rng rng;
         dt_rng_init(&rng, seed, DT_RNG_SYNTHETIC, 0, (uint32_t)t);
         const struct dt_tensor *tensor = &r->g->tensor[t];
-        bool identity = strcmp(tensor->name, COPY_WEIGHTS) == 0, is_vector = tensor->n_dims == 1;
+        const bool identity = strcmp(tensor->name, COPY_WEIGHTS) == 0;
+        const bool is_vector = dt_tensor_is_vector(tensor);
         const double far = is_far(tensor) ? far_offset(precision) : 0;
         bool is_labels = t == r->g->program[DT_TRAIN].labels || t == r->g->program[DT_EVAL].labels;
         for (size_t i = 0; i < dt_tensor_elements(tensor); i++) {

@@ -52,7 +52,7 @@ static enum dt_dtype null_dtype(struct dt_device *dev, const struct dt_graph *g,
 {
     (void)dev;
     const struct dt_tensor *t = &g->tensor[tensor];
-    return t->dtype != DT_F32 || t->n_dims == 1 ? t->dtype : null_type;
+    return t->dtype != DT_F32 || dt_tensor_is_vector(t) ? t->dtype : null_type;
 }
 
 static size_t null_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor)
@@ -241,7 +241,7 @@ static void check_buckets(const struct dt_plan *plan)
         const struct dt_place *diff = &plan->place[g->tensor[t].diff];
         assert_int_equal(diff->arena, DT_ARENA_GRADS);
         const size_t at = place->offset / sizeof(float);
-        const bool is_wide = is_mixed && g->tensor[t].n_dims == 1;
+        const bool is_wide = is_mixed && dt_tensor_is_vector(&g->tensor[t]);
         assert_true(is_wide == (at < plan->n_wide));
         assert_int_equal(diff->offset,
                          is_wide ? at * 4 : plan->n_wide * 4 + (at - plan->n_wide) * grad_bytes);
