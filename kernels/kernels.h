@@ -122,6 +122,34 @@ cudaError_t dt_kernel_dropout(cudaStream_t stream, enum dt_dtype type, void *dst
                               uint64_t seed, uint32_t dropout_stream,
                               const struct dt_step_values *step);
 
+/* --- branch.cu: gate and scaled_add --- */
+
+/* The factor of channel c of image n: factor[n][c] (of `type`) or scale[c]; both NULL: 1. Times
+ * keep, which is 0 with probability p, else 1 / (1 - p): by word first_row + n of the Philox stream
+ * (seed, DT_RNG_DROPOUT, step, stream). */
+struct dt_branch {
+    int n, pixels, cp; /* images, their pixels, channels */
+    const void *factor;
+    const float *scale;
+    float p;
+    uint32_t stream;
+    uint64_t seed;
+};
+/* dst = factor * src [+ residual]; dst may be one of the two. */
+cudaError_t dt_kernel_branch(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
+                             const void *residual, const struct dt_branch *branch,
+                             const struct dt_step_values *step);
+/* diff_src = factor * diff_dst, and the gradient of factor (of `type`) or scale. diff_src may be
+ * diff_dst or src. */
+static inline size_t dt_branch_partial_bytes(const struct dt_branch *branch)
+{
+    return (size_t)branch->n * dt_channel_partial_bytes((size_t)branch->pixels, branch->cp, 1);
+}
+cudaError_t dt_kernel_branch_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                                 void *diff_factor, float *partial, const void *diff_dst,
+                                 const void *src, const struct dt_branch *branch,
+                                 const struct dt_step_values *step);
+
 /* --- pool.cu --- */
 
 struct dt_pool_shape {

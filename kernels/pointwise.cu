@@ -1,6 +1,6 @@
 // Elementwise kernels over rows x cp, ingest from bytes, and the sum over rows of a bias gradient.
 // One thread per 8 elements. Sources and destinations may be the same memory except in ingest.
-#include "kernels/device.cuh"
+#include "kernels/partials.cuh"
 
 #include <Random123/philox.h>
 #include <stdint.h>
@@ -215,70 +215,33 @@ cudaError_t dt_kernel_bias(cudaStream_t stream, enum dt_dtype type, void *dst, c
                                        count / DT_CHANNEL_PACK, cp, relu)));
 }
 
-// Reads each element once. A thread sums the rows of its pack of channels, then a tree adds up the
-// threads of a pack in the block.
+// Reads each element once. A thread sums the rows of its pack of channels.
 template <typename T>
 static __global__ void bias_sums_kernel(float *partial, const T *diff_dst, size_t rows, int cp)
 {
-    alignas(16) __shared__ float sums[DT_BLOCK_THREADS][DT_CHANNEL_PACK];
-    const int pack = blockIdx.x * blockDim.x + threadIdx.x;
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x;
-    const bool active = pack < cp / DT_CHANNEL_PACK;
+    const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x) * DT_CHANNEL_PACK;
     float sum[DT_CHANNEL_PACK] = {0}, v[DT_CHANNEL_PACK];
 
-    if (active) {
+    if (c < cp) {
         const size_t step = (size_t)gridDim.y * blockDim.y;
         for (size_t row = (size_t)blockIdx.y * blockDim.y + threadIdx.y; row < rows; row += step) {
-            dt_load8(v, diff_dst + row * cp + pack * DT_CHANNEL_PACK);
+            dt_load8(v, diff_dst + row * cp + c);
             for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 sum[k] += v[k];
         }
     }
-    dt_store8(sums[thread], sum);
-    for (unsigned distance = blockDim.y / 2; distance > 0; distance /= 2) {
-        __syncthreads();
-        if (threadIdx.y < distance)
-            for (int k = 0; k < DT_CHANNEL_PACK; k++)
-                sums[thread][k] += sums[thread + distance * blockDim.x][k];
-    }
-    if (active && threadIdx.y == 0) { // this thread wrote its sums itself
-        dt_load8(sum, sums[thread]);
-        dt_store8(partial + (size_t)blockIdx.y * cp + pack * DT_CHANNEL_PACK, sum);
-    }
-}
-
-enum { BIAS_ADDERS = DT_BLOCK_THREADS / DT_CHANNEL_PACK }; // threads that share a channel
-
-// Adds the partial sums of 8 channels per block, in an order that depends only on their number.
-static __global__ void bias_finalize_kernel(float *diff_bias, const float *partial, int n_partials,
-                                            int cp)
-{
-    __shared__ float sums[BIAS_ADDERS][DT_CHANNEL_PACK];
-    const int x = threadIdx.x, y = threadIdx.y, channel = blockIdx.x * DT_CHANNEL_PACK + x;
-    float sum = 0;
-    for (int i = y; i < n_partials; i += BIAS_ADDERS)
-        sum += partial[(size_t)i * cp + channel];
-    sums[y][x] = sum;
-    for (int distance = BIAS_ADDERS / 2; distance > 0; distance /= 2) {
-        __syncthreads();
-        if (y < distance)
-            sums[y][x] += sums[y + distance][x];
-    }
-    if (y == 0)
-        diff_bias[channel] = sums[0][x];
+    store_partial_sums(partial, sum, cp);
 }
 
 cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, float *diff_bias,
                                float *partial, const void *diff_dst, size_t rows, int cp)
 {
     const struct dt_geometry sums = dt_channel_geometry(rows, cp);
-    const struct dt_geometry finalize = {(unsigned)cp / DT_CHANNEL_PACK, 1, DT_CHANNEL_PACK,
-                                         BIAS_ADDERS};
     cudaError_t error = DT_BY_TYPE(
         type, (dt_launch(bias_sums_kernel<T>, sums, stream, partial, diff_dst, rows, cp)));
-    if (error != cudaSuccess)
-        return error;
-    return dt_launch(bias_finalize_kernel, finalize, stream, diff_bias, partial, sums.grid_y, cp);
+    if (error == cudaSuccess)
+        error = add_partials<float>(stream, diff_bias, partial, 1, sums.grid_y, cp);
+    return error;
 }
 
 // --- Dropout ---

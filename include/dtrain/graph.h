@@ -101,6 +101,15 @@ enum { DT_GN_BWD_DIFF_SRC, DT_GN_BWD_DIFF_SCALE, DT_GN_BWD_DIFF_SHIFT };
 enum { DT_ACTIVATION_BWD_DIFF_DST, DT_ACTIVATION_BWD_SRC, DT_ACTIVATION_BWD_DIFF_DST2 };
 /* relu_bwd: (diff_dst + diff_dst2) where dst > 0. */
 enum { DT_RELU_BWD_DIFF_DST, DT_RELU_BWD_DST, DT_RELU_BWD_DIFF_DST2 };
+/* gate: dst = factor * src with a factor of each image and channel, N x C x 1 x 1. scaled_add: dst
+ * = keep * scale * src + residual with a scale of each channel, and keep 0 for an image with
+ * probability p, else 1 / (1 - p): from (seed, step, stream, image in the global batch). */
+enum { DT_GATE_SRC, DT_GATE_FACTOR };
+enum { DT_SCALED_ADD_SRC, DT_SCALED_ADD_RESIDUAL, DT_SCALED_ADD_SCALE };
+/* gate_bwd and scaled_add_bwd, whose factor is the scale and whose src is only there for its
+ * gradient. The gradient of the residual is diff_dst. */
+enum { DT_BRANCH_BWD_DIFF_DST, DT_BRANCH_BWD_FACTOR, DT_BRANCH_BWD_SRC };
+enum { DT_BRANCH_BWD_DIFF_SRC, DT_BRANCH_BWD_DIFF_FACTOR };
 /* max_pool: the workspace has the positions of the maxima. */
 enum { DT_MAX_POOL_DST, DT_MAX_POOL_WORKSPACE };
 enum { DT_MAX_POOL_BWD_DIFF_DST, DT_MAX_POOL_BWD_WORKSPACE, DT_MAX_POOL_BWD_DIFF_SRC = 0 };
@@ -145,6 +154,9 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(RELU, relu, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                           \
     X(ACTIVATION, activation, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)               \
     X(ADD, add, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << 0 | 1 << 1)               \
+    X(GATE, gate, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << DT_GATE_SRC)            \
+    X(SCALED_ADD, scaled_add, .n_src = {2, 3}, .n_dst = {1, 1},                              \
+      .in_place = 1 << DT_SCALED_ADD_SRC | 1 << DT_SCALED_ADD_RESIDUAL)                      \
     X(MAX_POOL, max_pool, .n_src = {1, 1}, .n_dst = {1, 2})                                  \
     X(AVG_POOL, avg_pool, .n_src = {1, 1}, .n_dst = {1, 1})                                  \
     X(UPSAMPLE_ADD, upsample_add, .n_src = {2, 2}, .n_dst = {1, 1},                          \
@@ -168,6 +180,10 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(ACTIVATION_BWD, activation_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                      \
       .in_place = 1 << DT_ACTIVATION_BWD_DIFF_DST | 1 << DT_ACTIVATION_BWD_SRC |             \
                   1 << DT_ACTIVATION_BWD_DIFF_DST2)                                          \
+    X(GATE_BWD, gate_bwd, .n_src = {3, 3}, .n_dst = {2, 2},                                  \
+      .in_place = 1 << DT_BRANCH_BWD_DIFF_DST | 1 << DT_BRANCH_BWD_SRC)                      \
+    X(SCALED_ADD_BWD, scaled_add_bwd, .n_src = {1, 3}, .n_dst = {1, 2},                      \
+      .in_place = 1 << DT_BRANCH_BWD_DIFF_DST | 1 << DT_BRANCH_BWD_SRC)                      \
     X(MAX_POOL_BWD, max_pool_bwd, .n_src = {2, 2}, .n_dst = {1, 1})                          \
     X(AVG_POOL_BWD, avg_pool_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                          \
     X(UPSAMPLE_ADD_BWD, upsample_add_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                  \
@@ -214,7 +230,7 @@ struct dt_node {
         struct {
             float p;
             uint32_t stream;
-        } dropout;
+        } dropout; /* and scaled_add: p of an image */
         struct {
             float smoothing;
         } xent;
@@ -302,6 +318,13 @@ int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const cha
 int dt_graph_relu(struct dt_graph *g, int src, const char *name);
 int dt_graph_activation(struct dt_graph *g, int src, const char *name, enum dt_activation kind);
 int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
+/* The gate of a squeeze-and-excitation block: a factor of each image and channel. */
+int dt_graph_gate(struct dt_graph *g, int src, int factor, const char *name);
+/* The end of a residual block with layer scale (ConvNeXt; the parameter is "<module>.layer_scale",
+ * module NULL: none) and stochastic depth in torchvision's mode "row": in training an image goes
+ * without src with probability p. With neither it is dt_graph_add. */
+int dt_graph_scaled_add(struct dt_graph *g, int src, int residual, const char *name, double p,
+                        const char *module, double scale_init);
 int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
                       int pad);
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size);

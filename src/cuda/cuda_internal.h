@@ -180,7 +180,8 @@ struct dt_cuda_op {
 
 /* exec.c */
 /* Checks the tensors of a node: a = activation like src[0], v = vector of its channels, w = mask of
- * the ReLU, g = values of n_groups groups. */
+ * the ReLU, g = values of n_groups groups, i = activation with one value of each image and channel.
+ */
 dt_status dt_cuda_check_kinds(const struct dt_exec *exec, const char *src_kinds,
                               const char *dst_kinds, size_t n_groups);
 size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec);

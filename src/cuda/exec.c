@@ -8,6 +8,9 @@ static bool is_kind(const struct dt_cuda_format *f, const struct dt_cuda_format 
     if (kind == 'a')
         return f->layout == DT_LAYOUT_ACTIVATION && f->type == like->type && f->cp == like->cp &&
                f->elements == like->elements && f->cp % DT_CHANNEL_PACK == 0;
+    if (kind == 'i')
+        return f->layout == DT_LAYOUT_ACTIVATION && f->type == like->type && f->cp == like->cp &&
+               f->elements == (size_t)like->n * (size_t)like->cp;
     return kind == 'v'   ? f->layout == DT_LAYOUT_VECTOR && f->cp == like->cp
            : kind == 'w' ? f->layout == DT_LAYOUT_BITS && f->elements == like->elements / 8
                          : f->type == DT_F32 && f->elements == n_groups;

@@ -1,7 +1,7 @@
 /* Internals of the graph module: the op table, node drafts, and bookkeeping of gradients.
  *
  * An op's builder, shape inference, operation count and gradient rule are together in the file of
- * its family: conv.c, norm.c, pool.c, pointwise.c, linear.c, loss.c, detect.c. */
+ * its family: conv.c, norm.c, pool.c, pointwise.c, branch.c, linear.c, loss.c, detect.c. */
 #ifndef DTRAIN_GRAPH_GRAPH_INTERNAL_H
 #define DTRAIN_GRAPH_GRAPH_INTERNAL_H
 
@@ -78,6 +78,9 @@ void dt_gradient_of_loss(struct dt_autodiff *ad, const struct dt_node *node);
 /* Output size of kernel x kernel windows over dim[2] x dim[3], for convolution and pooling; kernel:
  * of the dilated window. */
 dt_status dt_infer_window(const struct dt_node *node, int dim[4], int kernel, int stride, int pad);
+
+/* The shape of a sum: that of src[0] and src[1]. */
+dt_status dt_infer_add(const struct dt_graph *g, const struct dt_node *node, int dim[4]);
 
 /* Operation count of convolution and linear: dst = src * weights, its data gradient and its weight
  * gradient. */

@@ -65,7 +65,7 @@ static void gradient_activation(struct dt_autodiff *ad, const struct dt_node *no
     dt_autodiff_give(ad, node->src[0], diff_src);
 }
 
-static dt_status infer_add(const struct dt_graph *g, const struct dt_node *node, int dim[4])
+dt_status dt_infer_add(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {
     const struct dt_tensor *b = &g->tensor[node->src[1]];
     for (int i = 0; i < 4; i++) {
@@ -124,7 +124,7 @@ const struct dt_op_rule dt_rule_relu_bwd = {.per_element = 1};
 const struct dt_op_rule dt_rule_activation = {.per_element = 8, .gradient = gradient_activation};
 const struct dt_op_rule dt_rule_activation_bwd = {.per_element = 12};
 const struct dt_op_rule dt_rule_add = {
-    .infer = infer_add, .per_element = 1, .gradient = gradient_add};
+    .infer = dt_infer_add, .per_element = 1, .gradient = gradient_add};
 const struct dt_op_rule dt_rule_dropout = {.per_element = 1, .gradient = gradient_dropout};
 const struct dt_op_rule dt_rule_dropout_bwd = {.per_element = 1};
 const struct dt_op_rule dt_rule_sum_grads = {.per_element = 2};

@@ -264,6 +264,36 @@ TEST(first_error_is_remembered)
     assert_refused(g, DT_ERR_CONFIG, "small: a 11x11 window does not fit in 8x8");
 }
 
+/* Stochastic depth is for training only; a layer scale stays, and is a vector. */
+TEST(scaled_add)
+{
+    int src;
+    struct dt_graph *g = begin(DT_TRAIN, 2, 8, &src);
+    dt_graph_scaled_add(g, src, src, "depth", 0.25, NULL, 0);
+    dt_graph_scaled_add(g, src, src, "scaled", 0.5, "block", 1e-6);
+    dt_graph_scaled_add(g, src, src, "plain", 0, NULL, 0);
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 2, 8, 8), DT_OK);
+    src = dt_graph_ingest(g, mean, std);
+    dt_graph_scaled_add(g, src, src, "depth", 0.25, NULL, 0);
+    dt_graph_scaled_add(g, src, src, "scaled", 0.5, "block", 1e-6);
+    assert_int_equal(dt_graph_check(g), DT_OK);
+    const struct dt_node *train = g->node + 1, *eval = g->node + 5;
+    assert_int_equal(train[0].op, DT_OP_SCALED_ADD);
+    assert_int_equal(train[2].op, DT_OP_ADD);
+    assert_int_equal(eval[0].op, DT_OP_ADD);
+    assert_int_equal(eval[1].op, DT_OP_SCALED_ADD);
+    assert_true(train[1].attr.dropout.p == 0.5f && eval[1].attr.dropout.p == 0);
+    assert_int_not_equal(train[0].attr.dropout.stream, train[1].attr.dropout.stream);
+
+    const int scale = train[1].src[DT_SCALED_ADD_SCALE];
+    assert_int_equal(scale, eval[1].src[DT_SCALED_ADD_SCALE]);
+    assert_int_equal(scale, dt_graph_find(g, "block.layer_scale"));
+    assert_dims(g, scale, "3x1x1");
+    assert_true(dt_tensor_is_vector(&g->tensor[scale]) && !g->tensor[scale].decay);
+    assert_true(g->tensor[scale].init.value == 1e-6);
+    dt_graph_destroy(g);
+}
+
 TEST(wrong_arguments)
 {
     int src;
@@ -288,6 +318,14 @@ TEST(wrong_arguments)
     g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_relu(g, g->program[DT_TRAIN].pixels, "relu");
     assert_refused(g, DT_ERR_INTERNAL, "relu reads pixels");
+
+    g = begin(DT_TRAIN, 2, 8, &src);
+    dt_graph_gate(g, src, dt_graph_max_pool(g, src, "pool", 2, 2, 0), "gate");
+    assert_refused(g, DT_ERR_INTERNAL, "gate: 2x3x4x4 is not a factor of each of 3 channels");
+
+    g = begin(DT_TRAIN, 2, 8, &src);
+    dt_graph_scaled_add(g, src, src, "depth", 1, NULL, 0);
+    assert_refused(g, DT_ERR_CONFIG, "depth: stochastic depth 1 is not in");
 
     g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_relu(g, 1000, "relu");
