@@ -150,6 +150,18 @@ cudaError_t dt_kernel_branch_bwd(cudaStream_t stream, enum dt_dtype type, void *
                                  const void *src, const struct dt_branch *branch,
                                  const struct dt_step_values *step);
 
+/* --- concat.cu --- */
+
+enum { DT_MAX_PARTS = 8 };
+struct dt_parts {
+    const void *at[DT_MAX_PARTS]; /* part i: channels[i] channels of each row of cp[i] */
+    int channels[DT_MAX_PARTS], cp[DT_MAX_PARTS];
+    int n;
+};
+/* dst, rows x cp, gets the channels of all parts, one after the other. */
+cudaError_t dt_kernel_concat(cudaStream_t stream, enum dt_dtype type, void *dst, size_t rows,
+                             int cp, const struct dt_parts *parts);
+
 /* --- pool.cu --- */
 
 struct dt_pool_shape {

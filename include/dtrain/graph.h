@@ -143,6 +143,8 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
  * op_test_<name> in tests/ops; the build names a missing one. Ops without operands above:
  *   activation         elementwise, by .activation
  *   add                a + b; .relu fused
+ *   concat             2 to 8 sources, one after the other along the channels
+ *   concat_bwd         the channels of one of them: from attr concat.first on
  *   avg_pool           adaptive: window from the two shapes
  *   dropout            mask from (seed, step, stream, element)
  *   sum_grads          2 to 8 terms of the gradient of a shared parameter, in this order */
@@ -161,6 +163,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(AVG_POOL, avg_pool, .n_src = {1, 1}, .n_dst = {1, 1})                                  \
     X(UPSAMPLE_ADD, upsample_add, .n_src = {2, 2}, .n_dst = {1, 1},                          \
       .in_place = 1 << DT_UPSAMPLE_ADD_FINE)                                                 \
+    X(CONCAT, concat, .n_src = {2, DT_MAX_SRC}, .n_dst = {1, 1})                             \
     X(LINEAR, linear, .n_src = {3, 3}, .n_dst = {1, 1})                                      \
     X(DROPOUT, dropout, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                     \
     X(MATCH, match, .n_src = {2, 2}, .n_dst = {2, 2})                                        \
@@ -187,6 +190,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(MAX_POOL_BWD, max_pool_bwd, .n_src = {2, 2}, .n_dst = {1, 1})                          \
     X(AVG_POOL_BWD, avg_pool_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                          \
     X(UPSAMPLE_ADD_BWD, upsample_add_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                  \
+    X(CONCAT_BWD, concat_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                              \
     X(LINEAR_BWD_DATA, linear_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                    \
     X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, .n_src = {2, 2}, .n_dst = {2, 2})              \
     X(DROPOUT_BWD, dropout_bwd, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)             \
@@ -227,6 +231,9 @@ struct dt_node {
         struct {
             int kernel, stride, pad;
         } pool; /* max_pool and its backward */
+        struct {
+            int first;
+        } concat; /* concat_bwd */
         struct {
             float p;
             uint32_t stream;
@@ -329,6 +336,7 @@ int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel,
                       int pad);
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size);
 int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *name);
+int dt_graph_concat(struct dt_graph *g, int n_src, const int *src, const char *name);
 int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_features,
                     struct dt_init weight_init, struct dt_init bias_init);
 int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p);

@@ -25,6 +25,11 @@ struct dt_autodiff {
     int n_values, program;
 };
 
+const struct dt_graph *dt_autodiff_graph(const struct dt_autodiff *ad)
+{
+    return ad->g;
+}
+
 bool dt_autodiff_needs(const struct dt_autodiff *ad, int value)
 {
     return ad->value[value].needs;

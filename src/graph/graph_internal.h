@@ -1,7 +1,7 @@
 /* Internals of the graph module: the op table, node drafts, and bookkeeping of gradients.
  *
  * An op's builder, shape inference, operation count and gradient rule are together in the file of
- * its family: conv.c, norm.c, pool.c, pointwise.c, branch.c, linear.c, loss.c, detect.c. */
+ * its family: conv.c, norm.c, pool.c, pointwise.c, branch.c, concat.c, linear.c, loss.c, detect.c. */
 #ifndef DTRAIN_GRAPH_GRAPH_INTERNAL_H
 #define DTRAIN_GRAPH_GRAPH_INTERNAL_H
 
@@ -90,6 +90,7 @@ double dt_flops_bwd_weights(const struct dt_graph *g, const struct dt_node *node
 
 /* --- autodiff.c: bookkeeping of gradients. A value is a forward tensor, a diff its gradient. ---
  */
+const struct dt_graph *dt_autodiff_graph(const struct dt_autodiff *ad);
 /* True if the tensor depends on a parameter that is trained, so that its gradient is needed. */
 bool dt_autodiff_needs(const struct dt_autodiff *ad, int value);
 /* A new gradient tensor shaped like `value`; for a parameter its DIFF_PARAM or, if several nodes of

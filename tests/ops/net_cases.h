@@ -222,6 +222,26 @@ static int build_gated(struct dt_graph *g, int x)
     return net_linear(g, dt_graph_avg_pool(g, x, "avgpool", 1), "fc", NET_CLASSES);
 }
 
+/* As DenseNet: every layer reads all channels before it; then three parts at once. */
+static int build_dense(struct dt_graph *g, int x)
+{
+    static const char *const names[3][4] = {{"bn1", "relu1", "conv1", "cat1"},
+                                            {"bn2", "relu2", "conv2", "cat2"},
+                                            {"bn3", "relu3", "conv3", "cat3"}};
+    int part[3] = {net_conv(g, x, "conv0", 16, 3, 1, false), -1, -1};
+    for (int i = 0; i < 3; i++) {
+        x = dt_graph_relu(g, dt_graph_bn(g, part[0], names[i][0], 1), names[i][1]);
+        part[1] = net_conv(g, x, names[i][2], 16, 3, 1, false);
+        part[0] = dt_graph_concat(g, 2, part, names[i][3]);
+    }
+    x = dt_graph_relu(g, dt_graph_bn(g, part[0], "bn4", 1), "relu4");
+    part[0] = net_conv(g, x, "branch1", 5, 3, 2, true);
+    part[1] = net_conv(g, x, "branch2", 3, 1, 2, true);
+    part[2] = part[0];
+    x = dt_graph_relu(g, dt_graph_concat(g, 3, part, "cat4"), "relu5");
+    return net_linear(g, dt_graph_avg_pool(g, x, "avgpool", 1), "fc", NET_CLASSES);
+}
+
 static const struct net_case net_list[] = {
     {"residual", build_residual, 4, 8, 0.1, false, false, {NULL}},
     {"plain", build_plain, 3, 11, 0, false, false, {NULL}},
@@ -244,6 +264,8 @@ static const struct net_case net_list[] = {
     {"gated", build_gated, 6, 7, 0.1, false, false, {NULL}},
     {"gated, frozen", build_gated, 6, 7, 0, false, false, {"conv2", "fc1", "block1"}},
     {"gated, frozen stem", build_gated, 4, 7, 0, false, false, {"conv1", "conv2", "fc2"}},
+    {"dense", build_dense, 3, 8, 0.1, false, false, {NULL}},
+    {"dense, frozen", build_dense, 3, 8, 0, false, false, {"conv0", "bn1", "conv1"}},
     {"winograd", build_winograd, 2, 12, 0.1, false, false, {NULL}},
     {"winograd, frozen", build_winograd, 2, 12, 0, false, false, {"conv2", "bn3"}},
 };

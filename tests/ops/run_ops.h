@@ -5,6 +5,7 @@
 #include "activation.h"
 #include "arena_cases.h"
 #include "branch.h"
+#include "concat.h"
 #include "conv.h"
 #include "detect.h"
 #include "fusions.h"

@@ -306,6 +306,11 @@ TEST(wrong_arguments)
     assert_refused(g, DT_ERR_CONFIG, "up: 2x3x4x4 does not have twice the height and width");
 
     g = begin(DT_TRAIN, 2, 8, &src);
+    const int parts[] = {src, dt_graph_max_pool(g, src, "pool", 2, 2, 0)};
+    dt_graph_concat(g, 2, parts, "cat");
+    assert_refused(g, DT_ERR_INTERNAL, "cat: cannot concatenate 2x3x8x8 and 2x3x4x4");
+
+    g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_group_norm(g, src, "norm", NULL, 2);
     assert_refused(g, DT_ERR_CONFIG, "norm: 3 channels do not make 2 groups");
 
