@@ -230,7 +230,8 @@ struct dt_node {
         } group_norm;
         struct {
             int kernel, stride, pad;
-        } pool; /* max_pool and its backward */
+            bool ceil; /* the last window may hang over the end */
+        } pool;        /* max_pool and its backward */
         struct {
             int first;
         } concat; /* concat_bwd */
@@ -334,6 +335,9 @@ int dt_graph_scaled_add(struct dt_graph *g, int src, int residual, const char *n
                         const char *module, double scale_init);
 int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
                       int pad);
+/* Without padding, and the last pixels are pooled even if they fill no window: PyTorch's
+ * ceil_mode. */
+int dt_graph_max_pool_ceil(struct dt_graph *g, int src, const char *name, int kernel, int stride);
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size);
 int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *name);
 int dt_graph_concat(struct dt_graph *g, int n_src, const int *src, const char *name);

@@ -11,6 +11,8 @@
 #define DT_RESNET       .norm = true, .min_image_size = 32, .head = "fc"
 #define DT_RESNET_CIFAR .norm = true, .min_image_size = 8, .head = "fc"
 #define DT_VGG          .min_image_size = 32, .head = "classifier.6"
+#define DT_DENSENET     .norm = true, .min_image_size = 32, .head = "classifier"
+#define DT_SQUEEZENET   .min_image_size = 32, .head = "classifier.1"
 #define DT_RETINANET                                     \
     .norm = true, .min_image_size = 32, .detects = true, \
     .head = "head.classification_head.cls_logits"
@@ -41,6 +43,12 @@
     X(vgg16_bn, vgg, .variant = 16, .norm = true, DT_VGG)                                      \
     X(vgg19_bn, vgg, .variant = 19, .norm = true, DT_VGG)                                      \
     X(alexnet, alexnet, .min_image_size = 63, .head = "classifier.6")                          \
+    X(densenet121, densenet, .variant = 121, DT_DENSENET)                                      \
+    X(densenet161, densenet, .variant = 161, DT_DENSENET)                                      \
+    X(densenet169, densenet, .variant = 169, DT_DENSENET)                                      \
+    X(densenet201, densenet, .variant = 201, DT_DENSENET)                                      \
+    X(squeezenet1_0, squeezenet, .variant = 10, DT_SQUEEZENET)                                 \
+    X(squeezenet1_1, squeezenet, .variant = 11, DT_SQUEEZENET)                                 \
     X(tiny, tiny, .min_image_size = 8, .head = "fc")                                           \
     X(retinanet_resnet18_fpn, retinanet, .variant = 18, DT_RETINANET)                          \
     X(retinanet_resnet34_fpn, retinanet, .variant = 34, DT_RETINANET)                          \

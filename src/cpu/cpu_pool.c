@@ -19,12 +19,17 @@ static void shapes_reset(struct shapes *s)
 /* src and dst are tensors of the forward node; their gradients take the same formats. */
 static dt_status shapes_init(struct shapes *s, struct dt_exec *exec, int src, int dst)
 {
+    const struct dt_tensor *t = exec->graph->tensor;
+    const int kernel = exec->node->attr.pool.kernel, stride = exec->node->attr.pool.stride,
+              pad = exec->node->attr.pool.pad;
     dnnl_dims_t dims;
     *s = (struct shapes){0};
     for (int i = 0; i < 2; i++) {
-        s->window.kernel[i] = exec->node->attr.pool.kernel;
-        s->window.stride[i] = exec->node->attr.pool.stride;
-        s->window.pad[i] = exec->node->attr.pool.pad;
+        const int end = (t[dst].dim[2 + i] - 1) * stride - pad + kernel - t[src].dim[2 + i];
+        s->window.kernel[i] = kernel;
+        s->window.stride[i] = stride;
+        s->window.pad[i] = pad;
+        s->window.pad_end[i] = end > pad ? end : pad;
     }
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &s->src, exec, src, 0));
     (void)dt_cpu_dims(dims, &exec->graph->tensor[dst]);

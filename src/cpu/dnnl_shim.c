@@ -135,7 +135,7 @@ dnnl_status_t dt_pd_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bo
 {
     return dnnl_pooling_forward_primitive_desc_create(
         pd, engine, train ? dnnl_forward_training : dnnl_forward_inference, dnnl_pooling_max, src,
-        dst, window->stride, window->kernel, window->gap, window->pad, window->pad, attr);
+        dst, window->stride, window->kernel, window->gap, window->pad, window->pad_end, attr);
 }
 
 dnnl_status_t dt_pd_max_pool_bwd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
@@ -145,7 +145,7 @@ dnnl_status_t dt_pd_max_pool_bwd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
 {
     return dnnl_pooling_backward_primitive_desc_create(
         pd, engine, dnnl_pooling_max, diff_src, diff_dst, window->stride, window->kernel,
-        window->gap, window->pad, window->pad, hint, attr);
+        window->gap, window->pad, window->pad_end, hint, attr);
 }
 
 dnnl_status_t dt_pd_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,
@@ -263,7 +263,7 @@ dnnl_status_t dt_pd_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, bo
     dnnl_pooling_desc_t op;
     dnnl_status_t status = dnnl_pooling_forward_desc_init(
         &op, train ? dnnl_forward_training : dnnl_forward_inference, dnnl_pooling_max, src, dst,
-        window->stride, window->kernel, window->pad, window->pad);
+        window->stride, window->kernel, window->pad, window->pad_end);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, NULL);
 }
 
@@ -275,7 +275,7 @@ dnnl_status_t dt_pd_max_pool_bwd(dnnl_primitive_desc_t *pd, dnnl_engine_t engine
     dnnl_pooling_desc_t op;
     dnnl_status_t status =
         dnnl_pooling_backward_desc_init(&op, dnnl_pooling_max, diff_src, diff_dst, window->stride,
-                                        window->kernel, window->pad, window->pad);
+                                        window->kernel, window->pad, window->pad_end);
     return status ? status : dnnl_primitive_desc_create(pd, &op, attr, engine, hint);
 }
 

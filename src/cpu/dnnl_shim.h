@@ -48,6 +48,7 @@ dnnl_status_t dt_attr_create(dnnl_primitive_attr_t *attr, bool relu);
 struct dt_window {
     dnnl_dims_t kernel, stride, pad; /* convolutions take the kernel from the weights */
     dnnl_dims_t gap;                 /* pixels between the taps: dilation - 1 */
+    dnnl_dims_t pad_end;             /* of pooling */
 };
 
 dnnl_status_t dt_pd_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dt_md_ref src,

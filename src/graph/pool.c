@@ -5,13 +5,15 @@
 
 static dt_status infer_max_pool(const struct dt_graph *g, const struct dt_node *node, int dim[4])
 {
-    (void)g;
-    return dt_infer_window(node, dim, node->attr.pool.kernel, node->attr.pool.stride,
-                           node->attr.pool.pad);
+    const int *in = g->tensor[node->src[0]].dim, stride = node->attr.pool.stride;
+    DT_TRY(dt_infer_window(node, dim, node->attr.pool.kernel, stride, node->attr.pool.pad));
+    for (int i = 2; i < 4 && node->attr.pool.ceil; i++)
+        dim[i] += dim[i] * stride < in[i] && in[i] > (dim[i] - 1) * stride + node->attr.pool.kernel;
+    return DT_OK;
 }
 
-int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
-                      int pad)
+static int max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride, int pad,
+                    bool ceil)
 {
     struct dt_node draft;
     int dim[4];
@@ -20,10 +22,22 @@ int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel,
     draft.attr.pool.kernel = kernel;
     draft.attr.pool.stride = stride;
     draft.attr.pool.pad = pad;
+    draft.attr.pool.ceil = ceil;
     dt_draft_infer(g, &draft, dim);
     if (dt_graph_program(g)->phase == DT_TRAIN)
         dt_draft_dst(g, &draft, ".workspace", DT_SAVED, DT_U8, 4, dim);
     return dt_draft_commit(g, &draft);
+}
+
+int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
+                      int pad)
+{
+    return max_pool(g, src, name, kernel, stride, pad, false);
+}
+
+int dt_graph_max_pool_ceil(struct dt_graph *g, int src, const char *name, int kernel, int stride)
+{
+    return max_pool(g, src, name, kernel, stride, 0, true);
 }
 
 static void gradient_max_pool(struct dt_autodiff *ad, const struct dt_node *node)

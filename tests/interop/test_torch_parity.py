@@ -4,9 +4,9 @@
 
 THREADS: of PyTorch. full: three steps of each network but VGG, and PyTorch in fp64 for all.
 
-For ResNet-18, ResNet-50, VGG-11-BN, and ResNet-18 with frozen modules, below the others and between
-them: up to three steps on one batch, compared with PyTorch's: loss, every gradient tensor in norm,
-running statistics, how far all weights together have moved, and all names. The weights of the first
+For the networks of CASES, of which two have frozen modules, below the others and between them: up
+to three steps on one batch, compared with PyTorch's: loss, every gradient tensor in norm, running
+statistics, how far all weights together have moved, and all names. The weights of the first
 network are from a file that dtrain wrote, which loads with strict=True. VGG-11-BN has mixed labels,
 which PyTorch gets as probabilities, and class weights.
 
@@ -63,6 +63,8 @@ CASES = [
     Case("resnet18", 1000, 64, 4, 0.0003, 1.0, 1, 3),
     Case("resnet50", 1000, 36, 4, 0.0001, 0.2, 1, 2),
     Case("resnext50_32x4d", 100, 36, 4, 0.0001, 0.2, 0, 1, torch.float32),
+    Case("densenet121", 100, 64, 3, 0.0001, 1.0, 4, 1, torch.float32),
+    Case("squeezenet1_1", 100, 64, 4, 0.0001, 1.0, 0, 1, torch.float32),
     Case("vgg11_bn", 100, 32, 4, 0.0003, 1.0, 0, 1, torch.float32, mixed=True),
     *(
         Case("resnet18", 10, 36, 4, 0.0003, 1.0, 0, 2, torch.float32, frozen=frozen)
@@ -200,7 +202,7 @@ def errors_of(ours, exact, keys=tuple(BOUND)):
         "first loss": lambda: loss[0],
         "last loss": lambda: loss[-1],
         "gradient": lambda: worst(ours.gradients, exact.gradients),
-        "statistic": lambda: worst(ours.statistics, exact.statistics),
+        "statistic": lambda: worst(ours.statistics, exact.statistics) if exact.statistics else (0, "none"),
         "movement": lambda: (
             norm(ours.movement[name] - value for name, value in exact.movement.items())
             / norm(exact.movement.values()),
@@ -226,7 +228,7 @@ def clean_batches(case, model):
 def make_model(case, folder=None):
     """With random weights, those of dtrain_weights if there is a folder for them."""
     torch.manual_seed(1)
-    options = {"dropout": 0.0} if case.name.startswith("vgg") else {}
+    options = {"dropout": 0.0} if case.name.startswith(("vgg", "squeezenet")) else {}
     model = getattr(torchvision.models, case.name)(weights=None, num_classes=case.classes, **options)
     if folder:
         state = safetensors_np.load(dtrain_weights(case, folder))

@@ -20,6 +20,7 @@ enum {
     F_CONST = 512,   /* a frozen norm, without eps */
     F_SIZES = 1024,  /* images smaller than the canvas */
     F_FAR = 2048,    /* src is far from zero */
+    F_CEIL = 8192,   /* max_pool: the last window hangs over the end */
     F_COARSE = 4096, /* matrices of multiples of 1/8: convolutions are exact, and ties are many */
 };
 
@@ -103,7 +104,8 @@ static int add_src(struct dt_graph *g, const struct op_case *c)
 
 static int window_out(int in, const struct op_case *c)
 {
-    return (in + 2 * c->pad - c->kernel) / c->stride + 1;
+    const int more = c->flags & F_CEIL ? c->stride - 1 : 0;
+    return (in + 2 * c->pad - c->kernel + more) / c->stride + 1;
 }
 
 #endif

@@ -120,6 +120,7 @@ TEST(shapes)
     int pool = dt_graph_max_pool(g, relu, "pool", 3, 2, 0);
     assert_dims(g, pool, "2x16x7x7");
     assert_dims(g, dt_graph_max_pool(g, relu, "pool1", 3, 2, 1), "2x16x8x8");
+    assert_dims(g, dt_graph_max_pool_ceil(g, relu, "pool3", 2, 2), "2x16x8x8");
     assert_dims(g, dt_graph_max_pool(g, relu, "pool2", 2, 2, 0), "2x16x7x7");
     int sum = dt_graph_add(g, pool, pool, "add");
     assert_dims(g, sum, "2x16x7x7");

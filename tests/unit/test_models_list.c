@@ -81,6 +81,12 @@ TEST(parameter_counts)
         {"resnext101_64x4d", 1000, 83455272, 522},
         {"wide_resnet50_2", 1000, 68883240, 267},
         {"wide_resnet101_2", 1000, 126886696, 522},
+        {"densenet121", 1000, 7978856, 606},
+        {"densenet161", 1000, 28681000, 806},
+        {"densenet169", 1000, 14149480, 846},
+        {"densenet201", 1000, 20013928, 1006},
+        {"squeezenet1_0", 1000, 1248424, 52},
+        {"squeezenet1_1", 1000, 1235496, 52},
     };
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
         struct dt_graph *g = build(expected[i].name, 224, expected[i].num_classes);
@@ -383,6 +389,21 @@ TEST(initialisation)
     assert_init(g, "classifier.1.weight", DT_INIT_UNIFORM, 1 / sqrt(9216), true);
     assert_init(g, "classifier.1.bias", DT_INIT_UNIFORM, 1 / sqrt(9216), false);
     dt_graph_destroy(g);
+
+    g = build("densenet161", 64, 10);
+    assert_init(g, "features.denseblock1.denselayer2.conv2.weight", DT_INIT_NORMAL,
+                sqrt(2.0 / (192 * 9)), true);
+    assert_init(g, "features.transition1.conv.weight", DT_INIT_NORMAL, sqrt(2.0 / 384), true);
+    assert_init(g, "classifier.weight", DT_INIT_UNIFORM, 1 / sqrt(2208), true);
+    assert_init(g, "classifier.bias", DT_INIT_CONSTANT, 0, false);
+    dt_graph_destroy(g);
+
+    g = build("squeezenet1_1", 64, 10);
+    assert_init(g, "features.0.weight", DT_INIT_UNIFORM, sqrt(6.0 / 27), true);
+    assert_init(g, "features.4.expand3x3.weight", DT_INIT_UNIFORM, sqrt(6.0 / (16 * 9)), true);
+    assert_init(g, "classifier.1.weight", DT_INIT_NORMAL, 0.01, true);
+    assert_init(g, "classifier.1.bias", DT_INIT_CONSTANT, 0, false);
+    dt_graph_destroy(g);
 }
 
 TEST(zero_init_residual)
@@ -456,6 +477,18 @@ TEST(wrong_options)
     }
 }
 
+TEST(densenet_size)
+{
+    const struct dt_model *model = dt_model_find("densenet121");
+    const struct dt_model_options options = {.num_classes = 10};
+    struct dt_graph *g;
+    assert_int_equal(dt_graph_create(&g), DT_OK);
+    assert_int_equal(dt_graph_begin(g, DT_TRAIN, 1, 80, 80), DT_OK);
+    assert_int_equal(model->build(g, dt_graph_ingest(g, mean, std), model, &options), -1);
+    assert_error(dt_graph_check(g), DT_ERR_CONFIG, "multiples of 32, not 80x80");
+    dt_graph_destroy(g);
+}
+
 TEST(find)
 {
     static const struct {
@@ -466,7 +499,7 @@ TEST(find)
         {"vgg16bn", "\"vgg16_bn\""},
         {"alex_net", "\"alexnet\""},
         {"", "the models are resnet18, resnet34,"},
-        {"mobilenet_v2", "vgg19_bn, alexnet, tiny"},
+        {"mobilenet_v2", "vgg19_bn, alexnet, densenet121"},
         {"a-name-much-longer-than-any-model-has-or-ever-will-have", "the models are"},
     };
     assert_string_equal(dt_model_find("resnet50")->name, "resnet50");
