@@ -94,7 +94,7 @@ cudaError_t dt_kernel_relu(cudaStream_t stream, enum dt_dtype type, void *dst, c
 cudaError_t dt_kernel_add(cudaStream_t stream, enum dt_dtype type, void *dst, const void *a,
                           const void *b, size_t count, bool relu);
 /* dst = the sum of n_terms (2 to DT_MAX_TERMS) in their order, rounded to `type` once. */
-enum { DT_MAX_TERMS = 8 };
+enum { DT_MAX_TERMS = 9 };
 cudaError_t dt_kernel_sum(cudaStream_t stream, enum dt_dtype type, void *dst,
                           const void *const *terms, int n_terms, size_t count);
 /* diff_src = dst > 0 or NaN ? diff_dst [+ diff_dst2] : 0 */
@@ -152,7 +152,7 @@ cudaError_t dt_kernel_branch_bwd(cudaStream_t stream, enum dt_dtype type, void *
 
 /* --- concat.cu --- */
 
-enum { DT_MAX_PARTS = 8 };
+enum { DT_MAX_PARTS = 9 };
 struct dt_parts {
     const void *at[DT_MAX_PARTS]; /* part i: channels[i] channels of each row of cp[i] */
     int channels[DT_MAX_PARTS], cp[DT_MAX_PARTS];
@@ -325,8 +325,8 @@ cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const fl
                                      int n_slots, const struct dt_bn_vectors *bn,
                                      const struct dt_norm_args *args);
 cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
-                                   const void *src, const void *diff_dst, const void *diff_dst2,
-                                   const uint8_t *mask, const float *coefs,
+                                   const void *addend, const void *src, const void *diff_dst,
+                                   const void *diff_dst2, const uint8_t *mask, const float *coefs,
                                    const struct dt_norm_args *args);
 
 /* --- group_norm.cu --- */

@@ -58,11 +58,11 @@ static __global__ void bn_bwd_combine_kernel(float *coefs, const float *slots, i
     bwd_coefs(coefs, c, cp, s1, s2, n_slots * (double)args.rows, inverse_std(bn, c, args.eps), bn);
 }
 
-// diff_src may be diff_dst.
+// diff_src may be diff_dst or addend, which may be NULL.
 template <typename T, bool TWO>
 static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
-    bn_bwd_apply_kernel(T *diff_src, bn_bwd_src<T> in, const float *coefs, unsigned rows, int cp,
-                        unsigned cuts)
+    bn_bwd_apply_kernel(T *diff_src, const T *addend, bn_bwd_src<T> in, const float *coefs,
+                        unsigned rows, int cp, unsigned cuts)
 {
     constexpr int AHEAD = ROWS_AHEAD<T, 2>;
     const struct walk w = walk_of_part(rows, cp, cuts);
@@ -83,6 +83,11 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
             unpack_bwd<T, TWO>(x, g, next[i]);
             for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 g[k] = fmaf(c.g[k], g[k], fmaf(c.x[k], x[k], c.one[k]));
+            if (addend) {
+                dt_load8(x, addend + at_row(w, row + i * w.step));
+                for (int k = 0; k < DT_CHANNEL_PACK; k++)
+                    g[k] += x[k];
+            }
             dt_store8(diff_src + at_row(w, row + i * w.step), g);
         }
     }
@@ -114,14 +119,14 @@ cudaError_t dt_kernel_bn_bwd_combine(cudaStream_t stream, float *coefs, const fl
 }
 
 cudaError_t dt_kernel_bn_bwd_apply(cudaStream_t stream, enum dt_dtype type, void *diff_src,
-                                   const void *src, const void *diff_dst, const void *diff_dst2,
-                                   const uint8_t *mask, const float *coefs,
+                                   const void *addend, const void *src, const void *diff_dst,
+                                   const void *diff_dst2, const uint8_t *mask, const float *coefs,
                                    const struct dt_norm_args *args)
 {
     unsigned cuts;
     const struct dt_geometry g = parts_geometry(args, &cuts);
     return DT_BY_TYPE(
         type, (dt_launch(diff_dst2 ? bn_bwd_apply_kernel<T, true> : bn_bwd_apply_kernel<T, false>,
-                         g, stream, diff_src, bwd_src<T>(src, diff_dst, diff_dst2, mask), coefs,
-                         args->rows, args->cp, cuts)));
+                         g, stream, diff_src, addend, bwd_src<T>(src, diff_dst, diff_dst2, mask),
+                         coefs, args->rows, args->cp, cuts)));
 }

@@ -17,7 +17,7 @@
 #include "dtrain/anchors.h"
 #include "dtrain/dtype.h"
 
-enum { DT_NAME_MAX = 64, DT_MAX_SRC = 8, DT_MAX_DST = 4, DT_MAX_PROGRAMS = 8 };
+enum { DT_NAME_MAX = 64, DT_MAX_SRC = 9, DT_MAX_DST = 4, DT_MAX_PROGRAMS = 8 };
 
 enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
 enum dt_role {
@@ -49,7 +49,9 @@ struct dt_tensor {
     float rate;  /* PARAM: factor on the learning rate, 1 */
     bool frozen; /* PARAM: not trained; it has no gradient (dt_graph_freeze) */
     struct dt_init init;
-    int diff; /* PARAM: its DIFF_PARAM, -1 before autodiff; DIFF_PARAM, DIFF_TERM: its PARAM */
+    int whole; /* ACT, DIFF: the tensor whose first channels it is, in its memory (dt_graph_share);
+                  -1 = none */
+    int diff;  /* PARAM: its DIFF_PARAM, -1 before autodiff; DIFF_PARAM, DIFF_TERM: its PARAM */
 };
 
 /* Whether it has one value per channel, whatever shape it is saved in (C, or C x 1 x 1 as
@@ -78,7 +80,7 @@ enum { DT_BWD_DIFF_WEIGHTS, DT_BWD_DIFF_BIAS };
 enum { DT_BN_SRC, DT_BN_SCALE, DT_BN_SHIFT, DT_BN_RUNNING_MEAN, DT_BN_RUNNING_VAR, DT_BN_RESIDUAL };
 enum { DT_BN_DST, DT_BN_MEAN, DT_BN_VARIANCE, DT_BN_MASK };
 /* bn_bwd: for diff_dst + diff_dst2; mask with .relu; with .activation it computes bn's result again
- * for the slope. */
+ * for the slope. The addend is added to diff_src. */
 enum {
     DT_BN_BWD_SRC,
     DT_BN_BWD_DIFF_DST,
@@ -87,7 +89,8 @@ enum {
     DT_BN_BWD_MEAN,
     DT_BN_BWD_VARIANCE,
     DT_BN_BWD_MASK,
-    DT_BN_BWD_DIFF_DST2
+    DT_BN_BWD_DIFF_DST2,
+    DT_BN_BWD_ADDEND
 };
 enum { DT_BN_BWD_DIFF_SRC, DT_BN_BWD_DIFF_SCALE, DT_BN_BWD_DIFF_SHIFT, DT_BN_BWD_DIFF_RESIDUAL };
 /* bn_frozen_bwd: of bn with dst only, no ReLU. */
@@ -143,11 +146,11 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
  * op_test_<name> in tests/ops; the build names a missing one. Ops without operands above:
  *   activation         elementwise, by .activation
  *   add                a + b; .relu fused
- *   concat             2 to 8 sources, one after the other along the channels
+ *   concat             2 to 9 sources, one after the other along the channels
  *   concat_bwd         the channels of one of them: from attr concat.first on
  *   avg_pool           adaptive: window from the two shapes
  *   dropout            mask from (seed, step, stream, element)
- *   sum_grads          2 to 8 terms of the gradient of a shared parameter, in this order */
+ *   sum_grads          2 to 9 terms of the gradient of a shared parameter, in this order */
 #define DT_OP_LIST(X)                                                                        \
     X(INGEST, ingest, .n_src = {1, 2}, .n_dst = {1, 1})                                      \
     X(CONV, conv, .n_src = {2, 3}, .n_dst = {1, 1})                                          \
@@ -173,7 +176,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(SOFTMAX_XENT, softmax_xent, .n_src = {2, 5}, .n_dst = {0, 1})                          \
     X(CONV_BWD_DATA, conv_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                        \
     X(CONV_BWD_WEIGHTS, conv_bwd_weights, .n_src = {2, 2}, .n_dst = {1, 2})                  \
-    X(BN_BWD, bn_bwd, .n_src = {6, 8}, .n_dst = {3, 4}, .in_place = 1 << DT_BN_BWD_DIFF_DST) \
+    X(BN_BWD, bn_bwd, .n_src = {6, 9}, .n_dst = {3, 4}, .in_place = 1 << DT_BN_BWD_DIFF_DST) \
     X(BN_FROZEN_BWD, bn_frozen_bwd, .n_src = {3, 3}, .n_dst = {1, 1},                        \
       .in_place = 1 << DT_BN_FROZEN_BWD_DIFF_DST)                                            \
     X(GROUP_NORM_BWD, group_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                      \
@@ -384,6 +387,12 @@ bool dt_node_is_foldable(const struct dt_node *node);
  * only reader is relu_bwd or bn_bwd is folded into it. Frees nothing; call it only once. */
 dt_status dt_graph_differentiate(struct dt_graph *g);
 
+/* Concatenations without copies: where all that is read of a concatenation is another one that
+ * begins with it and batch norms, it lies in the memory of the last of such a chain; its gradient
+ * likewise. For backends with `shares`, whose nodes find it there. Values and gradients are the
+ * same, bit for bit. Call after dt_graph_differentiate, if that is called. */
+void dt_graph_share(struct dt_graph *g);
+
 /* --- Fusions: training nodes that a backend may run together, in fewer passes over memory than one
  * after the other. They stay nodes of the graph; the results differ by rounding only.
  *
@@ -447,6 +456,11 @@ size_t dt_graph_largest(const struct dt_graph *g, enum dt_role role);
 int dt_graph_find(const struct dt_graph *g, const char *tensor_name); /* -1 if absent */
 /* Whether a node or tensor is the module or in it: "layer1.0.bn1.weight" is within "layer1". */
 bool dt_graph_is_within(const char *name, const char *module);
+/* The tensor in whose memory `tensor` lies: its whole, or itself. */
+static inline int dt_tensor_whole(const struct dt_graph *g, int tensor)
+{
+    return g->tensor[tensor].whole >= 0 ? g->tensor[tensor].whole : tensor;
+}
 /* Floating-point operations (2 per multiply-add) per pass. */
 double dt_node_flops(const struct dt_graph *g, const struct dt_node *node);
 /* "64x3x7x7" into out[bytes]. */

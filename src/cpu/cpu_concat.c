@@ -45,34 +45,40 @@ static dt_status prepare_concat(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-/* Blocks of channels of all images, between the rows of two tensors. */
-static void copy_blocks(real *dst, int dst_blocks, const real *src, int src_blocks, int n_blocks,
-                        const struct dt_cpu_rows *rows)
-{
-#pragma omp parallel for schedule(static)
-    for (int i = 0; i < rows->n * n_blocks; i++) {
-        const size_t image = (size_t)(i / n_blocks), block = (size_t)(i % n_blocks);
-        memcpy(dst + (image * (size_t)dst_blocks + block) * rows->row_elements,
-               src + (image * (size_t)src_blocks + block) * rows->row_elements,
-               rows->row_elements * sizeof(real));
-    }
-}
-
 static int blocks_of(const struct dt_exec *exec, int tensor)
 {
     return (exec->graph->tensor[tensor].dim[1] + exec->rows.block - 1) / exec->rows.block;
+}
+
+/* Between the blocks of channels of two tensors, of all images; nothing where a part lies in its
+ * whole. */
+static void copy_blocks(const struct dt_exec *exec, real *dst, int to, const real *src, int from,
+                        int n_blocks)
+{
+    const struct dt_graph *g = exec->graph;
+    const size_t row = exec->rows.row_elements;
+    const size_t dst_image = row * (size_t)blocks_of(exec, dt_tensor_whole(g, to));
+    const size_t src_image = row * (size_t)blocks_of(exec, dt_tensor_whole(g, from));
+    if (dst == src)
+        return;
+#pragma omp parallel for schedule(static)
+    for (int i = 0; i < exec->rows.n * n_blocks; i++) {
+        const size_t image = (size_t)(i / n_blocks), block = (size_t)(i % n_blocks);
+        memcpy(dst + image * dst_image + block * row, src + image * src_image + block * row,
+               row * sizeof(real));
+    }
 }
 
 static dt_status run_concat(struct dt_device *dev, struct dt_exec *exec,
                             const struct dt_scalars *scalars)
 {
     (void)dev, (void)scalars;
-    const struct dt_cpu_rows *rows = &exec->rows;
+    const struct dt_node *node = exec->node;
     real *dst = dt_cpu_dst(exec, 0);
-    for (int i = 0; i < exec->node->n_src; i++) {
-        const int n_blocks = blocks_of(exec, exec->node->src[i]);
-        copy_blocks(dst, rows->n_blocks, dt_cpu_src(exec, i), n_blocks, n_blocks, rows);
-        dst += (size_t)n_blocks * rows->row_elements;
+    for (int i = 0; i < node->n_src; i++) {
+        const int n_blocks = blocks_of(exec, node->src[i]);
+        copy_blocks(exec, dst, node->dst[0], dt_cpu_src(exec, i), node->src[i], n_blocks);
+        dst += (size_t)n_blocks * exec->rows.row_elements;
     }
     return DT_OK;
 }
@@ -81,12 +87,11 @@ static dt_status run_concat_bwd(struct dt_device *dev, struct dt_exec *exec,
                                 const struct dt_scalars *scalars)
 {
     (void)dev, (void)scalars;
-    const struct dt_cpu_rows *rows = &exec->rows;
-    const size_t first = (size_t)(exec->node->attr.concat.first / rows->block);
-    const real *diff_dst = dt_cpu_src(exec, 0);
-    const int n_blocks = blocks_of(exec, exec->node->dst[0]);
-    copy_blocks(dt_cpu_dst(exec, 0), n_blocks, diff_dst + first * rows->row_elements,
-                rows->n_blocks, n_blocks, rows);
+    const struct dt_node *node = exec->node;
+    const size_t first = (size_t)(node->attr.concat.first / exec->rows.block);
+    const real *diff_dst = (const real *)dt_cpu_src(exec, 0) + first * exec->rows.row_elements;
+    copy_blocks(exec, dt_cpu_dst(exec, 0), node->dst[0], diff_dst, node->src[0],
+                blocks_of(exec, node->dst[0]));
     return DT_OK;
 }
 

@@ -214,6 +214,8 @@ dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct d
         break;
     }
     rows->n_blocks = (rows->channels + rows->block - 1) / rows->block;
+    const int in_memory = exec->graph->tensor[dt_tensor_whole(exec->graph, tensor)].dim[1];
+    rows->image_blocks = (in_memory + rows->block - 1) / rows->block;
     rows->row_elements = (size_t)rows->height * (size_t)rows->width * (size_t)rows->block;
     return DT_OK;
 }

@@ -82,12 +82,14 @@ dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int
                             const void *src);
 
 /* How our own loops see an activation N x C x H x W: n * n_blocks rows of one channel block each,
- * in this order; a row has row_elements = H * W * block values, with the channel varying fastest.
+ * in this order, with those of its whole, if it is part of one, between the images; a row has
+ * row_elements = H * W * block values, with the channel varying fastest.
  */
 struct dt_cpu_rows {
     int n, channels, height, width;
-    int block;    /* adjacent channels in memory: 1 (nchw), 8 or 16 */
-    int n_blocks; /* channel blocks; the last one may be padded */
+    int block;        /* adjacent channels in memory: 1 (nchw), 8 or 16 */
+    int n_blocks;     /* channel blocks; the last one may be padded */
+    int image_blocks; /* from one image to the next in memory */
     size_t row_elements;
 };
 

@@ -26,6 +26,12 @@ static size_t row_offset(const struct bn *bn, int image, int block)
     return dt_bn_row_index(bn, image, block) * bn->rows->row_elements;
 }
 
+/* The same in src, diff_src or addend, which may be parts of others. */
+static size_t part_offset(const struct bn *bn, int image_blocks, int image, int block)
+{
+    return (size_t)(image * image_blocks + block) * bn->rows->row_elements;
+}
+
 static uint16_t *row_mask(const struct bn *bn, int image, int block)
 {
     size_t n_words = dt_n_groups(bn->rows->row_elements);
@@ -37,7 +43,8 @@ static uint16_t *row_mask(const struct bn *bn, int image, int block)
 static void apply_coefs(const struct bn *bn, const struct dt_norm_coefs *k, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
-    dt_norm_rows.apply(bn->dst + offset, row_mask(bn, image, block), bn->src + offset,
+    dt_norm_rows.apply(bn->dst + offset, row_mask(bn, image, block),
+                       bn->src + part_offset(bn, bn->rows->image_blocks, image, block),
                        bn->residual ? bn->residual + offset : NULL, k, bn->relu, bn->activation,
                        bn->past_caches, bn->rows->row_elements);
 }
@@ -45,7 +52,8 @@ static void apply_coefs(const struct bn *bn, const struct dt_norm_coefs *k, int 
 static void forward_sums(const struct bn *bn, int image, int block)
 {
     struct pair *sums = &bn->sums[dt_bn_row_index(bn, image, block)];
-    dt_norm_rows.moments(sums->first, sums->second, bn->src + row_offset(bn, image, block),
+    dt_norm_rows.moments(sums->first, sums->second,
+                         bn->src + part_offset(bn, bn->rows->image_blocks, image, block),
                          bn->rows->row_elements);
 }
 
@@ -101,7 +109,8 @@ static void bwd_sums(const struct bn *bn, int image, int block)
     }
     load_forward_coefs(&forward, bn, block);
     dt_norm_rows.bwd_sums(sums->first, sums->second, bn->diff_dst + offset,
-                          bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + offset,
+                          bn->diff_dst2 ? bn->diff_dst2 + offset : NULL,
+                          bn->src + part_offset(bn, rows->image_blocks, image, block),
                           row_mask(bn, image, block), bn->activation, &forward, mean,
                           rows->row_elements);
 }
@@ -109,13 +118,15 @@ static void bwd_sums(const struct bn *bn, int image, int block)
 static void bwd_apply(const struct bn *bn, int image, int block)
 {
     size_t offset = row_offset(bn, image, block);
+    size_t part = part_offset(bn, bn->diff_src_blocks, image, block);
     struct dt_norm_coefs forward;
     load_forward_coefs(&forward, bn, block);
-    dt_norm_rows.bwd_apply(bn->diff_src + offset,
-                           bn->diff_residual ? bn->diff_residual + offset : NULL,
-                           bn->diff_dst + offset, bn->diff_dst2 ? bn->diff_dst2 + offset : NULL,
-                           bn->src + offset, row_mask(bn, image, block), bn->activation, &forward,
-                           &bn->coefs[block], bn->past_caches, bn->rows->row_elements);
+    dt_norm_rows.bwd_apply(
+        bn->diff_src + part, bn->diff_residual ? bn->diff_residual + offset : NULL,
+        bn->addend ? bn->addend + part : NULL, bn->diff_dst + offset,
+        bn->diff_dst2 ? bn->diff_dst2 + offset : NULL,
+        bn->src + part_offset(bn, bn->rows->image_blocks, image, block), row_mask(bn, image, block),
+        bn->activation, &forward, &bn->coefs[block], bn->past_caches, bn->rows->row_elements);
 }
 
 /* --- The three stages, a few blocks at a time; inside a parallel region --- */
@@ -179,7 +190,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
     static const struct {
         const char *src, *dst;
     } kinds[DT_N_OPS] = {[DT_OP_BN] = {"appppa", "appw"},
-                         [DT_OP_BN_BWD] = {"aappppwa", "appa"},
+                         [DT_OP_BN_BWD] = {"aappppwaa", "appa"},
                          [DT_OP_BN_FROZEN_BWD] = {"app", "a"}};
     const struct dt_node *node = exec->node;
     dt_md md = NULL;
@@ -240,11 +251,15 @@ static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec
     bn.mean = dt_cpu_src(exec, DT_BN_BWD_MEAN);
     bn.variance = dt_cpu_src(exec, DT_BN_BWD_VARIANCE);
     bn.mask = dt_cpu_src(exec, DT_BN_BWD_MASK);
+    bn.addend = dt_cpu_src(exec, DT_BN_BWD_ADDEND);
     bn.diff_src = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SRC);
     bn.diff_scale = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SCALE);
     bn.diff_shift = dt_cpu_dst(exec, DT_BN_BWD_DIFF_SHIFT);
     bn.diff_residual = dt_cpu_dst(exec, DT_BN_BWD_DIFF_RESIDUAL);
-    bn.past_caches = bn.diff_src != bn.diff_dst2 &&
+    const struct dt_graph *g = exec->graph;
+    const int whole = dt_tensor_whole(g, exec->node->dst[DT_BN_BWD_DIFF_SRC]);
+    bn.diff_src_blocks = (g->tensor[whole].dim[1] + bn.rows->block - 1) / bn.rows->block;
+    bn.past_caches = bn.diff_src != bn.diff_dst2 && bn.diff_src != bn.addend &&
                      dt_goes_past_caches(bn.rows, bn.diff_src, bn.diff_dst, bn.src);
     return bn;
 }

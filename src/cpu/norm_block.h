@@ -27,13 +27,14 @@ struct bn {
     const struct dt_cpu_rows *rows;
     struct pair *sums;           /* one per row, in memory order */
     struct dt_norm_coefs *coefs; /* one per block */
-    const real *src, *residual, *diff_dst, *diff_dst2;
+    const real *src, *residual, *diff_dst, *diff_dst2, *addend;
     real *dst, *diff_src, *diff_residual;
     const float *scale, *shift;
     float *diff_scale, *diff_shift;
     float *mean, *variance, *running_mean, *running_var;
-    uint16_t *mask; /* bits of dst > 0 or NaN, a word per group of 16 */
-    float *slots;   /* of each rank, two sums per channel, if synced */
+    uint16_t *mask;      /* bits of dst > 0 or NaN, a word per group of 16 */
+    float *slots;        /* of each rank, two sums per channel, if synced */
+    int diff_src_blocks; /* image_blocks of diff_src and addend */
     int rank, n_ranks;
     enum half { WHOLE, FIRST, SECOND } half;
     float eps, momentum;

@@ -303,9 +303,10 @@ static inline struct f32x16 bwd_group(struct f32x16 dy, struct f32x16 x,
 }
 
 CONSTANT_KIND void bwd_apply_as(enum dt_activation kind, real *diff_src, real *diff_residual,
-                                const real *diff_dst, const real *diff_dst2, const real *src,
-                                const uint16_t *mask, const struct dt_norm_coefs *forward,
-                                const struct dt_norm_coefs *k, bool past_caches, size_t n)
+                                const real *addend, const real *diff_dst, const real *diff_dst2,
+                                const real *src, const uint16_t *mask,
+                                const struct dt_norm_coefs *forward, const struct dt_norm_coefs *k,
+                                bool past_caches, size_t n)
 {
     const bool streams = past_caches && is_aligned(diff_src) && is_aligned(diff_residual);
     const struct dt_norm_coefs coefs = *k;
@@ -317,7 +318,11 @@ CONSTANT_KIND void bwd_apply_as(enum dt_activation kind, real *diff_src, real *d
         const struct f32x16 x = get(src + i);
         const struct f32x16 dy =
             through_activation(kind, get_diff(diff_dst, diff_dst2, mask, i), x, forward);
-        const struct f32x16 dx = bwd_group(dy, x, &coefs);
+        struct f32x16 dx = bwd_group(dy, x, &coefs);
+        if (addend) {
+            PREFETCH(addend + i);
+            add(&dx, get(addend + i));
+        }
         put(diff_src + i, dx, streams);
         if (diff_residual)
             put(diff_residual + i, dy, streams);
@@ -326,7 +331,10 @@ CONSTANT_KIND void bwd_apply_as(enum dt_activation kind, real *diff_src, real *d
         const struct f32x16 x = get_rest(src + i, n - i);
         const struct f32x16 dy = through_activation(
             kind, get_diff_rest(diff_dst, diff_dst2, mask, i, n - i), x, forward);
-        put_rest(diff_src + i, bwd_group(dy, x, &coefs), n - i);
+        struct f32x16 dx = bwd_group(dy, x, &coefs);
+        if (addend)
+            add(&dx, get_rest(addend + i, n - i));
+        put_rest(diff_src + i, dx, n - i);
         if (diff_residual)
             put_rest(diff_residual + i, dy, n - i);
     }
@@ -334,14 +342,14 @@ CONSTANT_KIND void bwd_apply_as(enum dt_activation kind, real *diff_src, real *d
         stream_end();
 }
 
-static void bwd_apply(real *diff_src, real *diff_residual, const real *diff_dst,
+static void bwd_apply(real *diff_src, real *diff_residual, const real *addend, const real *diff_dst,
                       const real *diff_dst2, const real *src, const uint16_t *mask,
                       enum dt_activation activation, const struct dt_norm_coefs *forward,
                       const struct dt_norm_coefs *k, bool past_caches, size_t n)
 {
-#define LOOP_OF(kind)                                                                       \
-    bwd_apply_as(kind, diff_src, diff_residual, diff_dst, diff_dst2, src, mask, forward, k, \
-                 past_caches, n)
+#define LOOP_OF(kind)                                                                            \
+    bwd_apply_as(kind, diff_src, diff_residual, addend, diff_dst, diff_dst2, src, mask, forward, \
+                 k, past_caches, n)
     FOR_KIND(activation)
 #undef LOOP_OF
 }

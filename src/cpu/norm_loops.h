@@ -55,8 +55,8 @@ struct dt_norm_loops {
                      enum dt_activation activation, const struct dt_norm_coefs *forward,
                      const float mean[LANES], size_t n);
 
-    /* diff_src = a * (dy - b - c * (src - mean)); diff_residual (may be NULL) = dy. */
-    void (*bwd_apply)(real *diff_src, real *diff_residual, const real *diff_dst,
+    /* diff_src = a * (dy - b - c * (src - mean)) [+ addend]; diff_residual (may be NULL) = dy. */
+    void (*bwd_apply)(real *diff_src, real *diff_residual, const real *addend, const real *diff_dst,
                       const real *diff_dst2, const real *src, const uint16_t *mask,
                       enum dt_activation activation, const struct dt_norm_coefs *forward,
                       const struct dt_norm_coefs *k, bool past_caches, size_t n);

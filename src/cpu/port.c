@@ -139,6 +139,9 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
     DT_TRY(DT_DNNL(name, dt_md_clone(&port->wanted, wanted)));
     if (dnnl_memory_desc_equal(port->stored, wanted))
         return DT_OK;
+    if (exec->graph->tensor[port->tensor].whole >= 0)
+        DT_FAIL(DT_ERR_INTERNAL, "node '%s' would copy '%s', which is part of another tensor",
+                exec->node->name, name);
     port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
     DT_TRY(find_own_copy(exec, port, wanted, n_dims, dims));
     if (port->n_converted > 0 || port->relayout.side > 0)

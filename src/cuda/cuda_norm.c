@@ -46,7 +46,7 @@ dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec)
     static const struct {
         const char *src, *dst;
     } kinds[DT_N_OPS] = {[DT_OP_BN] = {"avvvva", "avvw"},
-                         [DT_OP_BN_BWD] = {"aavvvvwa", "avva"},
+                         [DT_OP_BN_BWD] = {"aavvvvwaa", "avva"},
                          [DT_OP_BN_FROZEN_BWD] = {"avv", "a"}};
     const struct dt_node *node = exec->node;
     const size_t rows = args_of(exec).rows;

@@ -21,9 +21,9 @@ static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
         diff_dst2 = NULL;
         mask = NULL;
     }
-    return DT_CUDA(node->name,
-                   dt_kernel_bn_bwd_apply(dev->compute, exec->src[0]->type, dst[0], src[0],
-                                          diff_dst, diff_dst2, mask, coefs_of(exec), &args));
+    return DT_CUDA(node->name, dt_kernel_bn_bwd_apply(dev->compute, exec->src[0]->type, dst[0],
+                                                      src[DT_BN_BWD_ADDEND], src[0], diff_dst,
+                                                      diff_dst2, mask, coefs_of(exec), &args));
 }
 
 static struct dt_bn_vectors bwd_vectors(const struct dt_exec *exec)
@@ -161,8 +161,9 @@ static dt_status run_conv_bn_bwd(struct dt_device *dev, const struct dt_exec *ex
                            dt_bn_coefs(second, exec->scratch + exec->scratch_bytes), &args)));
     else
         DT_TRY(DT_CUDA(exec->node->name,
-                       dt_kernel_bn_bwd_apply(dev->compute, type, dst[0], src[0], masked_sum(exec),
-                                              NULL, NULL, coefs_of(exec), &args)));
+                       dt_kernel_bn_bwd_apply(dev->compute, type, dst[0], src[DT_BN_BWD_ADDEND],
+                                              src[0], masked_sum(exec), NULL, NULL, coefs_of(exec),
+                                              &args)));
     return DT_OK;
 }
 

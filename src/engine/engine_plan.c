@@ -60,7 +60,11 @@ static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *set
         if (dt_graph_is_within(g->tensor[t].name, engine->model->head))
             g->tensor[t].rate = (float)engine->config->optim.head_lr_factor;
     DT_TRY(dt_graph_fuse(g, supports, engine));
-    return learns ? dt_graph_differentiate(g) : DT_OK;
+    if (learns)
+        DT_TRY(dt_graph_differentiate(g));
+    if (engine->backend->shares)
+        dt_graph_share(g);
+    return DT_OK;
 }
 
 /* --- Plan --- */

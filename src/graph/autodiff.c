@@ -110,6 +110,15 @@ void dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2])
     term[1] = v->n_terms == 2 ? v->term[1] : -1;
 }
 
+int dt_autodiff_take_addend(struct dt_autodiff *ad, int value)
+{
+    struct value *v = &ad->value[value];
+    if (!v->needs || v->n_terms != 1)
+        return -1;
+    v->n_terms = 0;
+    return v->term[0];
+}
+
 int dt_autodiff_take(struct dt_autodiff *ad, const struct dt_node *node)
 {
     const int value = node->dst[0];

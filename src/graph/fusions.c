@@ -32,6 +32,11 @@ static bool is_sum(const struct dt_node *node)
     return node->src[DT_BN_BWD_DIFF_DST2] >= 0;
 }
 
+static bool has_addend(const struct dt_node *node)
+{
+    return node->src[DT_BN_BWD_ADDEND] >= 0;
+}
+
 /* Whether the node is the last of a fusion, all of whose nodes are then in `found`. */
 typedef bool finder_fn(const struct finder *f, const struct dt_node *last,
                        const struct dt_node *found[DT_MAX_FUSED]);
@@ -56,15 +61,17 @@ static bool find_bn_pair_bwd(const struct finder *f, const struct dt_node *last,
     found[0] = first;
     found[1] = last;
     return first && first->dst[DT_BN_BWD_DIFF_RESIDUAL] == diff_dst && !last->relu &&
-           !is_sum(last) && !last->residual && !dt_node_is_synced(first) &&
-           !dt_node_is_synced(last) && first->attr.bn.eps == last->attr.bn.eps;
+           !is_sum(last) && !last->residual && !has_addend(first) && !has_addend(last) &&
+           !dt_node_is_synced(first) && !dt_node_is_synced(last) &&
+           first->attr.bn.eps == last->attr.bn.eps;
 }
 
 static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
                          const struct dt_node *found[DT_MAX_FUSED])
 {
     const struct dt_node *unpool = maker(f, last->src[DT_BN_BWD_DIFF_DST], DT_OP_MAX_POOL_BWD);
-    if (!unpool || !last->relu || is_sum(last) || last->residual || dt_node_is_synced(last))
+    if (!unpool || !last->relu || is_sum(last) || last->residual || has_addend(last) ||
+        dt_node_is_synced(last))
         return false;
     const int id = f->producer[unpool->src[DT_MAX_POOL_BWD_WORKSPACE]];
     if (id < 0)

@@ -121,7 +121,8 @@ static dt_status add_tensor(struct dt_graph *g, const char *name, enum dt_role r
                     name, n_dims, dim[0], dim[1], dim[2], dim[3]);
     }
     /* Complete before the array grows: name and dim may point into it. */
-    struct dt_tensor t = {.dtype = dtype, .role = role, .n_dims = n_dims, .rate = 1, .diff = -1};
+    struct dt_tensor t = {
+        .dtype = dtype, .role = role, .n_dims = n_dims, .rate = 1, .whole = -1, .diff = -1};
     memcpy(t.name, name, strlen(name) + 1);
     memcpy(t.dim, dim, sizeof t.dim);
     DT_TRY(DT_GROW(g->tensor, g->tensor_capacity, (size_t)g->n_tensors, "graph tensors"));

@@ -65,7 +65,8 @@ static void gradient_frozen_bn(struct dt_autodiff *ad, const struct dt_node *nod
     dt_autodiff_give(ad, node->src[0], diff_src);
 }
 
-/* bn_bwd also differentiates a fused ReLU, using the mask, and sums two gradient terms itself.
+/* bn_bwd also differentiates a fused ReLU, using the mask, sums two gradient terms itself, and adds
+ * its own to another one of src.
  */
 static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
 {
@@ -84,7 +85,8 @@ static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
                        [DT_BN_BWD_MEAN] = node->dst[DT_BN_MEAN],
                        [DT_BN_BWD_VARIANCE] = node->dst[DT_BN_VARIANCE],
                        [DT_BN_BWD_MASK] = node->dst[DT_BN_MASK],
-                       [DT_BN_BWD_DIFF_DST2] = term[1]};
+                       [DT_BN_BWD_DIFF_DST2] = term[1],
+                       [DT_BN_BWD_ADDEND] = dt_autodiff_take_addend(ad, node->src[DT_BN_SRC])};
     int dst[DT_MAX_DST] = {dt_autodiff_new(ad, node->src[DT_BN_SRC])};
     dst[DT_BN_BWD_DIFF_SCALE] = dt_autodiff_new_param(ad, node->src[DT_BN_SCALE]);
     dst[DT_BN_BWD_DIFF_SHIFT] = dt_autodiff_new_param(ad, node->src[DT_BN_SHIFT]);

@@ -50,8 +50,31 @@ static size_t tensor_bytes(const struct dt_plan *plan, int t)
            dt_dtype_bytes(plan->backend->dtype(plan->device, plan->graph, t));
 }
 
+static bool is_concat(const struct dt_node *node)
+{
+    return node->op == DT_OP_CONCAT || node->op == DT_OP_CONCAT_BWD;
+}
+
+/* Whether a part of a concatenation, or of its gradient, is there already. */
+static bool is_in_place(const struct dt_plan *plan, const struct dt_node *node)
+{
+    const struct dt_graph *g = plan->graph;
+    return dt_tensor_whole(g, node->src[0]) == dt_tensor_whole(g, node->dst[0]);
+}
+
+/* The rest is copied. */
+static double concat_bytes(const struct dt_plan *plan, const struct dt_node *node)
+{
+    size_t bytes = tensor_bytes(plan, node->dst[0]);
+    if (is_in_place(plan, node))
+        bytes -= tensor_bytes(plan, node->op == DT_OP_CONCAT ? node->src[0] : node->dst[0]);
+    return 2 * (double)bytes;
+}
+
 double dt_plan_node_bytes(const struct dt_plan *plan, const struct dt_node *node)
 {
+    if (is_concat(node))
+        return concat_bytes(plan, node);
     const int n = (int)(node - plan->graph->node);
     int touched[DT_MAX_EXTRA_TENSORS], tensor[DT_MAX_SRC + DT_MAX_DST];
     size_t bytes = 0;
@@ -102,6 +125,7 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
             where, node->residual ? "+add" : "",
             action->second_half ? "+finish"
             : node->relu        ? "+relu"
+            : is_concat(node)   ? (is_in_place(plan, node) ? "in place" : "copied")
                                 : "");
 }
 

@@ -1,6 +1,7 @@
 /* The work arena: tensor lifetimes and offsets.
  *
- * Tensors that share memory because an op works in place form one block. Blocks (and the scratch of
+ * Tensors that share memory because an op works in place, or because they are part of another
+ * (dt_graph_share), form one block. Blocks (and the scratch of
  * each node, a block that lives for one node) are placed largest first at the lowest offset that is
  * free during their whole lifetime: the "greedy by size" rule of Pisarchyk and Lee, 2020. The
  * programs never run at the same time, so their blocks may overlap. */
@@ -46,11 +47,21 @@ void dt_plan_find_lifetimes(struct dt_plan *plan)
         for (int i = dt_plan_extra_tensors(plan, n, touched); i > 0; i--)
             use(plan, touched[i - 1], p, n, start[p]);
     }
-    /* Outputs are read after the last node of their program. */
+    /* Outputs are read after the last node of their program. The memory of a whole is in use while
+     * a part of it is. */
     for (int t = 0; t < g->n_tensors; t++)
-        for (int p = 0; p < DT_MAX_PROGRAMS; p++)
-            if (g->tensor[t].role == DT_OUTPUT && plan->place[t].first_use[p] >= 0)
+        for (int p = 0; p < DT_MAX_PROGRAMS; p++) {
+            const struct dt_place *place = &plan->place[t];
+            if (place->first_use[p] < 0)
+                continue;
+            if (g->tensor[t].role == DT_OUTPUT)
                 plan->place[t].last_use[p] = end[p];
+            struct dt_place *whole = &plan->place[dt_tensor_whole(g, t)];
+            if (place->first_use[p] < whole->first_use[p])
+                whole->first_use[p] = place->first_use[p];
+            if (place->last_use[p] > whole->last_use[p])
+                whole->last_use[p] = place->last_use[p];
+        }
 }
 
 static bool in_work_arena(const struct dt_tensor *tensor)
@@ -76,6 +87,7 @@ static int find_inplace_source(const struct dt_plan *plan, int n)
             continue;
         const struct dt_place *src = &plan->place[t];
         if (in_work_arena(&g->tensor[t]) && g->tensor[t].role != DT_INPUT &&
+            g->tensor[t].whole < 0 && g->tensor[node->dst[0]].whole < 0 &&
             src->last_use[node->program] == n && src->bytes == dst->bytes &&
             g->tensor[t].dtype == g->tensor[node->dst[0]].dtype)
             return t;
@@ -96,7 +108,7 @@ static int make_blocks(const struct dt_plan *plan, struct block *blocks, int *bl
         int heir = find_inplace_source(plan, n);
         int tensor[DT_MAX_SRC + DT_MAX_DST], n_tensors = dt_node_tensors(node, tensor);
         for (int i = 0; i < n_tensors; i++) {
-            int t = tensor[i];
+            const int t = dt_tensor_whole(g, tensor[i]);
             const struct dt_place *place = &plan->place[t];
             if (block_of[t] >= 0 || !in_work_arena(&g->tensor[t]))
                 continue;
@@ -181,10 +193,11 @@ dt_status dt_plan_place_work(struct dt_plan *plan)
         if (blocks[i].tensor < 0)
             plan->scratch_offset[blocks[i].first] = blocks[i].offset;
     for (int t = 0; t < g->n_tensors; t++) {
-        if (block_of[t] < 0)
+        const int block = block_of[dt_tensor_whole(g, t)];
+        if (block < 0)
             continue;
         plan->place[t].arena = DT_ARENA_WORK;
-        plan->place[t].offset = blocks[block_of[t]].offset;
+        plan->place[t].offset = blocks[block].offset;
         plan->sum_bytes += dt_plan_align(plan->place[t].bytes);
     }
 out:

@@ -330,9 +330,9 @@ static void launch_bwd_sums(struct net *n, int k, int diff, bool two)
 
 static void launch_bwd_apply(struct net *n, int k, int diff_src, int diff, bool two)
 {
-    CUDA(dt_kernel_bn_bwd_apply(stream, n->type, mem(n, diff_src), mem(n, SRC + k), mem(n, diff),
-                                mem_if(n, two, DIFF + 1), mem(n, MASK), mem(n, COEF + k),
-                                &n->args));
+    CUDA(dt_kernel_bn_bwd_apply(stream, n->type, mem(n, diff_src), NULL, mem(n, SRC + k),
+                                mem(n, diff), mem_if(n, two, DIFF + 1), mem(n, MASK),
+                                mem(n, COEF + k), &n->args));
 }
 
 /* By way of diff_residual. */
@@ -341,7 +341,7 @@ static void launch_residual_bwd(struct net *n, int k, int diff_src, int diff_res
     CUDA(dt_kernel_bn_bwd_sums(stream, n->type, &n->sums[k], mem(n, diff_residual), mem(n, SRC + k),
                                mem(n, DIFF), mem_if(n, two, DIFF + 1), mem(n, MASK), &n->bn[k],
                                &n->args));
-    CUDA(dt_kernel_bn_bwd_apply(stream, n->type, mem(n, diff_src), mem(n, SRC + k),
+    CUDA(dt_kernel_bn_bwd_apply(stream, n->type, mem(n, diff_src), NULL, mem(n, SRC + k),
                                 mem(n, diff_residual), NULL, NULL, mem(n, COEF + k), &n->several));
 }
 

@@ -63,12 +63,15 @@ static int add_bn_bwd(struct dt_graph *g, const struct op_case *c, const struct 
                         [DT_BN_BWD_MEAN] = bn->dst[DT_BN_MEAN],
                         [DT_BN_BWD_VARIANCE] = bn->dst[DT_BN_VARIANCE],
                         [DT_BN_BWD_MASK] = bn->dst[DT_BN_MASK],
-                        [DT_BN_BWD_DIFF_DST2] = diff_dst2};
+                        [DT_BN_BWD_DIFF_DST2] = diff_dst2,
+                        [DT_BN_BWD_ADDEND] = c->flags & F_ADDEND
+                                                 ? add_like(g, "addend", DT_DIFF, DT_F32, bn->src)
+                                                 : -1};
     const int diffs[4] = {
         add_like(g, "diff_src", DT_DIFF, DT_F32, bn->src),
         add_diff_param(g, "diff_scale", bn->scale), add_diff_param(g, "diff_shift", bn->shift),
         like.residual ? add_like(g, "diff_residual", DT_DIFF, DT_F32, bn->src) : -1};
-    add_node(g, &like, DT_OP_BN_BWD, 8, from, 4, diffs);
+    add_node(g, &like, DT_OP_BN_BWD, 9, from, 4, diffs);
     return diffs[DT_BN_BWD_DIFF_RESIDUAL];
 }
 
@@ -156,6 +159,7 @@ static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
     size_t plane = (size_t)dim[2] * (size_t)dim[3];
     double n = (double)dim[0] * (double)plane;
     const double *src = ref_src(r, node, DT_BN_BWD_SRC);
+    const double *addend = ref_src(r, node, DT_BN_BWD_ADDEND);
     double *diff_residual = ref_dst(r, node, DT_BN_BWD_DIFF_RESIDUAL);
     for (int c = 0; c < dim[1]; c++) {
         double mean = ref_src(r, node, DT_BN_BWD_MEAN)[c];
@@ -179,7 +183,8 @@ static void ref_bn_bwd(struct ref *r, const struct dt_node *node)
                 double diff = ref_bn_diff(r, node, at, c, normal);
                 ref_dst(r, node, DT_BN_BWD_DIFF_SRC)[at] =
                     ref_src(r, node, DT_BN_BWD_SCALE)[c] * inverse *
-                    (diff - diff_shift / n - normal * diff_scale / n);
+                        (diff - diff_shift / n - normal * diff_scale / n) +
+                    (addend ? addend[at] : 0);
                 if (diff_residual)
                     diff_residual[at] = diff;
             }
@@ -213,6 +218,9 @@ static const struct op_case bn_cases[] = {
     {2, 3, 4, 4, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
     {3, 20, 7, 5, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
     {2, 5, 33, 32, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO, 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_ADDEND, 0},
+    {4, 16, 6, 6, 0, 0, 0, 0, F_RELU | F_ADDEND, 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_RELU | F_RESIDUAL | F_TWO | F_ADDEND, 0},
     {2, 3, 4, 4, 0, 0, 0, 0, F_EVAL, 0},
     {1, 16, 1, 1, 0, 0, 0, 0, F_EVAL, 0},
     {2, 20, 7, 5, 0, 0, 0, 0, F_EVAL, 0},

@@ -12,16 +12,17 @@ enum {
     F_RELU = 2,
     F_RESIDUAL = 4,
     F_EVAL = 8,
-    F_IGNORE = 16,   /* some labels are -1 */
-    F_TWO = 32,      /* relu_bwd and bn_bwd sum two gradients */
-    F_COPY = 64,     /* src comes out of a convolution, in the format that one prefers */
-    F_MIXED = 128,   /* labels2 and mix_share */
-    F_WEIGHTS = 256, /* class_weights */
-    F_CONST = 512,   /* a frozen norm, without eps */
-    F_SIZES = 1024,  /* images smaller than the canvas */
-    F_FAR = 2048,    /* src is far from zero */
-    F_CEIL = 8192,   /* max_pool: the last window hangs over the end */
-    F_COARSE = 4096, /* matrices of multiples of 1/8: convolutions are exact, and ties are many */
+    F_IGNORE = 16,    /* some labels are -1 */
+    F_TWO = 32,       /* relu_bwd and bn_bwd sum two gradients */
+    F_COPY = 64,      /* src comes out of a convolution, in the format that one prefers */
+    F_MIXED = 128,    /* labels2 and mix_share */
+    F_WEIGHTS = 256,  /* class_weights */
+    F_CONST = 512,    /* a frozen norm, without eps */
+    F_SIZES = 1024,   /* images smaller than the canvas */
+    F_FAR = 2048,     /* src is far from zero */
+    F_CEIL = 8192,    /* max_pool: the last window hangs over the end */
+    F_ADDEND = 16384, /* bn_bwd adds its gradient to another */
+    F_COARSE = 4096,  /* matrices of multiples of 1/8: convolutions are exact, and ties are many */
 };
 
 /* Of convolutions; 0 means 1. */

@@ -200,6 +200,8 @@ static inline void check_paths(const struct dt_graph *g)
             sum += diff[node->src[k]];
         for (int k = 0; k < node->n_dst; k++)
             diff[node->dst[k]] = sum;
+        if (node->op == DT_OP_BN_BWD && node->src[DT_BN_BWD_ADDEND] >= 0)
+            diff[node->dst[DT_BN_BWD_DIFF_SRC]] += diff[node->src[DT_BN_BWD_ADDEND]];
     }
     for (int i = 0; i < g->n_tensors; i++) {
         if (g->tensor[i].role == DT_PARAM && !g->tensor[i].frozen) {

@@ -114,7 +114,7 @@ static void check_backward(size_t n, bool masked, bool residual, bool past_cache
         mask[i] = (uint16_t)(i * 40503u + 0x5a5a);
     lanes->bwd_sums(sum, product, r, two ? q : NULL, x, masked ? mask : NULL, DT_NO_ACTIVATION,
                     NULL, k.mean, n);
-    lanes->bwd_apply(dx, residual ? dr : NULL, r, two ? q : NULL, x, masked ? mask : NULL,
+    lanes->bwd_apply(dx, residual ? dr : NULL, NULL, r, two ? q : NULL, x, masked ? mask : NULL,
                      DT_NO_ACTIVATION, NULL, &k, past_caches, n);
     for (size_t i = 0; i < n; i++) {
         size_t lane = i % LANES;
@@ -172,8 +172,8 @@ TEST(in_place)
     lanes->apply(x, NULL, x, r, &k, true, DT_NO_ACTIVATION, false, MAX);
     assert_memory_equal(x, y, MAX * sizeof *x);
     fill();
-    lanes->bwd_apply(y, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, NULL, &k, false, MAX);
-    lanes->bwd_apply(r, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, NULL, &k, false, MAX);
+    lanes->bwd_apply(y, NULL, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, NULL, &k, false, MAX);
+    lanes->bwd_apply(r, NULL, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, NULL, &k, false, MAX);
     assert_memory_equal(r, y, MAX * sizeof *r);
     fill();
     lanes->group_bwd_apply(y, r, x, &k, false, MAX);
