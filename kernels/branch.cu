@@ -54,7 +54,7 @@ static __global__ void branch_kernel(T *dst, float *partial, const T *src, const
     if (IS_BACKWARD) {
         for (int k = 0; k < DT_CHANNEL_PACK; k++)
             sum[k] *= keep;
-        store_partial_sums(partial, sum, b.cp);
+        store_partial_sums(partial, sum, c, b.cp);
     }
 }
 

@@ -73,6 +73,22 @@ static inline struct dt_geometry dt_sums_geometry(size_t rows, int cp)
     return dt_rows_geometry(rows, cp, DT_SUM_THREADS, 8);
 }
 
+/* Matrices rows x cp, where the threads of a row hold all of it: block_x of them, a power of two,
+ * each with at most DT_ROW_PACKS packs, block_x packs apart; threadIdx.y and blockIdx.y select the
+ * first row as above. cp is at most DT_ROW_CHANNELS. */
+enum { DT_ROW_PACKS = 4, DT_ROW_CHANNELS = DT_BLOCK_THREADS * DT_ROW_PACKS * DT_CHANNEL_PACK };
+static inline struct dt_geometry dt_whole_rows_geometry(size_t rows, int cp)
+{
+    const unsigned packs = (unsigned)cp / DT_CHANNEL_PACK;
+    unsigned x = 1;
+    while (x * DT_ROW_PACKS < packs && x < DT_BLOCK_THREADS)
+        x *= 2;
+    const unsigned y = DT_BLOCK_THREADS / x;
+    const size_t per_block = (size_t)y * DT_MIN_ROWS_PER_THREAD;
+    const size_t grid_y = (rows + per_block - 1) / per_block, most = DT_MAX_BLOCKS;
+    return (struct dt_geometry){1, (unsigned)(grid_y < most ? grid_y : most), x, y};
+}
+
 /* All blocks of a channel geometry run at the same time and fill the GPU until they end together,
  * while NCCL's blocks, 544 threads with 96 registers each, need nearly all of an SM. A kernel that
  * adds nothing up over rows can let them in: it cuts the rows into this many parts and gives each

@@ -363,6 +363,29 @@ cudaError_t dt_kernel_group_norm_bwd(cudaStream_t stream, enum dt_dtype type,
                                      const void *diff_dst, const float *scale, const float *mean,
                                      const float *inverse_std, const struct dt_group_norm *args);
 
+/* --- layer_norm.cu --- */
+
+struct dt_layer_norm {
+    size_t rows;
+    int channels, cp; /* at most DT_ROW_CHANNELS */
+    float eps;
+};
+/* dst = (src - mean) * inverse_std * scale + shift with the mean of the channels of a row and
+ * inverse_std = 1 / sqrt(their variance + eps): floats [rows], may both be NULL. dst may be src. */
+cudaError_t dt_kernel_layer_norm(cudaStream_t stream, enum dt_dtype type, void *dst, float *mean,
+                                 float *inverse_std, const void *src, const float *scale,
+                                 const float *shift, const struct dt_layer_norm *args);
+/* diff_src may be diff_dst; diff_scale and diff_shift may both be NULL. */
+static inline size_t dt_layer_norm_partial_bytes(const struct dt_layer_norm *args)
+{
+    return dt_partial_bytes(dt_whole_rows_geometry(args->rows, args->cp), args->cp, 2);
+}
+cudaError_t dt_kernel_layer_norm_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
+                                     float *diff_scale, float *diff_shift, float *partial,
+                                     const void *src, const void *diff_dst, const float *scale,
+                                     const float *mean, const float *inverse_std,
+                                     const struct dt_layer_norm *args);
+
 /* --- norm_pair.cu: the batch norms at the end of a projection block and of its shortcut --- */
 
 /* dst = [relu](bn(src1) + bn(src2)), mask as in bn_apply; dst may be src1 or src2. */

@@ -5,13 +5,15 @@
 
 #include "kernels/device.cuh"
 
-// Adds up sum over the threads of a block of dt_channel_geometry that have the same pack of
-// channels; the block's results go to row blockIdx.y of partial. All threads take part.
-static __device__ inline void store_partial_sums(float *partial, float sum[DT_CHANNEL_PACK], int cp)
+// Adds up sum over the threads of a block of DT_BLOCK_THREADS with the same threadIdx.x, whose sums
+// are of channels c .. c + 7; the block's results go to row blockIdx.y of partial. All threads take
+// part, also those with c >= cp.
+static __device__ inline void store_partial_sums(float *partial, float sum[DT_CHANNEL_PACK], int c,
+                                                 int cp)
 {
     alignas(16) __shared__ float sums[DT_BLOCK_THREADS][DT_CHANNEL_PACK];
-    const int pack = blockIdx.x * blockDim.x + threadIdx.x;
     const int thread = threadIdx.y * blockDim.x + threadIdx.x;
+    __syncthreads(); // others may still read what an earlier call left
     dt_store8(sums[thread], sum);
     for (unsigned distance = blockDim.y / 2; distance > 0; distance /= 2) {
         __syncthreads();
@@ -19,9 +21,9 @@ static __device__ inline void store_partial_sums(float *partial, float sum[DT_CH
             for (int k = 0; k < DT_CHANNEL_PACK; k++)
                 sums[thread][k] += sums[thread + distance * blockDim.x][k];
     }
-    if (pack < cp / DT_CHANNEL_PACK && threadIdx.y == 0) { // this thread wrote its sums itself
+    if (c < cp && threadIdx.y == 0) { // this thread wrote its sums itself
         dt_load8(sum, sums[thread]);
-        dt_store8(partial + (size_t)blockIdx.y * cp + pack * DT_CHANNEL_PACK, sum);
+        dt_store8(partial + (size_t)blockIdx.y * cp + c, sum);
     }
 }
 

@@ -230,7 +230,7 @@ static __global__ void bias_sums_kernel(float *partial, const T *diff_dst, size_
                 sum[k] += v[k];
         }
     }
-    store_partial_sums(partial, sum, cp);
+    store_partial_sums(partial, sum, c, cp);
 }
 
 cudaError_t dt_kernel_bias_bwd(cudaStream_t stream, enum dt_dtype type, float *diff_bias,

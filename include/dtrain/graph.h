@@ -95,7 +95,8 @@ enum {
 enum { DT_BN_BWD_DIFF_SRC, DT_BN_BWD_DIFF_SCALE, DT_BN_BWD_DIFF_SHIFT, DT_BN_BWD_DIFF_RESIDUAL };
 /* bn_frozen_bwd: of bn with dst only, no ReLU. */
 enum { DT_BN_FROZEN_BWD_DIFF_DST, DT_BN_FROZEN_BWD_SCALE, DT_BN_FROZEN_BWD_RUNNING_VAR };
-/* group_norm: mean and inverse_std are f32 N x groups. */
+/* group_norm: mean and inverse_std are f32 N x groups; layer_norm, over the channels of each pixel:
+ * f32 vectors of N * H * W. */
 enum { DT_GN_SRC, DT_GN_SCALE, DT_GN_SHIFT };
 enum { DT_GN_DST, DT_GN_MEAN, DT_GN_INVERSE_STD };
 enum { DT_GN_BWD_SRC, DT_GN_BWD_DIFF_DST, DT_GN_BWD_SCALE, DT_GN_BWD_MEAN, DT_GN_BWD_INVERSE_STD };
@@ -156,6 +157,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(CONV, conv, .n_src = {2, 3}, .n_dst = {1, 1})                                          \
     X(BN, bn, .n_src = {5, 6}, .n_dst = {1, 4}, .in_place = 1 << DT_BN_SRC)                  \
     X(GROUP_NORM, group_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)  \
+    X(LAYER_NORM, layer_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)  \
     X(RELU, relu, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                           \
     X(ACTIVATION, activation, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)               \
     X(ADD, add, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << 0 | 1 << 1)               \
@@ -180,6 +182,8 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(BN_FROZEN_BWD, bn_frozen_bwd, .n_src = {3, 3}, .n_dst = {1, 1},                        \
       .in_place = 1 << DT_BN_FROZEN_BWD_DIFF_DST)                                            \
     X(GROUP_NORM_BWD, group_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                      \
+      .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                   \
+    X(LAYER_NORM_BWD, layer_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                      \
       .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                   \
     X(RELU_BWD, relu_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                                  \
       .in_place = 1 << DT_RELU_BWD_DIFF_DST | 1 << DT_RELU_BWD_DIFF_DST2)                    \
@@ -228,9 +232,9 @@ struct dt_node {
             int n_ranks;         /* dt_graph.bn_ranks */
         } bn;
         struct {
-            int groups;
+            int groups; /* layer_norm: 0 */
             float eps;
-        } group_norm;
+        } group_norm; /* and layer_norm */
         struct {
             int kernel, stride, pad;
             bool ceil; /* the last window may hang over the end */
@@ -326,6 +330,8 @@ int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps
 /* Normalises `groups` groups of adjacent channels in each image; eps is 1e-5. */
 int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
                         int groups);
+/* Normalises the channels of each pixel (torchvision's LayerNorm2d; eps is 1e-6). */
+int dt_graph_layer_norm(struct dt_graph *g, int src, const char *name);
 int dt_graph_relu(struct dt_graph *g, int src, const char *name);
 int dt_graph_activation(struct dt_graph *g, int src, const char *name, enum dt_activation kind);
 int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);

@@ -1,8 +1,5 @@
-/* The inner loops of batch and group normalisation. The tail of a row that does not fill a group
- * goes through a buffer. */
+/* The inner loops of batch and group normalisation. */
 #include "cpu/norm_loops.h"
-
-#include <string.h>
 
 #include "cpu/simd.h"
 
@@ -14,25 +11,6 @@ _Static_assert((int)LANES == (int)F32X16, "a group has one value per lane");
 
 /* Values are summed in fp32 over a chunk that stays in the L1 cache, then in fp64. */
 enum { CHUNK = 256 * LANES };
-
-static inline bool is_aligned(const real *p)
-{
-    return (uintptr_t)p % (WIDTH * sizeof(real)) == 0;
-}
-
-static inline struct f32x16 get_rest(const real *src, size_t n)
-{
-    real buffer[LANES] = {0};
-    memcpy(buffer, src, n * sizeof(real));
-    return get(buffer);
-}
-
-static inline void put_rest(real *dst, struct f32x16 x, size_t n)
-{
-    real buffer[LANES];
-    put(buffer, x, false);
-    memcpy(dst, buffer, n * sizeof(real));
-}
 
 static inline void add(struct f32x16 *sum, struct f32x16 x)
 {

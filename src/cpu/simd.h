@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "cpu/real.h"
 
@@ -116,6 +117,27 @@ static inline void put(real *dst, struct f32x16 x, bool streams)
         else
             store_real(dst + k * WIDTH, x.part[k]);
     }
+}
+
+/* For streams. */
+static inline bool is_aligned(const real *p)
+{
+    return (uintptr_t)p % (WIDTH * sizeof(real)) == 0;
+}
+
+/* The tail of a row that does not fill a group goes through a buffer. */
+static inline struct f32x16 get_rest(const real *src, size_t n)
+{
+    real buffer[F32X16] = {0};
+    memcpy(buffer, src, n * sizeof(real));
+    return get(buffer);
+}
+
+static inline void put_rest(real *dst, struct f32x16 x, size_t n)
+{
+    real buffer[F32X16];
+    put(buffer, x, false);
+    memcpy(dst, buffer, n * sizeof(real));
 }
 
 static inline void stream_end(void)

@@ -1,4 +1,4 @@
-/* Batch norm and group norm. */
+/* Batch norm, group norm and layer norm. */
 #include "base/mem.h"
 #include "graph/graph_internal.h"
 
@@ -102,6 +102,22 @@ static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
         dt_autodiff_give(ad, residual, dst[DT_BN_BWD_DIFF_RESIDUAL]);
 }
 
+/* Adds weight, bias and, in training, mean and inverse_std of the given shape. */
+static int commit_norm(struct dt_graph *g, struct dt_node *draft, const char *module, int n_dims,
+                       const int statistics[4])
+{
+    const int channels[4] = {g->tensor[draft->src[0]].dim[1], 1, 1, 1};
+    const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
+    dt_draft_param(g, draft, module, "weight", DT_PARAM, 1, channels, ones);
+    dt_draft_param(g, draft, module, "bias", DT_PARAM, 1, channels, zeros);
+    dt_draft_infer(g, draft, NULL);
+    if (dt_graph_program(g)->phase == DT_TRAIN) {
+        dt_draft_dst(g, draft, ".mean", DT_SAVED, DT_F32, n_dims, statistics);
+        dt_draft_dst(g, draft, ".inverse_std", DT_SAVED, DT_F32, n_dims, statistics);
+    }
+    return dt_draft_commit(g, draft);
+}
+
 int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
                         int groups)
 {
@@ -116,20 +132,23 @@ int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const cha
     }
     draft.attr.group_norm.groups = groups;
     draft.attr.group_norm.eps = 1e-5f;
-    const int channels[4] = {c, 1, 1, 1}, of_groups[4] = {n, groups, 1, 1};
-    const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
-    dt_draft_param(g, &draft, module, "weight", DT_PARAM, 1, channels, ones);
-    dt_draft_param(g, &draft, module, "bias", DT_PARAM, 1, channels, zeros);
-    dt_draft_infer(g, &draft, NULL);
-    if (dt_graph_program(g)->phase == DT_TRAIN) {
-        dt_draft_dst(g, &draft, ".mean", DT_SAVED, DT_F32, 2, of_groups);
-        dt_draft_dst(g, &draft, ".inverse_std", DT_SAVED, DT_F32, 2, of_groups);
-    }
-    return dt_draft_commit(g, &draft);
+    return commit_norm(g, &draft, module, 2, (const int[4]){n, groups, 1, 1});
 }
 
-static void gradient_group_norm(struct dt_autodiff *ad, const struct dt_node *node)
+int dt_graph_layer_norm(struct dt_graph *g, int src, const char *name)
 {
+    struct dt_node draft;
+    if (!dt_draft_begin(g, &draft, DT_OP_LAYER_NORM, name, src))
+        return -1;
+    const int *dim = g->tensor[src].dim;
+    draft.attr.group_norm.eps = 1e-6f;
+    return commit_norm(g, &draft, NULL, 1, (const int[4]){dim[0] * dim[2] * dim[3], 1, 1, 1});
+}
+
+static void gradient_norm(struct dt_autodiff *ad, const struct dt_node *node)
+{
+    const enum dt_op op =
+        node->op == DT_OP_LAYER_NORM ? DT_OP_LAYER_NORM_BWD : DT_OP_GROUP_NORM_BWD;
     const int src[] = {[DT_GN_BWD_SRC] = node->src[DT_GN_SRC],
                        [DT_GN_BWD_DIFF_DST] = dt_autodiff_take(ad, node),
                        [DT_GN_BWD_SCALE] = node->src[DT_GN_SCALE],
@@ -139,12 +158,14 @@ static void gradient_group_norm(struct dt_autodiff *ad, const struct dt_node *no
     int n_dst = 1;
     for (int i = 1; i < 3 && dt_autodiff_needs(ad, node->src[i]); i++)
         dst[n_dst++] = dt_autodiff_new_param(ad, node->src[i]);
-    dt_autodiff_append(ad, DT_OP_GROUP_NORM_BWD, node, DT_COUNT(src), src, n_dst, dst);
+    dt_autodiff_append(ad, op, node, DT_COUNT(src), src, n_dst, dst);
     dt_autodiff_give(ad, node->src[0], dst[0]);
 }
 
 const struct dt_op_rule dt_rule_bn = {.per_element = 5, .gradient = gradient_bn};
 const struct dt_op_rule dt_rule_bn_bwd = {.per_element = 8};
 const struct dt_op_rule dt_rule_bn_frozen_bwd = {.per_element = 1};
-const struct dt_op_rule dt_rule_group_norm = {.per_element = 5, .gradient = gradient_group_norm};
+const struct dt_op_rule dt_rule_group_norm = {.per_element = 5, .gradient = gradient_norm};
 const struct dt_op_rule dt_rule_group_norm_bwd = {.per_element = 8};
+const struct dt_op_rule dt_rule_layer_norm = {.per_element = 7, .gradient = gradient_norm};
+const struct dt_op_rule dt_rule_layer_norm_bwd = {.per_element = 12};

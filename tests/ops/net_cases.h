@@ -208,7 +208,7 @@ static int build_activations(struct dt_graph *g, int x)
 }
 
 /* Squeeze and excitation, whose gate reads a value twice, in a block with stochastic depth and
- * layer scale; the next block has only stochastic depth. */
+ * layer scale; a layer norm; a block with stochastic depth alone. */
 static int build_gated(struct dt_graph *g, int x)
 {
     x = net_conv(g, x, "conv1", 20, 3, 1, true);
@@ -217,6 +217,7 @@ static int build_gated(struct dt_graph *g, int x)
     factor = dt_graph_relu(g, net_conv(g, factor, "fc1", 6, 1, 1, true), "relu");
     branch = dt_graph_gate(g, branch, net_conv(g, factor, "fc2", 20, 1, 1, true), "gate");
     x = dt_graph_scaled_add(g, branch, x, "block1", 0.5, "block1", 0.3);
+    x = dt_graph_layer_norm(g, x, "norm");
     branch = net_conv(g, x, "conv3", 20, 3, 1, false);
     x = dt_graph_scaled_add(g, branch, x, "block2", 0.4, NULL, 0);
     return net_linear(g, dt_graph_avg_pool(g, x, "avgpool", 1), "fc", NET_CLASSES);
@@ -262,7 +263,7 @@ static const struct net_case net_list[] = {
     {"activations", build_activations, 3, 8, 0.1, false, false, {NULL}},
     {"activations, frozen norm", build_activations, 3, 8, 0, false, false, {"bn1"}},
     {"gated", build_gated, 6, 7, 0.1, false, false, {NULL}},
-    {"gated, frozen", build_gated, 6, 7, 0, false, false, {"conv2", "fc1", "block1"}},
+    {"gated, frozen", build_gated, 6, 7, 0, false, false, {"conv2", "fc1", "norm"}},
     {"gated, frozen stem", build_gated, 4, 7, 0, false, false, {"conv1", "conv2", "fc2"}},
     {"dense", build_dense, 3, 8, 0.1, false, false, {NULL}},
     {"dense, frozen", build_dense, 3, 8, 0, false, false, {"conv0", "bn1", "conv1"}},

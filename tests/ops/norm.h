@@ -1,4 +1,4 @@
-/* Batch norm and group norm. */
+/* Batch norm, group norm and layer norm. */
 #ifndef DTRAIN_TESTS_OPS_NORM_H
 #define DTRAIN_TESTS_OPS_NORM_H
 
@@ -404,5 +404,110 @@ static const struct op_test op_test_group_norm = {
     .whole = ref_group_norm, .bound = 1e-5, .n_roundings = 1, .tests = {TEST_OF(group_norm)}};
 static const struct op_test op_test_group_norm_bwd = {
     .whole = ref_group_norm_bwd, .bound = 2e-5, .n_roundings = 4};
+
+/* --- Layer norm --- */
+
+static void build_layer_norm(struct dt_graph *g, const struct op_case *c)
+{
+    const struct dt_node like = {.attr.group_norm = {0, 1e-6f}};
+    const int pixels = c->n * c->h * c->w;
+    int fwd[3] = {add_src(g, c), add1(g, "scale", DT_PARAM, c->c),
+                  add1(g, "shift", DT_PARAM, c->c)};
+    int dst[3] = {add_like(g, "dst", DT_ACT, DT_F32, fwd[0]), -1, -1};
+    if (!(c->flags & F_EVAL)) {
+        dst[DT_GN_MEAN] = add1(g, "mean", DT_SAVED, pixels);
+        dst[DT_GN_INVERSE_STD] = add1(g, "inverse_std", DT_SAVED, pixels);
+    }
+    add_node(g, &like, DT_OP_LAYER_NORM, 3, fwd, 3, dst);
+    if (c->flags & F_EVAL)
+        return;
+    const int bwd[] = {[DT_GN_BWD_SRC] = fwd[DT_GN_SRC],
+                       [DT_GN_BWD_DIFF_DST] = add_like(g, "diff_dst", DT_DIFF, DT_F32, fwd[0]),
+                       [DT_GN_BWD_SCALE] = fwd[DT_GN_SCALE],
+                       [DT_GN_BWD_MEAN] = dst[DT_GN_MEAN],
+                       [DT_GN_BWD_INVERSE_STD] = dst[DT_GN_INVERSE_STD]};
+    int diffs[3] = {add_like(g, "diff_src", DT_DIFF, DT_F32, fwd[0]), -1, -1};
+    if (!(c->flags & F_CONST)) {
+        diffs[DT_GN_BWD_DIFF_SCALE] = add_diff_param(g, "diff_scale", fwd[DT_GN_SCALE]);
+        diffs[DT_GN_BWD_DIFF_SHIFT] = add_diff_param(g, "diff_shift", fwd[DT_GN_SHIFT]);
+    }
+    add_node(g, &like, DT_OP_LAYER_NORM_BWD, 5, bwd, 3, diffs);
+}
+
+/* The element of channel c of pixel i. */
+static size_t ref_pixel(const int *dim, int i, int c)
+{
+    const int plane = dim[2] * dim[3];
+    return ref_index(dim, i / plane, c, 0, 0) + (size_t)(i % plane);
+}
+
+static void ref_layer_norm(struct ref *r, const struct dt_node *node)
+{
+    const double *src = ref_src(r, node, DT_GN_SRC), *scale = ref_src(r, node, DT_GN_SCALE);
+    const double *shift = ref_src(r, node, DT_GN_SHIFT);
+    const int *dim = ref_dim(r, node->src[0]);
+    for (int i = 0; i < dim[0] * dim[2] * dim[3]; i++) {
+        double mean = 0, variance = (double)node->attr.group_norm.eps;
+        for (int c = 0; c < dim[1]; c++)
+            mean += src[ref_pixel(dim, i, c)] / dim[1];
+        for (int c = 0; c < dim[1]; c++)
+            variance += pow(src[ref_pixel(dim, i, c)] - mean, 2) / dim[1];
+        for (int c = 0; c < dim[1]; c++)
+            r->value[node->dst[0]][ref_pixel(dim, i, c)] =
+                (src[ref_pixel(dim, i, c)] - mean) / sqrt(variance) * scale[c] + shift[c];
+        if (!ref_dst(r, node, DT_GN_MEAN))
+            continue;
+        ref_dst(r, node, DT_GN_MEAN)[i] = mean;
+        ref_dst(r, node, DT_GN_INVERSE_STD)[i] = 1 / sqrt(variance);
+    }
+}
+
+/* By the chain rule over normal = (src - mean) * inverse_std. */
+static void ref_layer_norm_bwd(struct ref *r, const struct dt_node *node)
+{
+    const double *src = ref_src(r, node, DT_GN_BWD_SRC);
+    const double *diff = ref_src(r, node, DT_GN_BWD_DIFF_DST);
+    const double *scale = ref_src(r, node, DT_GN_BWD_SCALE);
+    const int *dim = ref_dim(r, node->src[0]);
+    for (int which = 1; which < node->n_dst; which++)
+        memset(r->value[node->dst[which]], 0, (size_t)dim[1] * sizeof(double));
+    for (int i = 0; i < dim[0] * dim[2] * dim[3]; i++) {
+        const double mean = ref_src(r, node, DT_GN_BWD_MEAN)[i];
+        const double inverse = ref_src(r, node, DT_GN_BWD_INVERSE_STD)[i];
+        double sum = 0, product = 0;
+        for (int c = 0; c < dim[1]; c++) {
+            const size_t at = ref_pixel(dim, i, c);
+            const double normal = (src[at] - mean) * inverse;
+            sum += diff[at] * scale[c] / dim[1];
+            product += diff[at] * scale[c] * normal / dim[1];
+            if (node->n_dst == 1)
+                continue;
+            ref_dst(r, node, DT_GN_BWD_DIFF_SCALE)[c] += diff[at] * normal;
+            ref_dst(r, node, DT_GN_BWD_DIFF_SHIFT)[c] += diff[at];
+        }
+        for (int c = 0; c < dim[1]; c++) {
+            const size_t at = ref_pixel(dim, i, c);
+            const double normal = (src[at] - mean) * inverse;
+            r->value[node->dst[0]][at] = inverse * (diff[at] * scale[c] - sum - normal * product);
+        }
+    }
+}
+
+static const struct op_case layer_norm_cases[] = {
+    {2, 3, 5, 7, 0, 0, 0, 0, 0, 0},        {3, 17, 9, 5, 0, 0, 0, 0, 0, 0},
+    {2, 20, 1, 1, 0, 0, 0, 0, 0, 0},       {4, 33, 3, 3, 0, 0, 0, 0, 0, 0},
+    {2, 96, 14, 14, 0, 0, 0, 0, 0, 0},     {1, 16, 57, 41, 0, 0, 0, 0, 0, 0},
+    {1, 2048, 2, 3, 0, 0, 0, 0, 0, 0},     {2, 520, 3, 4, 0, 0, 0, 0, 0, 0},
+    {1, 24, 150, 150, 0, 0, 0, 0, 0, 0},   {300, 20, 2, 2, 0, 0, 0, 0, 0, 0},
+    {2, 20, 7, 5, 0, 0, 0, 0, F_CONST, 0}, {2, 20, 7, 5, 0, 0, 0, 0, F_EVAL, 0},
+    {1, 33, 1, 3, 0, 0, 0, 0, F_EVAL, 0},  {1, 64, 14, 9, 0, 0, 0, 0, F_EVAL, 0},
+};
+
+OP_TEST(layer_norm, build_layer_norm, true)
+
+static const struct op_test op_test_layer_norm = {
+    .whole = ref_layer_norm, .bound = 1e-5, .n_own = 1, .tests = {TEST_OF(layer_norm)}};
+static const struct op_test op_test_layer_norm_bwd = {
+    .whole = ref_layer_norm_bwd, .bound = 2e-5, .n_own = 1};
 
 #endif

@@ -186,7 +186,8 @@ static inline void check_paths(const struct dt_graph *g)
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
         bool second = node->op == DT_OP_CONV_BWD_WEIGHTS || node->op == DT_OP_LINEAR_BWD_WEIGHTS ||
-                      node->op == DT_OP_BN_BWD || node->op == DT_OP_GROUP_NORM_BWD;
+                      node->op == DT_OP_BN_BWD || node->op == DT_OP_GROUP_NORM_BWD ||
+                      node->op == DT_OP_LAYER_NORM_BWD;
         double sum = diff[node->src[second ? 1 : 0]];
         if (is_loss(g, node))
             sum = 1;

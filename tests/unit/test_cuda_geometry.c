@@ -191,6 +191,22 @@ TEST(idle_threads)
     assert_int_equal(g.grid_x, 1);
 }
 
+/* The threads of a row hold all its channels, and most of them have some. */
+TEST(whole_rows)
+{
+    for (int cp = 8; cp <= DT_ROW_CHANNELS; cp += 8) {
+        for (size_t rows = 1; rows < 1000000; rows = rows * 3 + 1) {
+            const struct dt_geometry g = dt_whole_rows_geometry(rows, cp);
+            assert_true(is_power_of_two(g.block_x) && g.block_x * g.block_y == DT_BLOCK_THREADS);
+            assert_true(g.block_x * DT_ROW_PACKS * DT_CHANNEL_PACK >= (unsigned)cp);
+            assert_true(g.block_x == 1 ||
+                        g.block_x * DT_ROW_PACKS * DT_CHANNEL_PACK < 2 * (unsigned)cp);
+            assert_true(g.grid_x == 1 && g.grid_y >= 1 && g.grid_y <= DT_MAX_BLOCKS);
+            assert_true((size_t)(g.grid_y - 1) * g.block_y < rows);
+        }
+    }
+}
+
 TEST(flat)
 {
     static const size_t groups[] = {1, 2, 255, 256, 257, 511, 512, 513, 100000, (size_t)1 << 33};

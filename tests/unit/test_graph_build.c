@@ -265,6 +265,23 @@ TEST(first_error_is_remembered)
     assert_refused(g, DT_ERR_CONFIG, "small: a 11x11 window does not fit in 8x8");
 }
 
+/* One mean and inverse standard deviation for each pixel, kept in training only. */
+TEST(layer_norm)
+{
+    int src;
+    struct dt_graph *g = begin(DT_TRAIN, 2, 8, &src);
+    dt_graph_layer_norm(g, src, "norm");
+    assert_int_equal(dt_graph_begin(g, DT_EVAL, 2, 8, 8), DT_OK);
+    dt_graph_layer_norm(g, dt_graph_ingest(g, mean, std), "norm");
+    assert_int_equal(dt_graph_check(g), DT_OK);
+    assert_dims(g, dt_graph_find(g, "norm.weight"), "3");
+    assert_dims(g, g->node[1].dst[DT_GN_MEAN], "128");
+    assert_true(g->node[1].attr.group_norm.eps == 1e-6f);
+    assert_int_equal(g->node[1].src[DT_GN_SHIFT], g->node[3].src[DT_GN_SHIFT]);
+    assert_int_equal(g->node[3].n_dst, 1);
+    dt_graph_destroy(g);
+}
+
 /* Stochastic depth is for training only; a layer scale stays, and is a vector. */
 TEST(scaled_add)
 {
