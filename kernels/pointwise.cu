@@ -94,7 +94,7 @@ static __global__ void activation_kernel(enum dt_activation kind, T *dst, const 
     const size_t i = dt_flat_pack();
     if (i >= n_packs)
         return;
-    const unsigned channel = (unsigned)(i % (cp / DT_CHANNEL_PACK)) * DT_CHANNEL_PACK;
+    const unsigned channel = c < cp ? (unsigned)(i * DT_CHANNEL_PACK % cp) : 0;
     float v[DT_CHANNEL_PACK];
     dt_load8(v, src + i * DT_CHANNEL_PACK);
     for (int k = 0; k < DT_CHANNEL_PACK; k++)

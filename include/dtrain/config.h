@@ -111,8 +111,8 @@ struct dt_config {
         int image_size;                /* pixels, height = width */
         char canvases[128];            /* "1344x800\n...": dt_config_canvases */
         bool zero_init_residual;
-        int sync_bn;    /* ranks over which batch norm takes its statistics; 0 = one, 1 = all */
-        double dropout; /* VGG and AlexNet classifiers */
+        int sync_bn; /* ranks over which batch norm takes its statistics; 0 = one, 1 = all */
+        double dropout, stochastic_depth;     /* after loading: the network's, if left to it */
         char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
         /* Detectors; struct dt_detector_options. */
         int fpn_channels, anchor_base, trainable_layers;

@@ -9,10 +9,14 @@
 /* The fields that the models of a family share. The smallest images: 32 keeps ResNet's and VGG's
  * last stage at 1x1 or more; AlexNet's windows need 63. */
 #define DT_RESNET       .norm = true, .min_image_size = 32, .head = "fc"
-#define DT_RESNET_CIFAR .norm = true, .min_image_size = 8, .head = "fc"
+#define DT_RESNET_CIFAR .norm = true, .image_size = 32, .min_image_size = 8, .head = "fc"
 #define DT_VGG          .min_image_size = 32, .head = "classifier.6"
 #define DT_DENSENET     .norm = true, .min_image_size = 32, .head = "classifier"
 #define DT_SQUEEZENET   .min_image_size = 32, .head = "classifier.1"
+#define DT_MOBILENET    .norm = true, .min_image_size = 32, .dropout = 0.2
+#define DT_EFFICIENTNET \
+    .norm = true, .min_image_size = 32, .stochastic_depth = 0.2, .head = "classifier.1"
+#define DT_CONVNEXT .min_image_size = 32, .head = "classifier.2"
 #define DT_RETINANET                                     \
     .norm = true, .min_image_size = 32, .detects = true, \
     .head = "head.classification_head.cls_logits"
@@ -49,7 +53,20 @@
     X(densenet201, densenet, .variant = 201, DT_DENSENET)                                      \
     X(squeezenet1_0, squeezenet, .variant = 10, DT_SQUEEZENET)                                 \
     X(squeezenet1_1, squeezenet, .variant = 11, DT_SQUEEZENET)                                 \
-    X(tiny, tiny, .min_image_size = 8, .head = "fc")                                           \
+    X(mobilenet_v2, mobilenet_v2, .head = "classifier.1", DT_MOBILENET)                        \
+    X(mobilenet_v3_small, mobilenet_v3, .variant = 0, .head = "classifier.3", DT_MOBILENET)    \
+    X(mobilenet_v3_large, mobilenet_v3, .variant = 1, .head = "classifier.3", DT_MOBILENET)    \
+    X(efficientnet_b0, efficientnet, .variant = 0, .dropout = 0.2, DT_EFFICIENTNET)            \
+    X(efficientnet_b1, efficientnet, .variant = 1, .image_size = 240, .dropout = 0.2,          \
+      DT_EFFICIENTNET)                                                                         \
+    X(efficientnet_b2, efficientnet, .variant = 2, .image_size = 288, .dropout = 0.3,          \
+      DT_EFFICIENTNET)                                                                         \
+    X(efficientnet_b3, efficientnet, .variant = 3, .image_size = 300, .dropout = 0.3,          \
+      DT_EFFICIENTNET)                                                                         \
+    X(convnext_tiny, convnext, .variant = 0, .stochastic_depth = 0.1, DT_CONVNEXT)             \
+    X(convnext_small, convnext, .variant = 1, .stochastic_depth = 0.4, DT_CONVNEXT)            \
+    X(convnext_base, convnext, .variant = 2, .stochastic_depth = 0.5, DT_CONVNEXT)             \
+    X(tiny, tiny, .image_size = 32, .min_image_size = 8, .head = "fc")                         \
     X(retinanet_resnet18_fpn, retinanet, .variant = 18, DT_RETINANET)                          \
     X(retinanet_resnet34_fpn, retinanet, .variant = 34, DT_RETINANET)                          \
     X(retinanet_resnet50_fpn, retinanet, .variant = 50, DT_RETINANET)                          \
@@ -70,7 +87,8 @@ struct dt_detector_options {
 struct dt_model_options {
     int num_classes;
     bool zero_init_residual; /* the scale of each residual block's last batch norm starts at 0 */
-    double dropout;
+    double dropout;          /* in the classifier, where the network has it */
+    double stochastic_depth; /* of the last residual branch; linear from 0 for the first */
     struct dt_detector_options detector;
 };
 
@@ -84,7 +102,9 @@ struct dt_model {
     /* ResNeXt and wide ResNets: groups of the 3x3 convolutions, and channels of each in the first
      * stage; 0: 1 and 64. */
     int groups, group_width;
-    bool norm; /* with batch norm, in families that exist with and without */
+    bool norm;                        /* with batch norm, in families that exist with and without */
+    double dropout, stochastic_depth; /* by default; dropout 0: 0.5 */
+    int image_size;                   /* of published results; 0: 224 */
     int min_image_size;
     const char *head; /* prefix of the classifier's parameters, which are replaced when the classes
                          differ */

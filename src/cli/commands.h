@@ -99,8 +99,9 @@ struct dt_arguments {
            "Show what this build and this machine support; with mpirun: whether the ranks can "    \
            "train together.",                                                                      \
            0, "config", "set", "json")                                                             \
-    LOCAL(models, "models", "",                                                                    \
-          "List the networks with their number of parameters and smallest image size.", 0, NULL)   \
+    LOCAL(models, "models", "[NAME]",                                                              \
+          "List the networks with their parameters and operations, or the layers of one.", 0,      \
+          NULL)                                                                                    \
     LOCAL(                                                                                         \
         config, "config", "show|new|schema|help [KEY]",                                            \
         "Print the resolved configuration, a new one to start from, the JSON Schema, or help on "  \

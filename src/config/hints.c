@@ -42,6 +42,7 @@ const struct dt_hint dt_hints[] = {
     {"zero_gamma", "model.zero_init_residual", NULL, NULL},
     {"convert_sync_batchnorm sync_batchnorm sync_batch_norm syncbn", "model.sync_bn", "true", NULL},
     {"drop drop_rate", "model.dropout", NULL, NULL},
+    {"drop_path drop_path_rate stochastic_depth_prob", "model.stochastic_depth", NULL, NULL},
     {"data_dir data_path dataset train_dir traindir", "data.train", NULL, NULL},
     {"val_dir valdir validation", "data.val", NULL, NULL},
     {"ann_file annotation_file annotations coco_path train_annotations", "data.train",

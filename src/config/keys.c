@@ -141,7 +141,15 @@ const struct dt_key dt_keys[] = {
         "Synchronise batch norm statistics over all ranks (true) or over groups of N consecutive "
         "ranks (N); false: each rank has its own",
         .or_bool = true),
-    FRACTION(model.dropout, 0.5, "Dropout in the classifiers of VGG and AlexNet"),
+    NUMBER(model.dropout, DT_KEY_REAL, -1, -1, 1,
+           "Dropout in the classifier; -1: the network's own (VGG, AlexNet and SqueezeNet 0.5, "
+           "MobileNet 0.2, EfficientNet 0.2 or 0.3), where it has any",
+           .below_max = true),
+    NUMBER(
+        model.stochastic_depth, DT_KEY_REAL, -1, -1, 1,
+        "Share of the images for which the last residual branch is skipped in training, less for "
+        "those before it; -1: the network's own (EfficientNet 0.2, ConvNeXt 0.1 to 0.5)",
+        .below_max = true),
     STRING(model.initial_checkpoint, "", 0,
            "Safetensors file with the initial weights; empty: random weights", FREE),
     INT(model.fpn_channels, 256, 1, 4096,

@@ -46,7 +46,8 @@ static void add_products(double sum[LANES], const struct branch *b, size_t at, s
 {
     static const float zero[LANES];
     float unused[LANES], product[LANES];
-    dt_norm_rows.bwd_sums(unused, product, b->src + at, NULL, b->other + at, NULL, zero, n);
+    dt_norm_rows.bwd_sums(unused, product, b->src + at, NULL, b->other + at, NULL, DT_NO_ACTIVATION,
+                          NULL, zero, n);
     for (int lane = 0; lane < LANES; lane++)
         sum[lane] += (double)product[lane];
 }
@@ -62,7 +63,7 @@ static void run_row(const struct branch *b, int row)
         if (b->other)
             add_products(sum, b, at, count);
         dt_norm_rows.apply(b->dst + at, NULL, b->src + at, b->residual ? b->residual + at : NULL,
-                           &k, false, b->past_caches, count);
+                           &k, false, DT_NO_ACTIVATION, b->past_caches, count);
     }
     for (int lane = 0; lane < LANES && b->other; lane++)
         b->sums[row][lane] = (float)(sum[lane] * (double)b->keep[row / b->rows->n_blocks]);

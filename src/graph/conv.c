@@ -31,7 +31,8 @@ int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_
     const int weights[4] = {options.out_channels, channels / groups, options.kernel,
                             options.kernel};
     const int bias[4] = {options.out_channels, 1, 1, 1};
-    dt_draft_param(g, &draft, options.module, "weight", DT_PARAM, 4, weights, options.init);
+    dt_draft_param(g, &draft, options.module, "weight", DT_PARAM, options.linear ? 2 : 4, weights,
+                   options.init);
     if (options.bias)
         dt_draft_param(g, &draft, options.module, "bias", DT_PARAM, 1, bias, options.bias_init);
     return dt_draft_infer_and_commit(g, &draft);

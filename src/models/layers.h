@@ -13,6 +13,26 @@ struct dt_init dt_init_fan_out(int out_channels, int kernel);
 struct dt_init dt_init_fan_in(int fan_in);
 /* The linear layer `name` with PyTorch's default initialisation. */
 int dt_layer_linear(struct dt_graph *g, int src, const char *name, int out_features);
+/* snprintf into out, which is returned: the name of a module. */
+const char *dt_name(char out[DT_NAME_MAX], const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+/* The nearest multiple of 8, but at least 8 and not less than 0.9 of it: torchvision's numbers of
+ * channels. */
+int dt_divisible_by_8(double channels);
+
+struct dt_conv_bn {
+    enum dt_activation activation;
+    double eps, momentum; /* of the batch norm */
+};
+/* Modules `at`.0, a convolution without bias, .1, its batch norm, and .2, an activation if there is
+ * one. */
+int dt_layer_conv_bn(struct dt_graph *g, int src, const char *at, struct dt_conv_options options,
+                     const struct dt_conv_bn *norm);
+/* Squeeze and excitation (Hu et al. 2017): multiplies each channel by a factor that follows from
+ * the averages of all channels. Modules `at`.fc1, to `squeezed` channels, and .fc2, from Kaiming
+ * normal fan_out. */
+int dt_layer_squeeze_excitation(struct dt_graph *g, int src, const char *at, int squeezed,
+                                enum dt_activation inner, enum dt_activation gate);
 /* Checks the image size and the number of classes against the model's row; an error is remembered
  * by the graph. */
 bool dt_model_check(struct dt_graph *g, int src, const struct dt_model *model,

@@ -1,5 +1,7 @@
 /* The list of models, lookup by name, and what the models share. */
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -57,6 +59,54 @@ int dt_layer_linear(struct dt_graph *g, int src, const char *name, int out_featu
     const int *dim = g->tensor[src].dim;
     const struct dt_init init = dt_init_fan_in(dim[1] * dim[2] * dim[3]);
     return dt_graph_linear(g, src, name, out_features, init, init);
+}
+
+const char *dt_name(char out[DT_NAME_MAX], const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out, DT_NAME_MAX, format, args);
+    va_end(args);
+    return out;
+}
+
+int dt_divisible_by_8(double channels)
+{
+    int n = (int)(channels + 4) / 8 * 8;
+    n = n < 8 ? 8 : n;
+    return n < 0.9 * channels ? n + 8 : n;
+}
+
+int dt_layer_conv_bn(struct dt_graph *g, int src, const char *at, struct dt_conv_options options,
+                     const struct dt_conv_bn *norm)
+{
+    char n[DT_NAME_MAX];
+    int x = dt_graph_conv(g, src, dt_name(n, "%s.0", at), options);
+    x = dt_graph_bn_with(g, x, dt_name(n, "%s.1", at), 1, norm->eps, norm->momentum);
+    return norm->activation ? dt_graph_activation(g, x, dt_name(n, "%s.2", at), norm->activation)
+                            : x;
+}
+
+int dt_layer_squeeze_excitation(struct dt_graph *g, int src, const char *at, int squeezed,
+                                enum dt_activation inner, enum dt_activation gate)
+{
+    char n[DT_NAME_MAX];
+    if (g->status != DT_OK)
+        return -1;
+    const int channels = g->tensor[src].dim[1];
+    struct dt_conv_options fc = {.out_channels = squeezed,
+                                 .kernel = 1,
+                                 .stride = 1,
+                                 .bias = true,
+                                 .init = dt_init_fan_out(squeezed, 1)};
+    int x = dt_graph_avg_pool(g, src, dt_name(n, "%s.avgpool", at), 1);
+    x = dt_graph_conv(g, x, dt_name(n, "%s.fc1", at), fc);
+    x = dt_graph_activation(g, x, dt_name(n, "%s.activation", at), inner);
+    fc.out_channels = channels;
+    fc.init = dt_init_fan_out(channels, 1);
+    x = dt_graph_conv(g, x, dt_name(n, "%s.fc2", at), fc);
+    x = dt_graph_activation(g, x, dt_name(n, "%s.scale_activation", at), gate);
+    return dt_graph_gate(g, src, x, dt_name(n, "%s.gate", at));
 }
 
 bool dt_model_check(struct dt_graph *g, int src, const struct dt_model *model,

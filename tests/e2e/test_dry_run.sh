@@ -75,6 +75,12 @@ here 0 "" <(cat "$work/mine/first.json")
 shows " 7 steps in all"
 here 78 "standard input:1:9: zoo: unknown key" - <<< '{"zoo": 1}'
 
+# Recipes of other networks; their data are not there.
+for network in resnext50 mobilenet_v2 efficientnet_b0 convnext_tiny; do
+    here 0 "" $network --set data.source=synthetic --set train.global_batch_size=2
+    shows "^$network.*, images of 224 x 224, 1000 classes"
+done
+
 # A file to start from.
 "$dtrain" config new --data "$work/train" --model tiny --gpus 0 > "$work/new.json"
 here 0 "" "$work/new.json"

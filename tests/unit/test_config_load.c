@@ -45,6 +45,8 @@ TEST(defaults)
     assert_int_equal(config.comm.algorithm, DT_ALGORITHM_RING);
     assert_string_equal(config.output.dir, "runs/default");
     load(&loaded, NULL, NULL, 0);
+    config.model.dropout = 0.5; /* the network's own */
+    config.model.stochastic_depth = 0;
     assert_memory_equal(&config, &loaded, sizeof(config));
     check_round_trip(&config);
 }
@@ -178,6 +180,7 @@ TEST(round_trip_of_odd_values)
 {
     struct dt_config c;
     dt_config_init(&c);
+    c.model.dropout = c.model.stochastic_depth = 0.1;
     snprintf(c.output.dir, sizeof(c.output.dir), "%s", "a \"b\" \\ \t\n\x01 \xe2\x82\xac");
     memset(c.data.val, 'v', sizeof(c.data.val) - 1);
     for (size_t i = 0; i + 2 < sizeof(c.data.train); i += 2)
@@ -362,7 +365,8 @@ static bool other_value(char *out, size_t bytes, const struct dt_json *rule, int
     double min = bound(rule, "minimum", "exclusiveMinimum");
     double max = bound(rule, "maximum", "exclusiveMaximum");
     const double number = now ? now->number : min;
-    const double values[] = {max, min, number + 1, (min + max) / 2, (min + number) / 2};
+    const double values[] = {
+        max, min, number + 1, (min + max) / 2, (min + number) / 2, (min + 3 * max) / 4};
     return i < (int)DT_COUNT(values) && snprintf(out, bytes, "%.17g", values[i]) > 0;
 }
 
