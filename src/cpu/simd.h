@@ -39,12 +39,17 @@ struct f32x16 {
 #define LOAD(from)     ((vec)(*(const loose_vec *)(from)))
 #define STORE(to, vec) (*(loose_vec *)(to) = (vec))
 
+/* gcc 12 converts vectors between 16 and 32 bits by halves, so the wide ones have intrinsics. */
 static inline vec load_real(const real *from)
 {
-#ifdef DT_REAL_BF16
-    return (vec)(__builtin_convertvector(*(const half_vec *)from, uvec) << 16);
-#else
+#if !defined(DT_REAL_BF16)
     return LOAD(from);
+#elif defined(__AVX512F__)
+    return (vec)((uvec)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)) << 16);
+#elif defined(__AVX2__)
+    return (vec)((uvec)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)) << 16);
+#else
+    return (vec)(__builtin_convertvector(*(const half_vec *)from, uvec) << 16);
 #endif
 }
 
@@ -52,9 +57,16 @@ static inline vec load_real(const real *from)
 /* As dt_float_to_bf16. */
 static inline half_vec round_vec(vec x)
 {
-    const uvec bits = (uvec)x, is_nan = (uvec)(x != x);
+    const uvec bits = (uvec)x;
     const uvec rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, quiet = bits >> 16 | 0x40;
+#ifdef __AVX512F__
+    const __mmask16 nan = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+    return (half_vec)_mm512_cvtepi32_epi16(
+        _mm512_mask_mov_epi32((__m512i)rounded, nan, (__m512i)quiet));
+#else
+    const uvec is_nan = (uvec)(x != x);
     return __builtin_convertvector((rounded & ~is_nan) | (quiet & is_nan), half_vec);
+#endif
 }
 #endif
 
