@@ -305,15 +305,13 @@ static void check_local(struct checking *k, bool is_narrow)
 static void check_comm(struct checking *k)
 {
     const struct dt_config *c = k->config;
-    const enum dt_precision precision = c->train.precision;
     const bool fp16 = c->comm.grad_dtype == DT_GRAD_FP16, bf16 = c->comm.grad_dtype == DT_GRAD_BF16;
     if (c->comm.backend == DT_COMM_NCCL && c->device.kind == DT_DEVICE_CPU)
         wrong(k, "comm.backend", "\"nccl\" needs a GPU, but device.kind is \"cpu\"");
-    if ((fp16 && precision == DT_PRECISION_BF16) || (bf16 && precision == DT_PRECISION_FP16))
+    if (bf16 && c->train.precision == DT_PRECISION_FP16)
         wrong(k, "comm.grad_dtype",
-              "\"%s\", but train.precision \"%s\" computes them in another 16-bit type; \"auto\" "
-              "sends them in that",
-              fp16 ? "fp16" : "bf16", dt_precision_name(precision));
+              "\"bf16\", but train.precision \"fp16\" computes in another 16-bit type; set it to "
+              "\"auto\"");
     check_mode(k, fp16 || bf16);
     check_local(k, fp16 || bf16);
 }

@@ -79,15 +79,14 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
                 "comm.mode other than allreduce and train.sync_every above 1 need at least 2 ranks "
                 "(mpirun -np 2)");
     const enum dt_grad_dtype type = config->comm.grad_dtype;
-    const bool computes_wide = config->train.precision == DT_PRECISION_FP32 ||
-                               config->train.precision == DT_PRECISION_TF32;
-    if ((type == DT_GRAD_FP16 || type == DT_GRAD_BF16) && computes_wide && backend == cuda)
+    const enum dt_precision same = type == DT_GRAD_FP16 ? DT_PRECISION_FP16 : DT_PRECISION_BF16;
+    const bool is_narrow = type == DT_GRAD_FP16 || type == DT_GRAD_BF16;
+    if (is_narrow && backend == cuda && config->train.precision != same)
         DT_FAIL(DT_ERR_CONFIG,
-                "comm.grad_dtype: on GPUs gradients are sent in 16 bits only if they are computed "
-                "so; set comm.grad_dtype to auto, or train.precision to %s",
-                type == DT_GRAD_FP16 ? "fp16" : "bf16");
-    if ((type == DT_GRAD_FP16 || type == DT_GRAD_BF16) && backend != cuda &&
-        config->comm.algorithm != DT_ALGORITHM_RING)
+                "comm.grad_dtype: GPUs send gradients in a 16-bit type only if they compute in it; "
+                "set comm.grad_dtype to auto, or train.precision to %s",
+                dt_precision_name(same));
+    if (is_narrow && backend != cuda && config->comm.algorithm != DT_ALGORITHM_RING)
         DT_FAIL(DT_ERR_CONFIG, "comm.grad_dtype: on CPUs only comm.algorithm ring sends gradients "
                                "in 16 bits; set one of the two to its default");
     return DT_OK;

@@ -44,6 +44,8 @@ def test_ranks():
     for ranks in 2, 3:
         train(f"ranks-{ranks}", COMMON, BF16, ranks=ranks)
         check_close(f"{ranks} ranks", f"ranks-{ranks}", "sgd", 1e-3)
+    train("sent", COMMON, BF16, {"comm.grad_dtype": "fp16"}, ranks=2)
+    check_close("fp16 between ranks", "sent", "sgd", 1e-3)
 
 
 def test_modes():

@@ -315,6 +315,7 @@ refuses 78 "both use GPU emulated H200: start at most one rank per GPU (mpirun -
 [ "$(grep -c 'dtrain: error\[' "$work/log")" = 1 ] || fail "not one message: $(cat "$work/log")"
 refuses 78 "comm.backend: mpi sums in host memory" 2 planes --set device.allow_shared_gpu=true \
     --set comm.backend=mpi
+refuses 78 "only if they compute in it" 1 types --set train.precision=bf16 --set comm.grad_dtype=fp16
 DTRAIN_EMULATED_GPUS=0 refuses 69 \
     "device.kind: cuda is not possible: there is an NVIDIA driver but no GPU" 1 none
 DTRAIN_EMULATED_GPUS=0 train 2 none --set device.kind=auto
