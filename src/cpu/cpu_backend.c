@@ -61,14 +61,14 @@ static void cpu_describe(struct dt_device *dev, char *out, size_t bytes)
     } names[] = {{dnnl_cpu_isa_sse41, "SSE4.1"},
                  {dnnl_cpu_isa_avx, "AVX"},
                  {dnnl_cpu_isa_avx2, "AVX2"},
+                 {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"},
                  {dnnl_cpu_isa_avx512_core, "AVX-512"},
                  {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 VNNI"},
                  {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 BF16"},
-                 {dnnl_cpu_isa_avx512_core_amx, "AVX-512 AMX"},
-                 {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"}};
+                 {dnnl_cpu_isa_avx512_core_amx, "AVX-512 AMX"}};
     const char *isa = "unnamed instruction set";
     for (size_t i = 0; i < DT_COUNT(names); i++) {
-        if (names[i].isa == dnnl_get_effective_cpu_isa())
+        if (dt_cpu_has(names[i].isa))
             isa = names[i].name;
     }
     const char *products = dt_cpu_has(dnnl_cpu_isa_avx512_core_amx) ? ", bf16 multiplied by AMX"
