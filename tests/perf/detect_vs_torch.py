@@ -3,10 +3,12 @@ run.
 
     python3 tests/perf/detect_vs_torch.py BUILD/dtrain [--python PATH ...] [--rounds 3] [--depth 50]
                                           [--canvas 800 1088] [--batch 1 2] [--threads 2]
+                                          [--precision bf16]
 
 BUILD is one with the tests: detect_tool makes the steps. Both train version 1 with 80 classes, frozen
 norms and three stages of the backbone, with SGD on the same images and eight boxes each; in
-torchvision without the transform that resizes and normalises. A round runs each variant in a fresh
+torchvision without the transform that resizes and normalises. With --precision bf16 torchvision's
+forward pass runs under autocast, and dtrain trains in fp32 as well. A round runs each variant in a fresh
 process. Printed: medians over the rounds of images/s, the median, lowest and highest of the ratios of
 each round, and peak memory."""
 
@@ -45,16 +47,19 @@ def torch_worker(args, batch):
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(parameters, lr=1e-8, momentum=0.9, weight_decay=1e-4)
     data = draw_batch(batch, *args.canvas)
-    print(turns.torch_step_s(optimizer, lambda: sum(net.losses(model, *data).values()), WARMUP, STEPS))
+    context = torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16")
+    loss = context(lambda: sum(net.losses(model, *data).values()))
+    print(turns.torch_step_s(optimizer, loss, WARMUP, STEPS))
 
 
 def run_torch(args, batch, python):
     command = [python, __file__, args.program, "--worker", "--depth", args.depth]
     command += ["--canvas", *args.canvas, "--batch", batch, "--threads", args.threads]
+    command += ["--precision", args.precision]
     return float(turns.output(*command, env={**os.environ, **turns.HEAP}))
 
 
-def run_dtrain(args, batch):
+def run_dtrain(args, batch, precision):
     tool = os.path.join(os.path.dirname(args.program), "tests", "detect_tool")
     settings = {
         "model.name": f"retinanet_resnet{args.depth}_fpn",
@@ -62,6 +67,7 @@ def run_dtrain(args, batch):
         "model.trainable_layers": 3,
         "model.frozen_norm": "true",
         "train.global_batch_size": batch,
+        "train.precision": precision,
         "schedule.lr": 1e-8,
         "device.threads": args.threads,
         "device.kind": "cpu",
@@ -94,7 +100,9 @@ def with_memory(work, *arguments):
 
 
 def compare(args, batch):
-    variants = {"dtrain": lambda: with_memory(run_dtrain, args, batch)}
+    variants = {"dtrain": lambda: with_memory(run_dtrain, args, batch, args.precision)}
+    if args.precision == "bf16":
+        variants["dtrain fp32"] = lambda: with_memory(run_dtrain, args, batch, "fp32")
     for python in args.python or [sys.executable]:
         ask = "import torch, torchvision; print(torch.__version__, torchvision.__version__)"
         versions = turns.output(python, "-c", ask)
@@ -115,6 +123,7 @@ def main():
     parser.add_argument("--python", action="append")
     parser.add_argument("--canvas", type=int, nargs=2, default=[800, 1088])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--worker", action="store_true")
     args = parser.parse_args()
     for batch in args.batch:

@@ -37,6 +37,7 @@ import turns
 CASES = {
     "resnet50": ("resnet50", 224, 1000, 16, 1, 5, 2),
     "resnet18": ("resnet18", 224, 1000, 16, 1, 10, 3),
+    "vgg16": ("vgg16", 224, 1000, 16, 1, 3, 1),
     "resnet20": ("resnet20", 32, 10, 128, 1, 30, 5),
     "resnet50-2ranks": ("resnet50", 224, 1000, 16, 2, 4, 2),
 }
