@@ -195,6 +195,8 @@ static inline void check_paths(const struct dt_graph *g)
             sum += diff[node->src[1]];
         else if (node->op == DT_OP_RELU_BWD && node->src[DT_RELU_BWD_DIFF_DST2] >= 0)
             sum += diff[node->src[DT_RELU_BWD_DIFF_DST2]];
+        else if (node->op == DT_OP_ACTIVATION_BWD && node->src[DT_ACTIVATION_BWD_DIFF_DST2] >= 0)
+            sum += diff[node->src[DT_ACTIVATION_BWD_DIFF_DST2]];
         else if (node->op == DT_OP_BN_BWD && node->src[DT_BN_BWD_DIFF_DST2] >= 0)
             sum += diff[node->src[DT_BN_BWD_DIFF_DST2]];
         for (int k = 1; k < node->n_src && node->op == DT_OP_SUM_GRADS; k++)

@@ -509,7 +509,7 @@ TEST(find)
         {"vgg16bn", "\"vgg16_bn\""},
         {"alex_net", "\"alexnet\""},
         {"", "the models are resnet18, resnet34,"},
-        {"mobilenet_v2", "vgg19_bn, alexnet, densenet121"},
+        {"inception_v3", "vgg19_bn, alexnet, densenet121"},
         {"a-name-much-longer-than-any-model-has-or-ever-will-have", "the models are"},
     };
     assert_string_equal(dt_model_find("resnet50")->name, "resnet50");
