@@ -105,9 +105,9 @@ static __global__ void activation_kernel(enum dt_activation kind, T *dst, const 
 cudaError_t dt_kernel_activation(cudaStream_t stream, enum dt_dtype type, enum dt_activation kind,
                                  void *dst, const void *src, size_t count, int c, int cp)
 {
-    return DT_BY_TYPE(
-        type, (dt_launch(activation_kernel<T>, dt_flat_geometry(count), stream, kind, dst, src,
-                         count / DT_CHANNEL_PACK, (unsigned)c, (unsigned)cp)));
+    return DT_BY_TYPE(type,
+                      (dt_launch(activation_kernel<T>, dt_flat_geometry(count), stream, kind, dst,
+                                 src, count / DT_CHANNEL_PACK, (unsigned)c, (unsigned)cp)));
 }
 
 template <typename T>

@@ -1,7 +1,8 @@
 /* Internals of the graph module: the op table, node drafts, and bookkeeping of gradients.
  *
  * An op's builder, shape inference, operation count and gradient rule are together in the file of
- * its family: conv.c, norm.c, pool.c, pointwise.c, branch.c, concat.c, linear.c, loss.c, detect.c. */
+ * its family: conv.c, norm.c, pool.c, pointwise.c, branch.c, concat.c, linear.c, loss.c, detect.c.
+ */
 #ifndef DTRAIN_GRAPH_GRAPH_INTERNAL_H
 #define DTRAIN_GRAPH_GRAPH_INTERNAL_H
 
