@@ -5,11 +5,10 @@
 #include "activation.h"
 #include "op_cases.h"
 
-/* k: the activation. */
 static struct dt_node bn_like(const struct op_case *c)
 {
     return (struct dt_node){.relu = c->flags & F_RELU,
-                            .activation = (enum dt_activation)c->k,
+                            .activation = (enum dt_activation)(c->flags >> 20 & 255),
                             .residual = c->flags & F_RESIDUAL,
                             .attr.bn = {.eps = c->flags & F_CONST ? 0 : 1e-5f, .momentum = 0.1f}};
 }
@@ -236,14 +235,14 @@ static const struct op_case bn_cases[] = {
     {5, 20, 40, 25, 0, 0, 0, 0, F_FAR | F_RESIDUAL | F_TWO, 0},
     {2, 20, 7, 5, 0, 0, 0, 0, F_FAR | F_EVAL, 0},
     {3, 17, 5, 5, 0, 0, 0, 0, F_EVAL | F_CONST | F_RELU | F_RESIDUAL, 0},
-    {2, 20, 7, 5, DT_RELU6, 0, 0, 0, 0, 0},
-    {3, 20, 7, 5, DT_RELU6, 0, 0, 0, F_TWO, 0},
-    {2, 16, 20, 20, DT_SILU, 0, 0, 0, F_TWO, 0},
-    {2, 3, 4, 4, DT_SILU, 0, 0, 0, 0, 0},
-    {3, 17, 5, 5, DT_HARD_SWISH, 0, 0, 0, 0, 0},
-    {2, 64, 14, 14, DT_GELU, 0, 0, 0, 0, 0},
-    {3, 17, 5, 5, DT_GELU_TANH, 0, 0, 0, F_EVAL, 0},
-    {2, 64, 14, 14, DT_SILU, 0, 0, 0, F_EVAL, 0},
+    {2, 20, 7, 5, 0, 0, 0, 0, F_ACTIVATION(DT_RELU6), 0},
+    {3, 20, 7, 5, 0, 0, 0, 0, F_TWO | F_ACTIVATION(DT_RELU6), 0},
+    {2, 16, 20, 20, 0, 0, 0, 0, F_TWO | F_ACTIVATION(DT_SILU), 0},
+    {2, 3, 4, 4, 0, 0, 0, 0, F_ACTIVATION(DT_SILU), 0},
+    {3, 17, 5, 5, 0, 0, 0, 0, F_ACTIVATION(DT_HARD_SWISH), 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_ACTIVATION(DT_GELU), 0},
+    {3, 17, 5, 5, 0, 0, 0, 0, F_EVAL | F_ACTIVATION(DT_GELU_TANH), 0},
+    {2, 64, 14, 14, 0, 0, 0, 0, F_EVAL | F_ACTIVATION(DT_SILU), 0},
 };
 
 OP_TEST(bn, build_bn, true)

@@ -25,9 +25,10 @@ enum {
     F_COARSE = 4096,  /* matrices of multiples of 1/8: convolutions are exact, and ties are many */
 };
 
-/* Of convolutions; 0 means 1. */
-#define F_GROUPS(n)   ((unsigned)(n) << 20)
-#define F_DILATION(n) ((unsigned)(n) << 28)
+/* Of convolutions, 0 means 1; of bn. */
+#define F_GROUPS(n)        ((unsigned)(n) << 20)
+#define F_DILATION(n)      ((unsigned)(n) << 28)
+#define F_ACTIVATION(kind) ((unsigned)(kind) << 20)
 
 /* A row of cases: what an op does not use is 0. */
 struct op_case {

@@ -38,6 +38,11 @@ CASES = {
     "resnet50": ("resnet50", 224, 1000, 16, 1, 5, 2),
     "resnet18": ("resnet18", 224, 1000, 16, 1, 10, 3),
     "vgg16": ("vgg16", 224, 1000, 16, 1, 3, 1),
+    "resnext50": ("resnext50_32x4d", 224, 1000, 16, 1, 4, 2),
+    "densenet121": ("densenet121", 224, 1000, 16, 1, 4, 2),
+    "mobilenet_v2": ("mobilenet_v2", 224, 1000, 16, 1, 8, 3),
+    "efficientnet_b0": ("efficientnet_b0", 224, 1000, 16, 1, 6, 2),
+    "convnext_tiny": ("convnext_tiny", 224, 1000, 16, 1, 3, 1),
     "resnet20": ("resnet20", 32, 10, 128, 1, 30, 5),
     "resnet50-2ranks": ("resnet50", 224, 1000, 16, 2, 4, 2),
 }
