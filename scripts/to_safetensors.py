@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import pickle
+import re
 import struct
 import sys
 import warnings
@@ -84,7 +85,8 @@ def unwrap(content, path, key):
 def plain_name(name):
     while name.startswith(PREFIXES):
         name = name.split(".", 1)[1]
-    return name
+    # torchvision's published weights of DenseNet are older than its names: norm.1 is norm1 now.
+    return re.sub(r"(\.denselayer\d+\.(norm|conv))\.([12]\.)", r"\1\3", name)
 
 
 def convert(value):

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import io
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -98,6 +99,26 @@ def check_loss(folder, weights, state, name):
     assert abs(loss / exact - 1) < 1e-5, (name, loss, exact)
 
 
+def check_densenet(folder):
+    """The names of the published file, from before torchvision 0.3, become today's."""
+    names = torchvision.models.densenet121(weights=None, num_classes=2).state_dict()
+    old = {re.sub(r"(norm|conv)([12])\.", r"\1.\2.", n) if "denselayer" in n else n: v for n, v in names.items()}
+    assert "features.denseblock1.denselayer1.norm.1.weight" in old
+    torch.save(old, os.path.join(folder, "densenet.pth"))
+    target = os.path.join(folder, "densenet.safetensors")
+    assert convert(os.path.join(folder, "densenet.pth"), target).returncode == 0
+    assert list(safetensors_np.load(target)) == list(names)
+
+
+def check_timm(folder, state):
+    """A file of timm's hub: torchvision's names, in the order of the library safetensors, by the size
+    of the type, then by name; dtrain reads it as it is."""
+    by_size = sorted(state.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    target = os.path.join(folder, "timm.safetensors")
+    safetensors_np.save(target, {name: value.numpy() for name, value in by_size})
+    check_loss(folder, target, state, "timm")
+
+
 def check_refused(folder, model, state):
     def saved(name, content):
         torch.save(content, os.path.join(folder, name))
@@ -136,6 +157,8 @@ def main(folder):
     for name, case in wrappings(state).items():
         target = check_wrapping(folder, name, *case, expected)
     check_loss(folder, target, state, "fp32")
+    check_timm(folder, state)
+    check_densenet(folder)
     check_half(folder, state)
     check_refused(folder, model, state)
     command = [sys.executable, SCRIPT, os.path.join(folder, "ddp.pth"), target]
