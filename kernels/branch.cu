@@ -60,9 +60,7 @@ static __global__ void branch_kernel(T *dst, float *partial, const T *src, const
 
 static struct dt_geometry geometry_of(const struct dt_branch *b)
 {
-    struct dt_geometry g = dt_channel_geometry((size_t)b->pixels, b->cp);
-    g.grid_y *= (unsigned)b->n;
-    return g;
+    return dt_images_geometry(dt_channel_geometry((size_t)b->pixels, b->cp), b->n);
 }
 
 cudaError_t dt_kernel_branch(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,

@@ -19,6 +19,7 @@ enum {
     DT_MIN_ROWS_PER_THREAD = 4,
     DT_MAX_TICKETS = 4096, /* columns of blocks whose last one adds up */
     DT_MAX_CUTS = 4,
+    DT_MAX_GRID_Y = 65535, /* of the hardware */
 };
 
 struct dt_geometry {
@@ -63,6 +64,14 @@ static inline struct dt_geometry dt_rows_geometry(size_t rows, int cp, unsigned 
 static inline struct dt_geometry dt_channel_geometry(size_t rows, int cp)
 {
     return dt_rows_geometry(rows, cp, DT_BLOCK_THREADS, 32);
+}
+
+/* For each of n images `each`, with fewer blocks where the grid would be too large. */
+static inline struct dt_geometry dt_images_geometry(struct dt_geometry each, int n)
+{
+    const unsigned most = DT_MAX_GRID_Y / (unsigned)n;
+    each.grid_y = (each.grid_y < most ? each.grid_y : most) * (unsigned)n;
+    return each;
 }
 
 /* For sums that the last block of a column ends: it alone reads all partial results of its

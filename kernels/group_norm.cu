@@ -261,10 +261,14 @@ static __global__ void __launch_bounds__(DT_BLOCK_THREADS, BLOCKS_PER_SM)
 
 // --- Launchers ---
 
-static struct dt_geometry of_images(struct dt_geometry g, const struct dt_group_norm &a)
+static struct dt_geometry sums_geometry(const struct dt_group_norm &a)
 {
-    g.grid_y *= (unsigned)a.n;
-    return g;
+    return dt_images_geometry(dt_sums_geometry((size_t)a.pixels, a.cp), a.n);
+}
+
+static struct dt_geometry apply_geometry(const struct dt_group_norm &a)
+{
+    return dt_images_geometry(dt_channel_geometry((size_t)a.pixels, a.cp), a.n);
 }
 
 static struct dt_geometry group_geometry(const struct dt_group_norm &a)
@@ -277,16 +281,15 @@ static cudaError_t group_norm(cudaStream_t stream, void *dst,
                               const struct dt_group_norm_statistics &out, const void *src,
                               const float *scale, const float *shift, const struct dt_group_norm &a)
 {
-    const struct dt_geometry sums = dt_sums_geometry((size_t)a.pixels, a.cp);
-    const struct dt_geometry apply = dt_channel_geometry((size_t)a.pixels, a.cp);
-    cudaError_t error =
-        dt_launch(group_norm_stats_kernel<T>, of_images(sums, a), stream, out.partial, src, a);
+    const struct dt_geometry sums = sums_geometry(a), apply = apply_geometry(a);
+    const unsigned parts = sums.grid_y / (unsigned)a.n;
+    cudaError_t error = dt_launch(group_norm_stats_kernel<T>, sums, stream, out.partial, src, a);
     if (error == cudaSuccess)
         error = dt_launch(group_norm_finalize_kernel, group_geometry(a), stream, out.mean,
-                          out.inverse_std, out.partial, a, sums.grid_y, sums.block_y);
+                          out.inverse_std, out.partial, a, parts, sums.block_y);
     if (error == cudaSuccess)
-        error = dt_launch(group_norm_apply_kernel<T>, of_images(apply, a), stream, dst, src, scale,
-                          shift, out.mean, out.inverse_std, a);
+        error = dt_launch(group_norm_apply_kernel<T>, apply, stream, dst, src, scale, shift,
+                          out.mean, out.inverse_std, a);
     return error;
 }
 
@@ -304,21 +307,21 @@ static cudaError_t group_norm_bwd(cudaStream_t stream, const struct dt_group_nor
                                   const float *mean, const float *inverse_std,
                                   const struct dt_group_norm &a)
 {
-    const struct dt_geometry sums = dt_sums_geometry((size_t)a.pixels, a.cp);
-    const struct dt_geometry apply = dt_channel_geometry((size_t)a.pixels, a.cp);
+    const struct dt_geometry sums = sums_geometry(a), apply = apply_geometry(a);
+    const unsigned parts = sums.grid_y / (unsigned)a.n;
     const struct dt_geometry vectors = {(unsigned)a.cp / DT_CHANNEL_PACK, 1, DT_CHANNEL_PACK,
                                         VECTOR_ADDERS};
-    cudaError_t error = dt_launch(group_norm_bwd_sums_kernel<T>, of_images(sums, a), stream,
-                                  out.partial, src, diff_dst, mean, a);
+    cudaError_t error =
+        dt_launch(group_norm_bwd_sums_kernel<T>, sums, stream, out.partial, src, diff_dst, mean, a);
     if (error == cudaSuccess && out.diff_scale)
         error = dt_launch(group_norm_vectors_kernel, vectors, stream, out.diff_scale,
-                          out.diff_shift, out.partial, inverse_std, a, sums.grid_y);
+                          out.diff_shift, out.partial, inverse_std, a, parts);
     if (error == cudaSuccess)
         error = dt_launch(group_norm_coefs_kernel, group_geometry(a), stream, out.coefs,
-                          out.partial, scale, mean, inverse_std, a, sums.grid_y);
+                          out.partial, scale, mean, inverse_std, a, parts);
     if (error == cudaSuccess)
-        error = dt_launch(group_norm_bwd_apply_kernel<T>, of_images(apply, a), stream, out.diff_src,
-                          src, diff_dst, scale, inverse_std, out.coefs, a);
+        error = dt_launch(group_norm_bwd_apply_kernel<T>, apply, stream, out.diff_src, src,
+                          diff_dst, scale, inverse_std, out.coefs, a);
     return error;
 }
 

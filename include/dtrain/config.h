@@ -112,7 +112,7 @@ struct dt_config {
         char canvases[128];            /* "1344x800\n...": dt_config_canvases */
         bool zero_init_residual;
         int sync_bn; /* ranks over which batch norm takes its statistics; 0 = one, 1 = all */
-        double dropout, stochastic_depth;     /* after loading: the network's, if left to it */
+        double dropout, stochastic_depth;     /* -1 = the network's; dt_config_model_options */
         char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
         /* Detectors; struct dt_detector_options. */
         int fpn_channels, anchor_base, trainable_layers;

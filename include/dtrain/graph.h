@@ -349,6 +349,7 @@ int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel,
 int dt_graph_max_pool_ceil(struct dt_graph *g, int src, const char *name, int kernel, int stride);
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size);
 int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *name);
+/* 2 to DT_MAX_SRC sources of the same size, one after the other along the channels. */
 int dt_graph_concat(struct dt_graph *g, int n_src, const int *src, const char *name);
 int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_features,
                     struct dt_init weight_init, struct dt_init bias_init);

@@ -10,9 +10,9 @@
  * last stage at 1x1 or more; AlexNet's windows need 63. */
 #define DT_RESNET       .norm = true, .min_image_size = 32, .head = "fc"
 #define DT_RESNET_CIFAR .norm = true, .image_size = 32, .min_image_size = 8, .head = "fc"
-#define DT_VGG          .min_image_size = 32, .head = "classifier.6"
+#define DT_VGG          .min_image_size = 32, .dropout = 0.5, .head = "classifier.6"
 #define DT_DENSENET     .norm = true, .min_image_size = 32, .head = "classifier"
-#define DT_SQUEEZENET   .min_image_size = 32, .head = "classifier.1"
+#define DT_SQUEEZENET   .min_image_size = 32, .dropout = 0.5, .head = "classifier.1"
 #define DT_MOBILENET    .norm = true, .min_image_size = 32, .dropout = 0.2
 #define DT_EFFICIENTNET \
     .norm = true, .min_image_size = 32, .stochastic_depth = 0.2, .head = "classifier.1"
@@ -46,7 +46,7 @@
     X(vgg13_bn, vgg, .variant = 13, .norm = true, DT_VGG)                                      \
     X(vgg16_bn, vgg, .variant = 16, .norm = true, DT_VGG)                                      \
     X(vgg19_bn, vgg, .variant = 19, .norm = true, DT_VGG)                                      \
-    X(alexnet, alexnet, .min_image_size = 63, .head = "classifier.6")                          \
+    X(alexnet, alexnet, .min_image_size = 63, .dropout = 0.5, .head = "classifier.6")          \
     X(densenet121, densenet, .variant = 121, DT_DENSENET)                                      \
     X(densenet161, densenet, .variant = 161, DT_DENSENET)                                      \
     X(densenet169, densenet, .variant = 169, DT_DENSENET)                                      \
@@ -103,7 +103,7 @@ struct dt_model {
      * stage; 0: 1 and 64. */
     int groups, group_width;
     bool norm;                        /* with batch norm, in families that exist with and without */
-    double dropout, stochastic_depth; /* by default; dropout 0: 0.5 */
+    double dropout, stochastic_depth; /* by default; 0: there is none */
     int image_size;                   /* of published results; 0: 224 */
     int min_image_size;
     const char *head; /* prefix of the classifier's parameters, which are replaced when the classes

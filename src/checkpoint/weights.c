@@ -26,7 +26,7 @@ struct loading {
     const struct dt_graph *graph;
     struct dt_st_reader *file;
     const struct dt_st_tensor **saved; /* per tensor of the graph; NULL = not in the file */
-    const char *head; /* prefix of parameters that may keep their values; NULL = none */
+    const struct dt_model *model;      /* whose head may keep its values; NULL: nothing may */
     bool is_backbone; /* the file is a classifier, the model a detector with that backbone */
     float *values;
     int n_wanted, n_fitting, n_new; /* tensors of the model: all, in the file, of a new head */
@@ -61,7 +61,7 @@ static bool is_wanted(const struct dt_tensor *tensor)
 static bool is_head(const struct loading *l, const char *name)
 {
     bool is_above = l->is_backbone && strncmp(name, BODY, strlen(BODY)) != 0;
-    return l->head && (is_above || dt_graph_is_within(name, l->head));
+    return l->model && (is_above || dt_graph_is_within(name, l->model->head));
 }
 
 static bool same_shape(const struct dt_st_tensor *saved, const struct dt_tensor *tensor)
@@ -197,20 +197,19 @@ static dt_status copy_tensors(struct loading *l)
     return DT_OK;
 }
 
-/* Classes of the classifier's weight: its rows, or for a detector, whose classifier is a
- * convolution, those of each anchor. */
-static int64_t classes_of(int64_t n_rows, int n_dims)
+/* Rows of the classifier's weight for every class. */
+static int rows_per_class(const struct dt_model *model)
 {
-    return n_dims == 4 ? n_rows / DT_CELL_ANCHORS : n_rows;
+    return model->detects ? DT_CELL_ANCHORS : 1;
 }
 
 /* Returns 0 if the file has no such weight. */
-static int64_t saved_classes(const struct dt_st_reader *file, const char *head)
+static int64_t saved_classes(const struct dt_st_reader *file, const struct dt_model *model)
 {
     char name[DT_NAME_MAX + 8];
-    snprintf(name, sizeof name, "%s.weight", head);
+    snprintf(name, sizeof name, "%s.weight", model->head);
     const struct dt_st_tensor *saved = dt_st_find(file, name);
-    return saved && saved->n_dims > 0 ? classes_of(saved->dim[0], saved->n_dims) : 0;
+    return saved && saved->n_dims > 0 ? saved->dim[0] / rows_per_class(model) : 0;
 }
 
 static void describe(char *out, const struct loading *l, const char *path)
@@ -222,30 +221,30 @@ static void describe(char *out, const struct loading *l, const char *path)
         dt_text_add(&text, ", a classifier without its fc; pyramid and heads are new");
     if (l->n_new == 0 || l->is_backbone)
         return;
-    dt_text_add(&text, "; classifier %s new (", l->head);
-    const int64_t n_saved = saved_classes(l->file, l->head);
+    dt_text_add(&text, "; classifier %s new (", l->model->head);
+    const int64_t n_saved = saved_classes(l->file, l->model);
     if (n_saved > 0)
         dt_text_add(&text, "%lld -> ", (long long)n_saved);
-    snprintf(name, sizeof name, "%s.weight", l->head);
+    snprintf(name, sizeof name, "%s.weight", l->model->head);
     const struct dt_tensor *own = &l->graph->tensor[dt_graph_find(l->graph, name)];
-    dt_text_add(&text, "%lld classes)", (long long)classes_of(own->dim[0], own->n_dims));
+    dt_text_add(&text, "%d classes)", own->dim[0] / rows_per_class(l->model));
 }
 
-dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head,
-                          char *text)
+dt_status dt_weights_load(struct dt_plan *plan, const char *path,
+                          const struct dt_model *may_lack_head, char *text)
 {
     struct loading *l = NULL;
     dt_status status = DT_OK;
     DT_TRY(DT_NEW(l, 1));
     l->plan = plan;
     l->graph = plan->graph;
-    l->head = new_head ? head : NULL;
+    l->model = may_lack_head;
     struct list *lists[] = {&l->missing, &l->unexpected, &l->mismatched};
     for (size_t i = 0; i < DT_COUNT(lists); i++)
         lists[i]->text = dt_text_in(lists[i]->buffer, LIST_BYTES);
     DT_TRY_OUT(DT_NEW(l->saved, (size_t)l->graph->n_tensors));
     DT_TRY_OUT(dt_st_open(&l->file, path));
-    l->is_backbone = new_head && dt_graph_find(l->graph, BODY "conv1.weight") >= 0 &&
+    l->is_backbone = may_lack_head && dt_graph_find(l->graph, BODY "conv1.weight") >= 0 &&
                      dt_st_find(l->file, "conv1.weight") &&
                      !dt_st_find(l->file, BODY "conv1.weight");
     compare_tensors(l);
@@ -268,7 +267,8 @@ out:
     return status;
 }
 
-dt_status dt_weights_classes(char **classes, int64_t *n, const char *path, const char *head)
+dt_status dt_weights_classes(char **classes, int64_t *n, const char *path,
+                             const struct dt_model *model)
 {
     struct dt_st_reader *file;
     dt_status status = DT_OK;
@@ -277,7 +277,7 @@ dt_status dt_weights_classes(char **classes, int64_t *n, const char *path, const
     if (dt_st_classes(file))
         status = dt_mem_copy_text(classes, dt_st_classes(file));
     if (n)
-        *n = saved_classes(file, head);
+        *n = saved_classes(file, model);
     dt_st_close(file);
     return status;
 }

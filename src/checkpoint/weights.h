@@ -7,18 +7,19 @@
 
 #include "base/file.h"
 #include "checkpoint/safetensors.h"
+#include "dtrain/models.h"
 #include "dtrain/plan.h"
 
 enum { DT_WEIGHTS_TEXT = DT_PATH_MAX + 256 };
 
 /* Loads weights and running statistics by name from a safetensors file; into a plan without memory
- * (dt_plan_layout) it loads nothing and only checks that they fit. Local. With `new_head` a
- * classifier of a different shape keeps its values, and a detector also takes the weights of a
- * classifier for its backbone. Names of detectors may be those of torchvision before 0.13.
- * text[DT_WEIGHTS_TEXT] (may be NULL) says how much of the model the file has: "100 of 102 tensors
- * from FILE; classifier fc new (1000 -> 2 classes)". */
-dt_status dt_weights_load(struct dt_plan *plan, const char *path, const char *head, bool new_head,
-                          char *text);
+ * (dt_plan_layout) it loads nothing and only checks that they fit. Local. With `may_lack_head`, the
+ * row of the model, a classifier of a different shape keeps its values, and a detector also takes
+ * the weights of a classifier for its backbone. Names of detectors may be those of torchvision
+ * before 0.13. text[DT_WEIGHTS_TEXT] (may be NULL) says how much of the model the file has: "100 of
+ * 102 tensors from FILE; classifier fc new (1000 -> 2 classes)". */
+dt_status dt_weights_load(struct dt_plan *plan, const char *path,
+                          const struct dt_model *may_lack_head, char *text);
 /* Resolves a file, a checkpoint, a folder of another program, a run folder (its best checkpoint),
  * or RUN@best, RUN@latest, RUN@step-N to a safetensors file, written to out[DT_PATH_MAX]. In a
  * checkpoint that is ema.safetensors if the run evaluated it (eval.weights in the config.json
@@ -29,9 +30,10 @@ dt_status dt_weights_find(char *out, const char *path);
 dt_status dt_weights_config(char *out, const char *model);
 
 /* The names of the classes in a safetensors file, with a newline after each; *classes is NULL if it
- * has none. Caller frees. *n (may be NULL): the number of classes of the classifier `head`; 0 if
+ * has none. Caller frees. *n (may be NULL): the number of classes of `model`'s classifier; 0 if
  * the file has no such tensor. */
-dt_status dt_weights_classes(char **classes, int64_t *n, const char *path, const char *head);
+dt_status dt_weights_classes(char **classes, int64_t *n, const char *path,
+                             const struct dt_model *model);
 
 /* In average_weights.c: the mean of saved weights, as a safetensors file. Local. */
 struct dt_average {

@@ -53,18 +53,25 @@ static double multiply_adds(const struct dt_graph *g, const struct dt_node *node
     return counts ? dt_node_flops(g, node) / 2 : 0;
 }
 
-static dt_status print_summary(const struct dt_model *model)
+/* Those that several nodes share count once. */
+static double all_parameters(const struct dt_graph *g)
 {
-    struct dt_graph *g;
-    double n = 0, ops = 0;
-    DT_TRY(build(&g, model));
+    double n = 0;
     for (int t = 0; t < g->n_tensors; t++)
         if (g->tensor[t].role == DT_PARAM)
             n += (double)dt_tensor_elements(&g->tensor[t]);
+    return n;
+}
+
+static dt_status print_summary(const struct dt_model *model)
+{
+    struct dt_graph *g;
+    double ops = 0;
+    DT_TRY(build(&g, model));
     for (int i = 0; i < g->n_nodes; i++)
         ops += multiply_adds(g, &g->node[i]);
-    printf("%-30s %7.2f M %9.3f G  at %4d %9d x %d\n", model->name, n * 1e-6, ops * 1e-9,
-           image_size(model), model->min_image_size, model->min_image_size);
+    printf("%-30s %7.2f M %9.3f G  at %4d %9d x %d\n", model->name, all_parameters(g) * 1e-6,
+           ops * 1e-9, image_size(model), model->min_image_size, model->min_image_size);
     dt_graph_destroy(g);
     return DT_OK;
 }
@@ -72,7 +79,7 @@ static dt_status print_summary(const struct dt_model *model)
 static dt_status print_layers(const struct dt_model *model)
 {
     struct dt_graph *g;
-    double n = 0, ops = 0, bytes = 0;
+    double ops = 0, bytes = 0;
     DT_TRY(build(&g, model));
     printf("%-40s %-14s %-18s %12s %12s %9s\n", "layer", "op", "output", "parameters",
            "M mult-adds", "MB, fp32");
@@ -80,17 +87,16 @@ static dt_status print_layers(const struct dt_model *model)
         const struct dt_node *node = &g->node[i];
         const struct dt_tensor *dst = node->dst[0] >= 0 ? &g->tensor[node->dst[0]] : NULL;
         char dims[48] = "";
-        const size_t own = n_parameters(g, node);
         const double own_bytes = dst ? 4.0 * (double)dt_tensor_elements(dst) : 0;
         if (dst)
             dt_tensor_format_dims(dims, sizeof dims, dst);
         printf("%-40s %-14s %-18s %12zu %12.2f %9.2f\n", node->name, dt_op_name(node->op), dims,
-               own, multiply_adds(g, node) * 1e-6, own_bytes * 1e-6);
-        n += (double)own;
+               n_parameters(g, node), multiply_adds(g, node) * 1e-6, own_bytes * 1e-6);
         ops += multiply_adds(g, node);
         bytes += own_bytes;
     }
-    printf("%-40s %-14s %-18s %12.0f %12.2f %9.2f\n", "all", "", "", n, ops * 1e-6, bytes * 1e-6);
+    printf("%-40s %-14s %-18s %12.0f %12.2f %9.2f\n", "all", "", "", all_parameters(g), ops * 1e-6,
+           bytes * 1e-6);
     dt_graph_destroy(g);
     return DT_OK;
 }

@@ -61,6 +61,17 @@ static void check_model(struct checking *k)
             wrong(k, "model.name",
                   "\"%s\" is a classifier, but %s is given, which is for detectors only",
                   c->model.name, dt_keys[i].path);
+    static const char *const shares[] = {"model.dropout", "model.stochastic_depth"};
+    for (size_t i = 0; i < DT_COUNT(shares); i++) {
+        const double share = dt_key_get_number(dt_key_find(shares[i]), c);
+        if (share < 0 && share != -1)
+            wrong(k, shares[i], "expected a number from 0, below 1, or -1, got %g", share);
+    }
+    const struct dt_model *row = dt_model_find(c->model.name);
+    if (row && row->stochastic_depth == 0 && c->model.stochastic_depth > 0)
+        wrong(k, "model.stochastic_depth",
+              "%g, but only EfficientNet and ConvNeXt have it, not \"%s\"; leave it out",
+              c->model.stochastic_depth, c->model.name);
     if (c->model.num_classes == 1 && !detects)
         wrong(k, "model.num_classes",
               "1 class leaves nothing to learn; leave it out to follow the data");

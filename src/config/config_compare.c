@@ -14,6 +14,9 @@ static bool is_same(const struct dt_key *key, const struct dt_config *a, const s
     if (key->offset == offsetof(struct dt_config, train.global_batch_size) &&
         a->train.batch_size_per_rank == 0 && b->train.batch_size_per_rank == 0)
         return dt_config_batch_size(a, 1) == dt_config_batch_size(b, 1); /* 0 stands for 256 */
+    if (key->offset == offsetof(struct dt_config, model.dropout) &&
+        strcmp(a->model.name, b->model.name) == 0)
+        return dt_config_model_options(a, 1).dropout == dt_config_model_options(b, 1).dropout;
     if (key->offset == offsetof(struct dt_config, schedule.metric))
         return dt_config_plateau_metric(a) == dt_config_plateau_metric(b);
     if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES)

@@ -365,17 +365,6 @@ static void settle_data(struct loading *l)
 }
 
 /* Neither a default nor a recipe refuses a short run that --set asks for. */
-/* A run keeps what its network chose. */
-static void settle_model(struct loading *l)
-{
-    struct dt_config_model *model = &l->config->model;
-    const struct dt_model *found = dt_model_find(model->name);
-    if (found && model->dropout < 0)
-        model->dropout = found->dropout > 0 ? found->dropout : 0.5;
-    if (found && model->stochastic_depth < 0)
-        model->stochastic_depth = found->stochastic_depth;
-}
-
 static void settle_warmup(struct loading *l)
 {
     double *warmup = &l->config->schedule.warmup_epochs;
@@ -409,7 +398,6 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
     settle_alternatives(&l);
     settle_data(&l);
     settle_warmup(&l);
-    settle_model(&l);
     if (!dt_model_find(config->model.name))
         report_rule(&l, "model.name", dt_error_text());
     if (l.text.used == 0)

@@ -116,15 +116,22 @@ struct dt_canvases dt_config_canvases(const struct dt_config *config)
     return out;
 }
 
+/* A negative value stands for the network's own, and without that the network has no such layer. */
+static double or_own(double value, double own)
+{
+    return value < 0 || own == 0 ? own : value;
+}
+
 struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes)
 {
     const struct dt_config_model *model = &config->model;
     const struct dt_config_train *train = &config->train;
+    const struct dt_model *row = dt_model_find(model->name);
     return (struct dt_model_options){
         .num_classes = num_classes,
         .zero_init_residual = model->zero_init_residual,
-        .dropout = model->dropout > 0 ? model->dropout : 0,
-        .stochastic_depth = model->stochastic_depth > 0 ? model->stochastic_depth : 0,
+        .dropout = or_own(model->dropout, row->dropout),
+        .stochastic_depth = or_own(model->stochastic_depth, row->stochastic_depth),
         .detector = {.fpn_channels = model->fpn_channels,
                      .trainable_layers = model->trainable_layers,
                      .frozen_norm = model->frozen_norm,

@@ -136,7 +136,7 @@ const struct dt_key dt_keys[] = {
           "batch have the same; empty: the square of image_size",
           DETECTORS),
     BOOL(model.zero_init_residual, false,
-         "Initialise the last batch norm scale of each residual block to 0"),
+         "ResNets: initialise the last batch norm scale of each residual block to 0"),
     INT(model.sync_bn, 0, 2, 1 << 20,
         "Synchronise batch norm statistics over all ranks (true) or over groups of N consecutive "
         "ranks (N); false: each rank has its own",
@@ -377,7 +377,8 @@ const struct dt_key dt_keys[] = {
     REAL(optim.clip_norm, 0, 0, 1e9,
          "Largest norm of all gradients together, after their sum over the ranks; 0: no limit"),
     REAL(optim.clip_value, 0, 0, 1e9, "Largest absolute value of a gradient; 0: no limit"),
-    BOOL(optim.decay_norm_bias, false, "Weight decay on batch norm and bias too"),
+    BOOL(optim.decay_norm_bias, false,
+         "Weight decay on the parameters of norms, on biases and layer scales too"),
     NAMES(
         optim.freeze, "", NULL,
         "Modules that are not trained, such as conv1 or layer1 (with all in it); their batch norms "

@@ -1,19 +1,16 @@
-/* The op of activations other than ReLU: a loop for every kind, in which the compiler sees one
- * formula. */
+/* The op of activations other than ReLU. */
+#include "cpu/activation_kinds.h"
 #include "cpu/cpu_internal.h"
 
-static inline __attribute__((always_inline)) void values(enum dt_activation kind, real *dst,
-                                                         const real *src, size_t n)
+CONSTANT_KIND void values(enum dt_activation kind, real *dst, const real *src, size_t n)
 {
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
         dst[i] = to_real(dt_activate(kind, from_real(src[i])));
 }
 
-static inline __attribute__((always_inline)) void gradients(enum dt_activation kind, real *diff_src,
-                                                            const real *diff_dst,
-                                                            const real *diff_dst2, const real *src,
-                                                            size_t n)
+CONSTANT_KIND void gradients(enum dt_activation kind, real *diff_src, const real *diff_dst,
+                             const real *diff_dst2, const real *src, size_t n)
 {
     if (diff_dst2) {
 #pragma omp simd
@@ -30,31 +27,17 @@ static inline __attribute__((always_inline)) void gradients(enum dt_activation k
 
 static void activate(enum dt_activation kind, real *dst, const real *src, size_t n)
 {
-    switch (kind) {
-#define CASE(NAME, name)                \
-    case DT_##NAME:                     \
-        values(DT_##NAME, dst, src, n); \
-        break;
-        DT_ACTIVATION_LIST(CASE)
-#undef CASE
-    default:
-        break;
-    }
+#define LOOP_OF(kind) values(kind, dst, src, n)
+    FOR_KIND(kind)
+#undef LOOP_OF
 }
 
 static void activation_bwd(enum dt_activation kind, real *diff_src, const real *diff_dst,
                            const real *diff_dst2, const real *src, size_t n)
 {
-    switch (kind) {
-#define CASE(NAME, name)                                             \
-    case DT_##NAME:                                                  \
-        gradients(DT_##NAME, diff_src, diff_dst, diff_dst2, src, n); \
-        break;
-        DT_ACTIVATION_LIST(CASE)
-#undef CASE
-    default:
-        break;
-    }
+#define LOOP_OF(kind) gradients(kind, diff_src, diff_dst, diff_dst2, src, n)
+    FOR_KIND(kind)
+#undef LOOP_OF
 }
 
 /* --- The op --- */

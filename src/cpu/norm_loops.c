@@ -1,6 +1,7 @@
 /* The inner loops of batch and group normalisation. */
 #include "cpu/norm_loops.h"
 
+#include "cpu/activation_kinds.h"
 #include "cpu/simd.h"
 
 _Static_assert((int)LANES == (int)F32X16, "a group has one value per lane");
@@ -92,20 +93,7 @@ static void moments(float mean[LANES], float m2[LANES], const real *src, size_t 
     }
 }
 
-/* --- Activations: each loop is compiled once for every kind --- */
-
-#define CONSTANT_KIND static inline __attribute__((always_inline))
-
-#define CASE_OF_KIND(NAME, name) \
-    case DT_##NAME:              \
-        LOOP_OF(DT_##NAME);      \
-        break;
-#define FOR_KIND(kind)                   \
-    switch (kind) {                      \
-        DT_ACTIVATION_LIST(CASE_OF_KIND) \
-    default:                             \
-        LOOP_OF(DT_NO_ACTIVATION);       \
-    }
+/* --- Activations --- */
 
 CONSTANT_KIND struct f32x16 activate(enum dt_activation kind, struct f32x16 x)
 {

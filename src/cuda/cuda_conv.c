@@ -66,10 +66,11 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
         .groups = x->cp / w->cp,
     };
     if (w->cp != x->cp && !is_grouped_evenly(exec, x, y))
-        DT_FAIL(DT_ERR_CONFIG,
-                "convolution '%s' has groups of %d to %d channels; on a GPU both numbers must be "
-                "multiples of 8, or every channel a group",
-                node->name, x->c, y->c);
+        DT_FAIL(
+            DT_ERR_CONFIG,
+            "convolution '%s' has %d to %d channels in groups of %d; on a GPU a group must have a "
+            "multiple of 8 of both, or every channel be a group",
+            node->name, x->c, y->c, w->c);
     if (x->cp % w->cp != 0 || w->np != y->cp || w->type != x->type || y->type != x->type ||
         y->n != x->n || y->h != dt_conv_out_h(&task) || y->w != dt_conv_out_w(&task))
         DT_FAIL(DT_ERR_INTERNAL, "the formats of convolution '%s' are inconsistent", node->name);

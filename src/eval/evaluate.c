@@ -162,7 +162,7 @@ static dt_status take_classes(struct dt_sets *sets, char *path, const char *weig
     if (first)
         status = dt_weights_find(path, weights);
     if (first && status == DT_OK)
-        status = dt_weights_classes(&text, &n, path, dt_model_find(sets->config->model.name)->head);
+        status = dt_weights_classes(&text, &n, path, dt_model_find(sets->config->model.name));
     int64_t bytes = text ? (int64_t)strlen(text) : 0;
     DT_TRY_OUT(dt_comm_agree(comm, status));
     DT_TRY_OUT(dt_comm_bcast(comm, &bytes, sizeof bytes, 0));
@@ -184,7 +184,7 @@ static dt_status load_weights(struct dt_engine *engine, const char *path)
 {
     dt_status status = DT_OK;
     if (engine->ranks.rank == 0)
-        status = dt_weights_load(engine->plan, path, engine->model->head, false, NULL);
+        status = dt_weights_load(engine->plan, path, NULL, NULL);
     DT_TRY(dt_comm_agree(engine->ranks.comm, status));
     return dt_plan_broadcast(engine->plan);
 }
@@ -329,7 +329,7 @@ static dt_status evaluate_one(struct evaluation *e, const struct dt_eval_options
     dt_status status = DT_OK;
     int64_t is_gone = 0;
     if (file)
-        status = dt_weights_load(engine->plan, file, engine->model->head, false, NULL);
+        status = dt_weights_load(engine->plan, file, NULL, NULL);
     if (status != DT_OK && !dt_file_exists(file)) {
         dt_log(DT_LOG_WARNING, "skipped: the run has removed %s", file);
         dt_error_clear();

@@ -19,13 +19,14 @@ static dt_status infer_concat(const struct dt_graph *g, const struct dt_node *no
 int dt_graph_concat(struct dt_graph *g, int n_src, const int *src, const char *name)
 {
     struct dt_node draft;
+    if (n_src > DT_MAX_SRC)
+        dt_graph_remember(g, DT_ERROR(DT_ERR_INTERNAL, "%s: %d sources are more than %d", name,
+                                      n_src, DT_MAX_SRC));
     for (int i = n_src - 1; i >= 0; i--)
         if (!dt_draft_begin(g, &draft, DT_OP_CONCAT, name, src[i]))
             return -1;
-    while (draft.n_src < n_src && draft.n_src < DT_MAX_SRC) {
+    for (; draft.n_src < n_src; draft.n_src++)
         draft.src[draft.n_src] = src[draft.n_src];
-        draft.n_src++;
-    }
     return dt_draft_infer_and_commit(g, &draft);
 }
 
@@ -71,12 +72,15 @@ static const struct dt_node *maker(const struct dt_graph *g, int t)
     return NULL;
 }
 
-/* A concatenation that begins with another one. */
+/* A concatenation that begins with another one; all its parts but the last fill their blocks. */
 static void share_values(struct dt_graph *g, const struct dt_node *concat)
 {
     struct dt_tensor *first = &g->tensor[concat->src[0]];
     const struct dt_node *before = maker(g, concat->src[0]);
-    if (before && before->op == DT_OP_CONCAT && first->dim[1] % MOST_BLOCK == 0 &&
+    for (int i = 0; i + 1 < concat->n_src; i++)
+        if (g->tensor[concat->src[i]].dim[1] % MOST_BLOCK != 0)
+            return;
+    if (before && before->op == DT_OP_CONCAT &&
         is_read_by(g, concat->src[0], concat, DT_OP_BN, DT_OP_BN_BWD, DT_BN_BWD_SRC))
         first->whole = dt_tensor_whole(g, concat->dst[0]);
 }

@@ -3,7 +3,6 @@
  * transition halves channels and size. Convolutions start from Kaiming normal fan_in, the bias of
  * the classifier from 0. */
 #include <math.h>
-#include <stdio.h>
 
 #include "models/layers.h"
 
@@ -34,12 +33,10 @@ static int norm_relu_conv(struct dt_graph *g, int src, const char *prefix, const
 {
     const struct dt_conv_options options = {
         .out_channels = out_channels, .kernel = kernel, .stride = 1, .pad = kernel / 2};
-    char name[3][DT_NAME_MAX];
-    snprintf(name[0], DT_NAME_MAX, "%.50snorm%s", prefix, id);
-    snprintf(name[1], DT_NAME_MAX, "%.50srelu%s", prefix, id);
-    snprintf(name[2], DT_NAME_MAX, "%.50sconv%s", prefix, id);
-    const int x = dt_graph_relu(g, dt_graph_bn(g, src, name[0], 1), name[1]);
-    return conv(g, x, name[2], options);
+    char n[DT_NAME_MAX];
+    int x = dt_graph_bn(g, src, dt_name(n, "%snorm%s", prefix, id), 1);
+    x = dt_graph_relu(g, x, dt_name(n, "%srelu%s", prefix, id));
+    return conv(g, x, dt_name(n, "%sconv%s", prefix, id), options);
 }
 
 static int dense_layer(struct dt_graph *g, int src, const char *prefix, int growth)
@@ -47,8 +44,7 @@ static int dense_layer(struct dt_graph *g, int src, const char *prefix, int grow
     char name[DT_NAME_MAX];
     const int x = norm_relu_conv(g, src, prefix, "1", 4 * growth, 1);
     const int parts[] = {src, norm_relu_conv(g, x, prefix, "2", growth, 3)};
-    snprintf(name, sizeof name, "%.50sconcat", prefix);
-    return dt_graph_concat(g, 2, parts, name);
+    return dt_graph_concat(g, 2, parts, dt_name(name, "%sconcat", prefix));
 }
 
 /* Halves channels and size. */
@@ -58,9 +54,9 @@ static int transition(struct dt_graph *g, int src, int index)
     if (g->status != DT_OK)
         return -1;
     const int *dim = g->tensor[src].dim, size = dim[2];
-    snprintf(prefix, sizeof prefix, "features.transition%d.", index);
-    snprintf(name, sizeof name, "features.transition%d.pool", index);
-    return dt_graph_avg_pool(g, norm_relu_conv(g, src, prefix, "", dim[1] / 2, 1), name, size / 2);
+    dt_name(prefix, "features.transition%d.", index);
+    const int x = norm_relu_conv(g, src, prefix, "", dim[1] / 2, 1);
+    return dt_graph_avg_pool(g, x, dt_name(name, "%spool", prefix), size / 2);
 }
 
 static int features(struct dt_graph *g, int src, const struct variant *v)
@@ -72,7 +68,7 @@ static int features(struct dt_graph *g, int src, const struct variant *v)
     for (int i = 0; i < N_BLOCKS; i++) {
         for (int k = 0; k < v->n_layers[i]; k++) {
             char prefix[DT_NAME_MAX];
-            snprintf(prefix, sizeof prefix, "features.denseblock%d.denselayer%d.", i + 1, k + 1);
+            dt_name(prefix, "features.denseblock%d.denselayer%d.", i + 1, k + 1);
             x = dense_layer(g, x, prefix, v->growth);
         }
         if (i + 1 < N_BLOCKS)

@@ -2,7 +2,6 @@
  * the channels by a 1x1 convolution and expands them by 1x1 and 3x3 side by side; the classifier is
  * a convolution. Weights start from Kaiming uniform, the last from normal(0.01), biases from 0. */
 #include <math.h>
-#include <stdio.h>
 
 #include "models/layers.h"
 
@@ -33,11 +32,11 @@ static int conv_relu(struct dt_graph *g, int src, const char *name, struct dt_co
     if (g->status != DT_OK)
         return -1;
     const int fan_in = g->tensor[src].dim[1] * options.kernel * options.kernel;
-    if (options.init.value == 0)
+    if (options.init.kind == DT_INIT_CONSTANT)
         options.init = (struct dt_init){DT_INIT_UNIFORM, sqrt(6.0 / fan_in)};
     options.bias = true;
-    snprintf(relu, sizeof relu, "%.40s_activation", name);
-    return dt_graph_relu(g, dt_graph_conv(g, src, name, options), relu);
+    return dt_graph_relu(g, dt_graph_conv(g, src, name, options),
+                         dt_name(relu, "%s_activation", name));
 }
 
 static int fire(struct dt_graph *g, int src, int index, int squeeze, int expand)
@@ -45,7 +44,7 @@ static int fire(struct dt_graph *g, int src, int index, int squeeze, int expand)
     static const char *const parts[] = {"squeeze", "expand1x1", "expand3x3", "concat"};
     char name[4][DT_NAME_MAX];
     for (int i = 0; i < 4; i++)
-        snprintf(name[i], DT_NAME_MAX, "features.%d.%s", index, parts[i]);
+        dt_name(name[i], "features.%d.%s", index, parts[i]);
     struct dt_conv_options options = {.out_channels = squeeze, .kernel = 1, .stride = 1};
     const int x = conv_relu(g, src, name[0], options);
     int expanded[2];
@@ -63,7 +62,7 @@ static int features(struct dt_graph *g, int src, const struct variant *v)
     int x = conv_relu(g, src, "features.0", stem);
     for (int i = 2; i < N_FEATURES; i++) {
         char name[DT_NAME_MAX];
-        snprintf(name, sizeof name, "features.%d", i);
+        dt_name(name, "features.%d", i);
         x = v->squeeze[i] > 0 ? fire(g, x, i, v->squeeze[i], v->expand[i])
                               : dt_graph_max_pool_ceil(g, x, name, 3, 2);
     }

@@ -110,6 +110,13 @@ static double mega(size_t bytes)
     return (double)bytes / 1e6;
 }
 
+static const char *const activation_name[] = {[DT_NO_ACTIVATION] = "",
+                                              [DT_RELU] = "+relu",
+#define ACTIVATION_NAME(NAME, name) [DT_##NAME] = "+" #name,
+                                              DT_ACTIVATION_LIST(ACTIVATION_NAME)
+#undef ACTIVATION_NAME
+};
+
 static void print_op(const struct dt_plan *plan, const struct dt_action *action, FILE *out)
 {
     const struct dt_graph *g = plan->graph;
@@ -126,7 +133,7 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
             action->second_half ? "+finish"
             : node->relu        ? "+relu"
             : is_concat(node)   ? (is_in_place(plan, node) ? "in place" : "copied")
-                                : "");
+                                : activation_name[node->activation]);
 }
 
 static void print_bucket(const struct dt_plan *plan, const struct dt_action *action, FILE *out)

@@ -324,10 +324,13 @@ static void print_rates(const struct dt_engine *engine, FILE *out)
 /* A paper's table of the recipe lists these next to optimizer and schedule. */
 static void print_regularisation(const struct dt_config *c, FILE *out)
 {
+    const struct dt_model_options model = dt_config_model_options(c, 1);
     const struct {
         const char *name;
         double value;
     } rows[] = {
+        {"dropout", model.dropout},
+        {"stochastic depth", model.stochastic_depth},
         {"label smoothing", c->train.label_smoothing},
         {"mixup", c->data.mixup},
         {"CutMix", c->data.cutmix},

@@ -29,6 +29,8 @@ train.deterministic=1 -> expected true or false, got 1
 optim.nesterov="yes" -> got "yes"
 model.name="resnet5O" -> there is no model "resnet5O"; did you mean "resnet50"?
 model.name="tacotron" -> the models are resnet18, 
+model.dropout=-0.3 -> from 0, below 1, or -1, got -0.3
+model.stochastic_depth=0.2 -> only EfficientNet and ConvNeXt have it, not "resnet50"
 schedule.lr="0.1" -> expected a number above 0
 data.mean=0.5 -> expected a list of 3 numbers
 schedule.milestones=[30, "60"] -> got "60"
@@ -401,10 +403,11 @@ def random_value(rng, spec):
 # Keys that depend on others keep their defaults, or values that are valid in every combination.
 TIED_TO_DEFAULTS = """
     checkpoint.best_metric comm.backend comm.grad_dtype comm.mode data.train data.val data.val_fraction
-    data.val_resize device.kind eval.weights optim.beta2 optim.clip_value optim.eps optim.freeze
-    optim.nesterov optim.trust_coefficient optim.unfreeze_epoch schedule.metric schedule.warmup_steps
-    train.average_states train.batch_size_per_rank train.deterministic train.loss_scale
-    train.micro_batch_size train.outer_momentum train.restore_best train.stages train.sync_every
+    data.val_resize device.kind eval.weights model.dropout model.stochastic_depth optim.beta2
+    optim.clip_value optim.eps optim.freeze optim.nesterov optim.trust_coefficient optim.unfreeze_epoch
+    schedule.metric schedule.warmup_steps train.average_states train.batch_size_per_rank
+    train.deterministic train.loss_scale train.micro_batch_size train.outer_momentum train.restore_best
+    train.stages train.sync_every
 """.split()
 TIED = {
     "data.source": "synthetic",

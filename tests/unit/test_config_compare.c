@@ -125,6 +125,8 @@ TEST(every_key)
         bool is_free = is_among(key->path, free_keys, DT_COUNT(free_keys));
         bool is_inexact = is_among(key->path, inexact_keys, DT_COUNT(inexact_keys));
         dt_config_init(&saved);
+        if (key->offset == offsetof(struct dt_config, model.dropout))
+            snprintf(saved.model.name, sizeof saved.model.name, "vgg16"); /* it has some */
         now = saved;
         change(key, &now);
         check_lists(&saved, &now, key->path, is_free, is_inexact);

@@ -45,8 +45,6 @@ TEST(defaults)
     assert_int_equal(config.comm.algorithm, DT_ALGORITHM_RING);
     assert_string_equal(config.output.dir, "runs/default");
     load(&loaded, NULL, NULL, 0);
-    config.model.dropout = 0.5; /* the network's own */
-    config.model.stochastic_depth = 0;
     assert_memory_equal(&config, &loaded, sizeof(config));
     check_round_trip(&config);
 }
@@ -180,7 +178,6 @@ TEST(round_trip_of_odd_values)
 {
     struct dt_config c;
     dt_config_init(&c);
-    c.model.dropout = c.model.stochastic_depth = 0.1;
     snprintf(c.output.dir, sizeof(c.output.dir), "%s", "a \"b\" \\ \t\n\x01 \xe2\x82\xac");
     memset(c.data.val, 'v', sizeof(c.data.val) - 1);
     for (size_t i = 0; i + 2 < sizeof(c.data.train); i += 2)

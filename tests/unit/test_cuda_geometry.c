@@ -176,6 +176,17 @@ TEST(odd_shapes)
                         DT_MAX_BLOCKS); /* more blocks side by side than usual */
 }
 
+/* The blocks of every image are as many, and not too many together. */
+TEST(images)
+{
+    static const int n[] = {1, 16, 373, 1338, MAX_GRID_Y};
+    for (size_t i = 0; i < COUNT(n); i++) {
+        const struct dt_geometry g = dt_images_geometry(dt_channel_geometry(150 * 150, 40), n[i]);
+        assert_in_range(g.grid_y, (unsigned)n[i], MAX_GRID_Y);
+        assert_int_equal(g.grid_y % (unsigned)n[i], 0);
+    }
+}
+
 TEST(idle_threads)
 {
     /* 12 groups: three times 4 side by side, rather than 16 with a quarter of them idle. */

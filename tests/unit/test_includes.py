@@ -28,7 +28,7 @@ ALLOWED = {
     "events": {"config"},
     "page": {"config"},
     "watch": {"config", "comm", "events"},
-    "checkpoint": {"config", "graph", "plan", "comm", "watch"},
+    "checkpoint": {"config", "models", "graph", "plan", "comm", "watch"},
     "trace": {"comm"},
     "engine": {"config", "models", "graph", "plan", "backend", "comm", "boxes", "data", "events", "watch", "checkpoint"},
 }
