@@ -1,4 +1,5 @@
-/* Convolution and its two gradients by oneDNN, or by our own Winograd (winograd.c).
+/* Convolution and its two gradients by oneDNN, or by our own Winograd (winograd.c) and loops
+ * (conv_weights.c, conv_depthwise.c).
  *
  * Formats that are not chosen yet are left to oneDNN ("any"), which picks blocked ones; images (a
  * few channels) are used as stored, because blocking would pad 3 channels to 16. Other activations
@@ -266,6 +267,8 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
         return dt_cpu_winograd_prepare(dev, exec);
     if (is_dense && dt_cpu_weights_bf16_pays(exec))
         return dt_cpu_weights_bf16_prepare(dev, exec);
+    if (dt_cpu_depthwise_pays(exec))
+        return dt_cpu_depthwise_prepare(dev, exec);
     exec->type = dt_cpu_product_type(exec);
     DT_TRY_OUT(set_weights_format(dev, exec, &id));
     if (exec->type == DT_BF16)

@@ -260,6 +260,14 @@ dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec);
 bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec);
 dt_status dt_cpu_weights_bf16_prepare(struct dt_device *dev, struct dt_exec *exec);
 
+/* --- conv_depthwise.c: gradients of depthwise weights; the same two functions --- */
+
+#define dt_cpu_depthwise_pays    DT_ISA_NAME(dt_cpu_depthwise_pays)
+#define dt_cpu_depthwise_prepare DT_ISA_NAME(dt_cpu_depthwise_prepare)
+
+bool dt_cpu_depthwise_pays(const struct dt_exec *exec);
+dt_status dt_cpu_depthwise_prepare(struct dt_device *dev, struct dt_exec *exec);
+
 /* --- Ops: one row each, in the table of every instruction set --- */
 
 struct dt_cpu_op {
