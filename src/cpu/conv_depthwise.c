@@ -9,19 +9,15 @@
 #include "cpu/cpu_internal.h"
 #include "cpu/simd.h"
 
-#ifdef __AVX512F__
-enum { BLOCK = 16 };
-#else
-enum { BLOCK = 8 };
-#endif
-enum { PARTS = BLOCK / WIDTH, MAX_SIDE = 7 };
+enum { BLOCK = DT_CPU_BLOCK, PARTS = BLOCK / WIDTH, MAX_SIDE = 7 };
 
 struct depthwise {
     const real *src, *diff_dst;
     int images, blocks, channels;
     int height, width, out_height, out_width;
     int side, stride, pad;
-    float *partial; /* [image][block][tap, at last the bias][BLOCK] */
+    float *weights, *bias; /* the gradients; bias may be NULL */
+    float *partial;        /* [image][block][tap, at last the bias][BLOCK] */
 };
 
 static struct depthwise depthwise_of(const struct dt_exec *exec)
@@ -101,15 +97,16 @@ static void run_task(const struct depthwise *d, int task)
             else
                 add_row(7, at, src + (size_t)y * row, diff_dst, d);
         }
-        add_bias(sums + d->side * d->side * BLOCK, diff_dst, d->out_width);
+        if (d->bias)
+            add_bias(sums + d->side * d->side * BLOCK, diff_dst, d->out_width);
     }
 }
 
 static void run(struct dt_exec *exec)
 {
     struct depthwise d = depthwise_of(exec);
-    float *weights = dt_cpu_dst(exec, DT_BWD_DIFF_WEIGHTS);
-    float *bias = dt_cpu_dst(exec, DT_BWD_DIFF_BIAS);
+    d.weights = dt_cpu_dst(exec, DT_BWD_DIFF_WEIGHTS);
+    d.bias = dt_cpu_dst(exec, DT_BWD_DIFF_BIAS);
     d.src = dt_cpu_src(exec, DT_BWD_WEIGHTS_SRC);
     d.diff_dst = dt_cpu_src(exec, DT_BWD_WEIGHTS_DIFF_DST);
     d.partial = exec->work;
@@ -127,9 +124,9 @@ static void run(struct dt_exec *exec)
                 for (int image = 0; image < d.images; image++)
                     sum += d.partial[(image * d.blocks + block) * n + i];
                 if (i < n_taps)
-                    weights[block * n_taps + i] = sum;
-                else if (bias && channel < d.channels)
-                    bias[channel] = sum;
+                    d.weights[block * n_taps + i] = sum;
+                else if (d.bias && channel < d.channels)
+                    d.bias[channel] = sum;
             }
     }
 }
@@ -146,33 +143,10 @@ bool dt_cpu_depthwise_pays(const struct dt_exec *exec)
 
 dt_status dt_cpu_depthwise_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
     const struct depthwise d = depthwise_of(exec);
-    dt_md values = NULL, weights = NULL, bias = NULL;
-    dt_status status = DT_OK;
-    const dnnl_dims_t channels = {d.channels}, taps = {d.channels, 1, 1, d.side, d.side};
-    for (int i = 0; i < node->n_src; i++) {
-        dnnl_dims_t dims;
-        const int n_dims = dt_cpu_dims(dims, &exec->graph->tensor[node->src[i]]);
-        DT_TRY_OUT(DT_DNNL(node->name,
-                           dt_md_create(&values, dt_cpu_wanted_type(exec, node->src[i]), n_dims,
-                                        dims, BLOCK == 16 ? dnnl_aBcd16b : dnnl_aBcd8b)));
-        DT_TRY_OUT(dt_cpu_port_add(dev, exec, values));
-        dt_md_destroy(values);
-        values = NULL;
-    }
-    DT_TRY_OUT(DT_DNNL(node->name, dt_md_create(&weights, DT_F32, 5, taps,
-                                                BLOCK == 16 ? dnnl_Abcde16a : dnnl_Abcde8a)));
-    DT_TRY_OUT(dt_cpu_port_add_dims(dev, exec, weights, 5, taps));
-    DT_TRY_OUT(DT_DNNL(node->name, dt_md_create(&bias, DT_F32, 1, channels, dnnl_a)));
-    if (node->dst[DT_BWD_DIFF_BIAS] >= 0)
-        DT_TRY_OUT(dt_cpu_port_add(dev, exec, bias));
+    DT_TRY(dt_cpu_port_add_blocks(dev, exec, BLOCK));
     exec->loops = run;
     exec->work_offset =
         dt_cpu_reserve(exec, (size_t)(d.images * d.blocks) * n_sums(&d) * sizeof(float));
-out:
-    dt_md_destroy(values);
-    dt_md_destroy(weights);
-    dt_md_destroy(bias);
-    return status;
+    return DT_OK;
 }

@@ -22,13 +22,6 @@ struct roles {
     int src, weights, bias, dst;
 };
 
-/* Channels of a block in memory. */
-#ifdef __AVX512F__
-enum { BLOCK = 16 };
-#else
-enum { BLOCK = 8 };
-#endif
-
 /* Weights as oneDNN sees them: O I H W or, with groups, G O I H W. Groups that fill no block, but
  * for those of one channel, are merged until they do. */
 struct weights {
@@ -48,9 +41,9 @@ static struct weights weights_of(const struct dt_exec *exec, const struct roles 
         (void)dt_cpu_dims(w.dims, t);
     else {
         const bool depthwise = inputs == 1 && outputs == 1;
-        while (
-            !depthwise && merged < groups &&
-            (groups % merged != 0 || merged * inputs % BLOCK != 0 || merged * outputs % BLOCK != 0))
+        while (!depthwise && merged < groups &&
+               (groups % merged != 0 || merged * inputs % DT_CPU_BLOCK != 0 ||
+                merged * outputs % DT_CPU_BLOCK != 0))
             merged++;
         const dnnl_dims_t dims = {groups / merged, merged * outputs, merged * inputs, t->dim[2],
                                   t->dim[3]};

@@ -15,6 +15,13 @@
 #include "cpu/dnnl_shim.h"
 #include "cpu/isa.h"
 
+/* Channels of a block in memory. */
+#ifdef __AVX512F__
+enum { DT_CPU_BLOCK = 16 };
+#else
+enum { DT_CPU_BLOCK = 8 };
+#endif
+
 /* The stored formats of one graph; lives as long as any prepared node of that graph. */
 struct dt_cpu_format {
     dt_md md;     /* NULL: not chosen yet, or an opaque block of `bytes` */
@@ -184,7 +191,8 @@ dt_status dt_cpu_port_add_merged(struct dt_device *dev, struct dt_exec *exec, dt
                                  const dnnl_dims_t dims, const struct dt_cpu_merge *merge);
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
 /* Adds the ports of all tensors, in blocks of so many channels (8 or 16): activations of N x blocks
- * x H x W x channels, weights of blocks of outputs x of inputs x H x W x inputs x outputs. */
+ * x H x W x channels, weights of blocks of outputs x of inputs x H x W x inputs x outputs, or with
+ * one input each of blocks of outputs x H x W x outputs. */
 dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, int block);
 /* Adds plain ports for all tensors of the node that have none yet. */
 dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec);

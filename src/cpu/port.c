@@ -206,13 +206,20 @@ dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, in
         dnnl_dims_t dims;
         dt_md md = NULL;
         int n_dims = dt_cpu_dims(dims, t);
-        dnnl_format_tag_t tag = n_dims == 1   ? dnnl_a
-                                : is_value    ? block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b
-                                : block == 16 ? dnnl_ABcd16b16a
-                                              : dnnl_ABcd8b8a;
+        const bool is_depthwise = !is_value && n_dims == 4 && dims[1] == 1;
+        if (is_depthwise) {
+            const dnnl_dims_t groups = {dims[0], 1, 1, dims[2], dims[3]};
+            memcpy(dims, groups, sizeof dims);
+            n_dims = 5;
+        }
+        dnnl_format_tag_t tag = n_dims == 1    ? dnnl_a
+                                : is_value     ? block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b
+                                : is_depthwise ? block == 16 ? dnnl_Abcde16a : dnnl_Abcde8a
+                                : block == 16  ? dnnl_ABcd16b16a
+                                               : dnnl_ABcd8b8a;
         DT_TRY(DT_DNNL(t->name,
                        dt_md_create(&md, dt_cpu_wanted_type(exec, tensor), n_dims, dims, tag)));
-        dt_status status = dt_cpu_port_add(dev, exec, md);
+        dt_status status = dt_cpu_port_add_dims(dev, exec, md, n_dims, dims);
         dt_md_destroy(md);
         DT_TRY(status);
     }

@@ -403,7 +403,7 @@ def random_value(rng, spec):
 # Keys that depend on others keep their defaults, or values that are valid in every combination.
 TIED_TO_DEFAULTS = """
     checkpoint.best_metric comm.backend comm.grad_dtype comm.mode data.train data.val data.val_fraction
-    data.val_resize device.kind eval.weights model.dropout model.stochastic_depth optim.beta2
+    data.val_resize device.kind eval.weights model.stochastic_depth optim.beta2
     optim.clip_value optim.eps optim.freeze optim.nesterov optim.trust_coefficient optim.unfreeze_epoch
     schedule.metric schedule.warmup_steps train.average_states train.batch_size_per_rank
     train.deterministic train.loss_scale train.micro_batch_size train.outer_momentum train.restore_best
@@ -430,6 +430,7 @@ def valid_cases(keys, rng, n):
         config = {}
         for (section, name), spec in rng.sample(sorted(keys.items()), rng.randint(1, len(keys))):
             value = TIED.get(f"{section}.{name}", random_value(rng, spec))
+            value = max(value, 0) if name == "dropout" else value  # below 0 only -1 has a meaning
             config.setdefault(section, {})[name] = value
         for path, value in TIED.items():
             section, name = path.split(".")

@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from torch_rig import DTRAIN, np, safetensors_np, tool_path, torch  # noqa: E402
+from torch_rig import DTRAIN, np, safetensors_np, tool, torch  # noqa: E402
 import torchvision  # noqa: E402
 
 SIZE, CLASSES = 64, 100
@@ -31,10 +31,8 @@ def names():
 def run(folder, name, source="", classes=CLASSES):
     target = os.path.join(folder, "out")
     keys = [f"model.name={name}", f"model.num_classes={classes}"]
-    command = [tool_path("weights_tool"), SIZE, SIZE, source, target, *keys]
-    done = subprocess.run(map(str, command), stdout=subprocess.PIPE, text=True, timeout=300)
-    assert done.returncode == 0, name
-    return done.stdout, safetensors_np.load(target)
+    text = tool("weights_tool", SIZE, SIZE, source, target, *keys)
+    return text, safetensors_np.load(target)
 
 
 def shape(values):
