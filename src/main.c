@@ -13,7 +13,7 @@ static dt_status run_command(const struct dt_arguments *args)
     else if (args->help)
         dt_help_print(args->named ? args->command : NULL);
     else if (args->version)
-        printf("dtrain %s\n", DTRAIN_VERSION);
+        return dt_version_print(args->json);
     else
         return args->command->run(args);
     return DT_OK;

@@ -269,6 +269,9 @@ struct dt_config {
     char notes[1024]; /* no key: what loading has changed, lines to show */
 };
 
+/* The member "format" of a configuration: a promise of scripts/packaging/README.md. */
+enum { DT_CONFIG_FORMAT = 1 };
+
 void dt_config_init(struct dt_config *config); /* every key at its default */
 /* Defaults, then the file (NULL = none), then overrides "key.path=value" (value: JSON, else a plain
  * string). All mistakes are reported in one error text, a line each: "file:line:column: path:
@@ -290,6 +293,16 @@ void dt_config_compare(const struct dt_config *saved, const struct dt_config *no
  */
 dt_status dt_config_print_schema(FILE *out);
 dt_status dt_config_print_help(FILE *out, const char *keys);
+
+/* A key in words. */
+struct dt_config_key {
+    const char *path, *help;
+    const char *const *choices; /* names that it takes, then NULL; or NULL */
+    char expects[512];          /* "an integer from 1 to 100" */
+    char value[512];            /* its default, as JSON */
+};
+/* The i-th key; false if there are no more. */
+bool dt_config_key(struct dt_config_key *out, size_t i);
 
 /* Relative paths of data and of initial weights become absolute, as seen from the current folder.
  */

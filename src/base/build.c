@@ -9,6 +9,8 @@
 
 enum { MAX_BYTES = 20 };
 
+const char dt_version[] = DTRAIN_VERSION, dt_version_date[] = DTRAIN_DATE;
+
 static char text[2 * MAX_BYTES + 1] = "unknown";
 
 /* True if the build id is among the notes of a segment. */

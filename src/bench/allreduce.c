@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/build.h"
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/json.h"
@@ -98,8 +99,8 @@ static dt_status save_json(const struct bench *b, const char *path)
     static const char *const keys[N_SUM_PLACES] = {"out_of_place_s", "in_place_s"};
     struct dt_jsonw w = {.pretty = true};
     double mean, worst;
-    dt_jsonw_add(&w, "{dtrain: %s, model: %s, ranks: %d", DTRAIN_VERSION,
-                 b->base.engine.model->name, b->base.engine.ranks.n_ranks);
+    dt_jsonw_add(&w, "{dtrain: %s, model: %s, ranks: %d", dt_version, b->base.engine.model->name,
+                 b->base.engine.ranks.n_ranks);
     if (compare(b, &mean, &worst) > 0)
         dt_jsonw_add(&w, "ring_to_mpi_mean: %g, ring_to_mpi_worst: %g", mean, worst);
     dt_jsonw_begin(&w, "rows", '[');
@@ -324,7 +325,7 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
         char mpi[128], nccl[128];
         dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
         dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
-        printf("# dtrain %s, %d rank%s, %d on this node; %s%s%s\n", DTRAIN_VERSION,
+        printf("# dtrain %s, %d rank%s, %d on this node; %s%s%s\n", dt_version,
                b->base.engine.ranks.n_ranks, DT_S(b->base.engine.ranks.n_ranks),
                dt_comm_local_size(b->comm), mpi, nccl[0] ? ", " : "", nccl);
         printf("# %58s %26s %27s\n", "", "out-of-place", "in-place");

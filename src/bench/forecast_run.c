@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/build.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -238,7 +239,7 @@ static void print_forecast(const struct forecast *f)
 static dt_status save_json(const struct forecast *f)
 {
     struct dt_jsonw w = {.pretty = true};
-    dt_jsonw_add(&w, "{dtrain: %s, model: %s, images_per_rank: %d", DTRAIN_VERSION,
+    dt_jsonw_add(&w, "{dtrain: %s, model: %s, images_per_rank: %d", dt_version,
                  f->base.engine.model->name, images_of(f));
     dt_jsonw_add(&w, "link_bytes_per_s: %g, link_latency_s: %g, overlaps: %hhd",
                  f->network.link.bytes_per_s, f->network.link.latency_s, f->step.overlaps);

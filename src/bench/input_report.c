@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/build.h"
 #include "base/host.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -160,7 +161,7 @@ static dt_status save_json(const struct dt_input_result *r, const struct diagnos
     struct dt_jsonw w = {.pretty = true};
     int n;
     const struct stage_row *rows = list_stages(r, &n);
-    dt_jsonw_add(&w, "{dtrain: %s, images: %u, mean_bytes: %g", DTRAIN_VERSION, r->n_images,
+    dt_jsonw_add(&w, "{dtrain: %s, images: %u, mean_bytes: %g", dt_version, r->n_images,
                  mean_bytes(r));
     if (r->image_size > 0)
         dt_jsonw_integer(&w, "image_size", r->image_size);

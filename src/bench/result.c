@@ -229,7 +229,7 @@ dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
     b->engine.backend->describe(b->engine.device, device, sizeof device);
     dt_comm_describe_plane(b->engine.plane, comm, sizeof comm);
     dt_jsonw_add(w, "date: %s, dtrain: %s, build: %s, device: %s, communication: %s",
-                 dt_clock_utc(date), DTRAIN_VERSION, dt_build_id(), device, comm);
+                 dt_clock_utc(date), dt_version, dt_build_id(), device, comm);
     dt_bench_write_identity(b, w);
     bool is_recorded = false;
     for (int i = 0; i < DT_N_PASS_KINDS; i++)

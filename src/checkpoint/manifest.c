@@ -10,6 +10,7 @@
 
 #include <xxhash.h>
 
+#include "base/build.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -194,16 +195,23 @@ static bool parse_members(struct dt_manifest *manifest, const struct dt_json *ro
     return hash && strlen(hash) == HASH_DIGITS && get_hash(&manifest->config_hash, hash);
 }
 
+dt_status dt_manifest_check_format(const struct dt_json *root, int format, const char *path)
+{
+    int64_t found;
+    if (!dt_json_integer(dt_json_get(root, "format"), 0, integer_max, &found))
+        DT_FAIL(DT_ERR_DATA, "%s: it has no format number", path);
+    if (found != format)
+        DT_FAIL(DT_ERR_DATA, "%s: its format is %" PRId64 ", and dtrain %s reads format %d", path,
+                found, dt_version, format);
+    return DT_OK;
+}
+
 static dt_status parse_manifest(struct dt_manifest *manifest, const struct dt_json *root,
                                 const char *path)
 {
-    int64_t format;
     int n_left = DT_MANIFEST_MAX_TENSORS;
     const struct dt_json *files = dt_json_get(root, "files");
-    if (!dt_json_integer(dt_json_get(root, "format"), 0, integer_max, &format) ||
-        format != DT_MANIFEST_FORMAT)
-        DT_FAIL(DT_ERR_DATA, "%s: not a manifest of this version of dtrain (format %d)", path,
-                DT_MANIFEST_FORMAT);
+    DT_TRY(dt_manifest_check_format(root, DT_MANIFEST_FORMAT, path));
     if (!parse_members(manifest, root) || !files || files->n_children > DT_MANIFEST_MAX_FILES)
         DT_FAIL(DT_ERR_DATA, "%s: members are missing or have wrong values", path);
     for (const struct dt_json *entry = files->child; entry; entry = entry->next)

@@ -63,4 +63,7 @@ dt_status dt_manifest_print(struct dt_jsonw *w, const struct dt_manifest *manife
 dt_status dt_manifest_load(struct dt_manifest *manifest, const char *folder);
 void dt_manifest_reset(struct dt_manifest *manifest); /* frees the tensors */
 
+/* DT_ERR_DATA unless the member "format" of a file's root is this one. */
+dt_status dt_manifest_check_format(const struct dt_json *root, int format, const char *path);
+
 #endif

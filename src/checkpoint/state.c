@@ -5,12 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/build.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "checkpoint/checkpoint.h"
 
-enum { FORMAT = 5, FINGERPRINT_DIGITS = 16 };
+enum { FINGERPRINT_DIGITS = 16 };
 static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
 static const double scale_max = 0x1p24;
 
@@ -48,7 +49,7 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     char fingerprint[FINGERPRINT_DIGITS + 1];
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, state->fingerprint);
     *w = (struct dt_jsonw){.pretty = true};
-    dt_jsonw_add(w, "{format: %d, dtrain: %s", FORMAT, DTRAIN_VERSION);
+    dt_jsonw_add(w, "{format: %d, dtrain: %s", DT_CHECKPOINT_FORMAT, dt_version);
     for (size_t i = 0; i < DT_COUNT(integers); i++) {
         const void *field = (const char *)state + integers[i].offset;
         dt_jsonw_integer(w, integers[i].key,
@@ -177,20 +178,19 @@ dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path
 {
     char file[DT_PATH_MAX];
     struct dt_json_doc *doc;
-    int64_t format;
     *state = (struct dt_checkpoint){0};
     DT_TRY(dt_file_path(file, "%s/%s", path, "state.json"));
     DT_TRY(dt_json_load(&doc, file, NULL));
     const struct dt_json *root = dt_json_root(doc);
     const double reference = state->goal_reference = dt_json_number(root, "goal_reference");
-    bool ok = dt_json_integer(dt_json_get(root, "format"), FORMAT, FORMAT, &format) &&
-              parse_integers(state, root) && parse_others(state, root) &&
+    dt_status status = dt_manifest_check_format(root, DT_CHECKPOINT_FORMAT, file);
+    bool ok = parse_integers(state, root) && parse_others(state, root) &&
               parse_precision(state, root) && parse_best(&state->best, dt_json_get(root, "best")) &&
               parse_best(&state->goal, dt_json_get(root, "goal")) && !isnan(reference) &&
               parse_plateau(&state->plateau, dt_json_get(root, "plateau")) &&
               parse_epoch_loss(&state->epoch_loss, dt_json_get(root, "epoch_loss"));
     dt_json_destroy(doc);
-    if (!ok)
-        DT_FAIL(DT_ERR_DATA, "%s: not a state of this version of dtrain (format %d)", file, FORMAT);
-    return DT_OK;
+    if (status == DT_OK && !ok)
+        DT_FAIL(DT_ERR_DATA, "%s: members are missing or have wrong values", file);
+    return status;
 }

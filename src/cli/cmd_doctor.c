@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/build.h"
 #include "base/file.h"
 #include "cli/commands.h"
 #include "doctor/doctor.h"
@@ -168,7 +169,7 @@ dt_status dt_cmd_doctor(const struct dt_arguments *args)
     dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
     dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
     printf("build\n");
-    say(good, "dtrain", "%s", DTRAIN_VERSION);
+    say(good, "dtrain", "%s", dt_version);
     if (dt_devices_has_cuda())
         say(good, "CUDA", "%s, cuDNN %s, cuBLAS %s", gpus->runtime, gpus->cudnn, gpus->cublas);
     else

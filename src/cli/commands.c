@@ -94,6 +94,44 @@ bool dt_topic_print(FILE *out, const char *topic)
     return is_found;
 }
 
+const char *dt_topic_name(size_t i)
+{
+    for (size_t line = 0; line < DT_COUNT(topics); line++)
+        if ((line == 0 || strcmp(topics[line][0], topics[line - 1][0]) != 0) && i-- == 0)
+            return topics[line][0];
+    return NULL;
+}
+
+const struct dt_meaning dt_environment[] = {
+    {"DTRAIN_CONFIG_PATH=A:B", "folders where --config NAME is looked for"},
+    {"DTRAIN_DEBUG=1", "print more messages, and where an error was raised"},
+    {"DTRAIN_FAULT=stop@100:1", "inject a fault, here: stop rank 1 at step 100"},
+    {"NO_COLOR=1", "no colours on a terminal"},
+    {0},
+};
+
+const struct dt_meaning dt_exit_codes[] = {
+    {"0", "done"},
+    {"64", "usage"},
+    {"65", "bad data"},
+    {"66", "input missing"},
+    {"69", "device"},
+    {"70", "internal error"},
+    {"71", "memory"},
+    {"73", "cannot create output"},
+    {"74", "I/O"},
+    {"75", "stopped with a checkpoint (run again)"},
+    {"76", "ranks disagree, or slower than bench --compare accepts"},
+    {"77", "permission"},
+    {"78", "configuration"},
+    {"80", "hang"},
+    {"81", "numerical"},
+    {"82", "weights differ between ranks"},
+    {"83", "no checkpoint"},
+    {"84", "run folder in use"},
+    {0},
+};
+
 void dt_help_print(const struct dt_command *command)
 {
     if (command) {
@@ -104,23 +142,18 @@ void dt_help_print(const struct dt_command *command)
     printf("Train convolutional networks data-parallel on CPUs and GPUs.\n\nusage:\n");
     for (size_t i = 0; i < dt_n_commands; i++)
         print_command(&dt_commands[i]);
-    printf("  dtrain --help | --version\n"
+    printf("  dtrain --help | --version [--json]\n"
            "  dtrain COMMAND --help\n"
            "  dtrain help TOPIC, of");
-    for (size_t i = 0; i < DT_COUNT(topics); i++)
-        if (i == 0 || strcmp(topics[i][0], topics[i - 1][0]) != 0)
-            printf(" %s", topics[i][0]);
-    printf(
-        "\n\n"
-        "Start several ranks with MPI: mpirun -np 2 --bind-to none dtrain --config FILE\n\n"
-        "Environment:\n"
-        "  DTRAIN_CONFIG_PATH=A:B   folders where --config NAME is looked for\n"
-        "  DTRAIN_DEBUG=1           print more messages, and where an error was raised\n"
-        "  DTRAIN_FAULT=stop@100:1  inject a fault, here: stop rank 1 at step 100\n"
-        "  NO_COLOR=1               no colours on a terminal\n\n"
-        "Exit codes: 0 done, 64 usage, 65 bad data, 66 input missing, 69 device, 70 internal,\n"
-        "  71 memory, 73 cannot create output, 74 I/O, 75 stopped with a checkpoint (run again),\n"
-        "  76 ranks disagree, or slower than bench --compare accepts, 77 permission,\n"
-        "  78 configuration, 80 hang, 81 numerical, 82 weights differ between ranks,\n"
-        "  83 no checkpoint, 84 run folder in use.\n");
+    const char *topic;
+    for (size_t i = 0; (topic = dt_topic_name(i)); i++)
+        printf(" %s", topic);
+    printf("\n\n"
+           "Start several ranks with MPI: mpirun -np 2 --bind-to none dtrain --config FILE\n\n"
+           "Environment:\n");
+    for (const struct dt_meaning *m = dt_environment; m->name; m++)
+        printf("  %-24s %s\n", m->name, m->text);
+    printf("\nExit codes:\n");
+    for (const struct dt_meaning *m = dt_exit_codes; m->name; m++)
+        printf("  %s %s\n", m->name, m->text);
 }

@@ -106,7 +106,11 @@ struct dt_arguments {
         config, "config", "show|new|schema|help [KEY]",                                            \
         "Print the resolved configuration, a new one to start from, the JSON Schema, or help on "  \
         "all keys, a section or one key.",                                                         \
-        0, "config", "set", "out", "data", "model", "gpus")
+        0, "config", "set", "out", "data", "model", "gpus")                                        \
+    LOCAL(man, "man", "[config]", "Print the manual page dtrain(1), or dtrain-config(5).", 0,      \
+          NULL)                                                                                    \
+    LOCAL(complete, "complete", "WORD...",                                                         \
+          "Print what the last word may become: for the completion of bash and zsh.", 0, NULL)
 
 enum { DT_COMMAND_OPTIONS = 16 }; /* most per sub-command */
 
@@ -127,10 +131,20 @@ const struct dt_command *dt_command_find(const char *name);
 /* Minimum and maximum number of operands; a word that ends in "..." stands for any number. */
 void dt_command_operands(const struct dt_command *command, int *least, int *most);
 
+/* On standard output; as JSON, to this file or "-", unless it is NULL. */
+dt_status dt_version_print(const char *json);
+
 /* NULL: help on all sub-commands. */
 void dt_help_print(const struct dt_command *command);
 /* Prints the short form of a page unless `out` is NULL; false if there is no such topic. */
 bool dt_topic_print(FILE *out, const char *topic);
+const char *dt_topic_name(size_t i); /* NULL after the last */
+
+/* Of a variable of the environment, or an exit code; a name of NULL ends the table. */
+struct dt_meaning {
+    const char *name, *text;
+};
+extern const struct dt_meaning dt_environment[], dt_exit_codes[];
 
 /* --- options.c: one table tells what value each option takes and where it is stored --- */
 
@@ -169,6 +183,9 @@ dt_status dt_arguments_config(struct dt_config *config, const struct dt_argument
 /* The file of --config: a name without a folder, with or without ".json", is looked for here, in
  * DTRAIN_CONFIG_PATH, and among the configurations of the build or of the installation. */
 dt_status dt_config_find(char out[DT_PATH_MAX], const char *name);
+/* The names that it knows, without ".json"; returns how many. */
+enum { DT_CONFIG_NAMES_MAX = 256 };
+int dt_config_names(char names[DT_CONFIG_NAMES_MAX][DT_CONFIG_NAME_MAX]);
 
 /* --- ranks.c --- */
 

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "cli/commands.h"
 
-enum { MOST_NAMES = 256, FOLDERS_BYTES = 4 * DT_PATH_MAX };
+enum { FOLDERS_BYTES = 4 * DT_PATH_MAX };
 
 /* "FOLDER:FOLDER:...", in the order of the search. The last two hold the configurations of a build
  * and of an installation. */
@@ -40,7 +40,7 @@ static int add_names(char names[][DT_CONFIG_NAME_MAX], int n, const char *folder
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
-    while (dir && n < MOST_NAMES && (entry = readdir(dir))) {
+    while (dir && n < DT_CONFIG_NAMES_MAX && (entry = readdir(dir))) {
         const char *end = strrchr(entry->d_name, '.');
         if (end && strcmp(end, ".json") == 0 && end - entry->d_name < DT_CONFIG_NAME_MAX)
             snprintf(names[n++], DT_CONFIG_NAME_MAX, "%.*s", (int)(end - entry->d_name),
@@ -51,15 +51,22 @@ static int add_names(char names[][DT_CONFIG_NAME_MAX], int n, const char *folder
     return n;
 }
 
-static dt_status refuse(const char *name, const char *folders)
+int dt_config_names(char names[DT_CONFIG_NAMES_MAX][DT_CONFIG_NAME_MAX])
 {
-    static char names[MOST_NAMES][DT_CONFIG_NAME_MAX];
-    const char *pointers[MOST_NAMES];
-    char copy[FOLDERS_BYTES], *rest = copy, plain[DT_CONFIG_NAME_MAX];
+    char folders[FOLDERS_BYTES], *rest = folders;
     int n = 0;
-    snprintf(copy, sizeof copy, "%s", folders);
+    list_folders(folders);
     for (char *folder; (folder = strsep(&rest, ":"));)
         n = add_names(names, n, folder);
+    return n;
+}
+
+static dt_status refuse(const char *name, const char *folders)
+{
+    static char names[DT_CONFIG_NAMES_MAX][DT_CONFIG_NAME_MAX];
+    const char *pointers[DT_CONFIG_NAMES_MAX];
+    char plain[DT_CONFIG_NAME_MAX];
+    const int n = dt_config_names(names);
     for (int i = 0; i < n; i++)
         pointers[i] = names[i];
     snprintf(plain, sizeof plain, "%s", name);

@@ -390,6 +390,11 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
         args->n_operands = 2;
         return DT_OK;
     }
+    if (argc == 3 && strcmp(argv[1], "--version") == 0 && strcmp(argv[2], "--json") == 0) {
+        args->version = true;
+        args->json = "-";
+        return DT_OK;
+    }
     args->command = args->named ? dt_command_find(argv[1 + help_first]) : dt_commands;
     if (!args->command)
         return dt_error_pass(DT_ERR_USAGE, __func__, __FILE__, __LINE__);

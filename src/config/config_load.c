@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/build.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/json_token.h"
@@ -141,6 +142,16 @@ static void report_value(struct loading *l, const struct dt_key *key, const stru
                 describe_value(got, sizeof(got), value), hint);
 }
 
+static void check_format(struct loading *l, const struct dt_json *value)
+{
+    char got[160];
+    int64_t format;
+    if (!dt_json_integer(value, 1, DT_CONFIG_FORMAT, &format))
+        add_mistake(l, place_of(l, value), "format",
+                    "dtrain %s reads configurations of format 1 to %d, got %s", dt_version,
+                    DT_CONFIG_FORMAT, describe_value(got, sizeof got, value));
+}
+
 static void apply_value(struct loading *l, const char *path, const struct dt_json *value);
 
 static void apply_members(struct loading *l, const char *prefix, const struct dt_json *object)
@@ -150,7 +161,9 @@ static void apply_members(struct loading *l, const char *prefix, const struct dt
         if (dt_key_is_comment(m->key))
             continue;
         snprintf(path, sizeof(path), "%s%s%.128s", prefix, *prefix ? "." : "", m->key);
-        if (strchr(m->key, '.'))
+        if (strcmp(path, "format") == 0)
+            check_format(l, m);
+        else if (strchr(m->key, '.'))
             add_mistake(l, place_of(l, m), path,
                         "unknown key; write nested objects instead of a dot in a key");
         else

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/build.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "config/keys.h"
@@ -192,7 +193,7 @@ static void print_keys(struct dt_jsonw *w, const struct dt_config *config, bool 
 dt_status dt_config_print(char **text, const struct dt_config *config)
 {
     struct dt_jsonw w = {.pretty = true};
-    dt_jsonw_begin(&w, NULL, '{');
+    dt_jsonw_add(&w, "{format: %d", DT_CONFIG_FORMAT);
     print_keys(&w, config, false);
     dt_jsonw_close(&w, '}');
     dt_status status = dt_jsonw_end(&w);
@@ -215,10 +216,12 @@ dt_status dt_config_print_schema(FILE *out)
 {
     struct dt_config defaults;
     struct dt_jsonw w = {.pretty = true};
+    char title[128];
+    snprintf(title, sizeof title, "Configuration of dtrain %s", dt_version);
     dt_config_init(&defaults);
-    dt_jsonw_add(&w, "{$schema: %s, title: %s, properties: {",
-                 "https://json-schema.org/draft/2020-12/schema",
-                 "Configuration of dtrain " DTRAIN_VERSION);
+    dt_jsonw_add(
+        &w, "{$schema: %s, title: %s, properties: {format: {type: %s, minimum: %d, maximum: %d},",
+        "https://json-schema.org/draft/2020-12/schema", title, "integer", 1, DT_CONFIG_FORMAT);
     print_keys(&w, &defaults, true);
     close_schema_object(&w);
     dt_status status = dt_jsonw_end(&w);
@@ -228,38 +231,42 @@ dt_status dt_config_print_schema(FILE *out)
     return status;
 }
 
-/* One line of Markdown per key, which also reads well on a terminal. */
-static dt_status help_line(FILE *out, const struct dt_key *key, const struct dt_config *defaults)
+bool dt_config_key(struct dt_config_key *out, size_t i)
 {
-    char expects[512];
+    static const char *const bools[] = {"true", "false", NULL};
+    struct dt_config defaults;
     struct dt_jsonw w = {0};
+    if (i >= dt_config_n_keys())
+        return false;
+    const struct dt_key *key = &dt_keys[i];
+    dt_config_init(&defaults);
+    *out = (struct dt_config_key){.path = key->path, .help = key->help};
+    out->choices = key->type == DT_KEY_BOOL ? bools : key->choices;
+    dt_key_expects(out->expects, sizeof out->expects, key);
     dt_jsonw_begin(&w, NULL, '[');
-    dt_key_print(&w, NULL, key, defaults);
+    dt_key_print(&w, NULL, key, &defaults);
     dt_jsonw_close(&w, ']');
-    dt_status status = dt_jsonw_end(&w);
-    if (status == DT_OK &&
-        fprintf(out, "- `%s`: %s. Takes %s; default `%.*s`.\n", key->path, key->help,
-                dt_key_expects(expects, sizeof(expects), key), (int)w.bytes - 2, w.text + 1) < 0)
-        status = DT_ERROR(DT_ERR_IO, "cannot write the help: it was closed or the disk is full");
+    if (dt_jsonw_end(&w) == DT_OK)
+        snprintf(out->value, sizeof out->value, "%.*s", (int)w.bytes - 2, w.text + 1);
     dt_jsonw_reset(&w);
-    return status;
+    return true;
 }
 
 dt_status dt_config_print_help(FILE *out, const char *keys)
 {
-    struct dt_config defaults;
+    struct dt_config_key key;
     char hint[512];
     size_t n_printed = 0, bytes = keys ? strlen(keys) : 0;
     const bool is_key = keys && dt_key_find(keys);
-    dt_config_init(&defaults);
-    for (size_t i = 0; i < dt_config_n_keys(); i++) {
-        const struct dt_key *key = &dt_keys[i];
-        if (keys && (is_key || bytes == 0 ? strcmp(key->path, keys) != 0
-                                          : strncmp(key->path, keys, bytes) != 0))
+    for (size_t i = 0; dt_config_key(&key, i); i++) {
+        if (keys && (is_key || bytes == 0 ? strcmp(key.path, keys) != 0
+                                          : strncmp(key.path, keys, bytes) != 0))
             continue;
-        if (!keys && dt_key_begins_section(key))
-            fprintf(out, "%s## %.*s\n\n", i ? "\n" : "", dt_key_section(key), key->path);
-        DT_TRY(help_line(out, key, &defaults));
+        if (!keys && dt_key_begins_section(&dt_keys[i]))
+            fprintf(out, "%s## %.*s\n\n", i ? "\n" : "", dt_key_section(&dt_keys[i]), key.path);
+        /* A line of Markdown, which also reads well on a terminal. */
+        fprintf(out, "- `%s`: %s. Takes %s; default `%s`.\n", key.path, key.help, key.expects,
+                key.value);
         n_printed++;
     }
     if (n_printed == 0)

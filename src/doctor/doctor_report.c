@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/build.h"
 #include "base/host.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -223,7 +224,7 @@ static void print_network(const struct dt_doctor *d)
 
 void dt_doctor_print(const struct dt_doctor *d)
 {
-    printf("dtrain %s, %d rank%s on %d host%s\n", DTRAIN_VERSION, d->n_ranks, DT_S(d->n_ranks),
+    printf("dtrain %s, %d rank%s on %d host%s\n", dt_version, d->n_ranks, DT_S(d->n_ranks),
            d->n_hosts, DT_S(d->n_hosts));
     print_findings(d);
     print_ranks(d);
@@ -276,7 +277,7 @@ static void write_network(const struct dt_doctor *d, struct dt_jsonw *w)
 dt_status dt_doctor_save(const struct dt_doctor *d, const char *path)
 {
     struct dt_jsonw w = {.pretty = true};
-    dt_jsonw_add(&w, "{dtrain: %s, exit_code: %d, run_folder: %s", DTRAIN_VERSION,
+    dt_jsonw_add(&w, "{dtrain: %s, exit_code: %d, run_folder: %s", dt_version,
                  d->n_findings > 0 ? d->findings[0].status : DT_OK, d->folder);
     dt_jsonw_begin(&w, "findings", '[');
     for (int i = 0; i < d->n_findings; i++) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/build.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -146,7 +147,7 @@ static dt_status put_page(FILE *out, const struct dt_run *runs, size_t n)
     else
         snprintf(title, sizeof title, "%zu training runs", n);
     dt_html_begin(out, title);
-    fprintf(out, "<p>Report of dtrain " DTRAIN_VERSION ", %.16s UTC</p>\n", date);
+    fprintf(out, "<p>Report of dtrain %s, %.16s UTC</p>\n", dt_version, date);
     DT_TRY(put_facts(out, "Results", keys, dt_facts_results, runs, n));
     fputs("<h2>Curves</h2>\n", out);
     DT_TRY(dt_curves_print(out, runs, n, INT_MAX));

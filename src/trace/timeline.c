@@ -9,6 +9,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "base/build.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
@@ -102,7 +103,7 @@ static dt_status make_part(struct part *part, const struct dt_timeline *t)
                     "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"dtrain\":\"%s\",\"ranks\":%d,"
                     "\"first_step\":%" PRId64 ",\"last_step\":%" PRId64 ",\"clock_error_us\":%.1f,"
                     "\"dropped_spans\":%" PRId64,
-                    DTRAIN_VERSION, dt_comm_size(t->comm), t->first, t->last, 1e6 * part->error_s,
+                    dt_version, dt_comm_size(t->comm), t->first, t->last, 1e6 * part->error_s,
                     part->n_dropped);
             if (!isnan(t->overlap))
                 fprintf(part->out, ",\"comm_overlap_share\":%.4f", t->overlap);

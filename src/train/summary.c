@@ -480,7 +480,7 @@ static dt_status send_start(const struct dt_engine *engine, const struct dt_sets
         DT_INT("train_images", dt_dataset_size(sets->train_set)),
         DT_INT("val_images", sets->val_set ? dt_dataset_size(sets->val_set) : 0),
         DT_INT("start_step", start_step),
-        DT_TEXT("version", DTRAIN_VERSION),
+        DT_TEXT("version", dt_version),
         DT_TEXT("build", dt_build_id()),
         DT_JSONV("libraries", libraries.text),
         DT_JSONV("hosts", names.text),

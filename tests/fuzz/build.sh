@@ -73,7 +73,7 @@ compile() { # SOURCE
     # Edit distances take most of the time and tell the fuzzer nothing.
     [[ $1 != */nearest.c ]] || flags=${flags/fuzzer-no-link,/}
     # shellcheck disable=SC2086
-    "$cc" -std=c11 -D_GNU_SOURCE -DDTRAIN_VERSION='"fuzz"' -I"$root/include" -I"$root/src" $flags \
+    "$cc" -std=c11 -D_GNU_SOURCE -DDTRAIN_VERSION='"fuzz"' -DDTRAIN_DATE='"1970-01-01"' -I"$root/include" -I"$root/src" $flags \
         -c "$1" -o "obj/$(basename "$(dirname "$1")")-$(basename "$1" .c).o"
 }
 export -f compile
