@@ -10,13 +10,13 @@
 # The images are generated; for others: -- --set data.train=FILES --set data.val=FILES. For a longer
 # comparison give more --steps. DIR receives a run folder for each mode, modes.csv (the table) and
 # modes.svg (accuracy over bytes sent and over time). Bytes are the sizes of gradients and weights, per
-# step and rank. DTRAIN names the program (default: build/dtrain) and DTRAIN_MPIRUN the launcher, to
-# which "-np N" is appended.
+# step and rank. DTRAIN names the program (default: build/dtrain, or the installed one) and DTRAIN_MPIRUN
+# the launcher, to which "-np N" is appended.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/mpi_env.sh
 . "$root/scripts/mpi_env.sh"
-dtrain=${DTRAIN:-$root/build/dtrain}
+dtrain=$DTRAIN
 read -ra launcher <<<"${DTRAIN_MPIRUN:-$MPIRUN}"
 
 usage() {

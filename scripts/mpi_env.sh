@@ -5,5 +5,9 @@ if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
 export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
+if [ -z "${DTRAIN:-}" ]; then # the program: of the build folder, or installed with these scripts
+    DTRAIN=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+    case $DTRAIN in */share/dtrain) DTRAIN+=/../../bin/dtrain ;; *) DTRAIN+=/build/dtrain ;; esac
+fi
 # shellcheck disable=SC2034
 MPIRUN="mpirun --oversubscribe --bind-to none"

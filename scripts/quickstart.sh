@@ -1,26 +1,28 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained network: installs, builds, generates labelled JPEG files, packs
 # them into shards, trains on them with two MPI ranks and prints the accuracy on the validation set.
+# Where dtrain is installed, its copy of this script does the rest, in the current folder.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/mpi_env.sh
-. scripts/mpi_env.sh
-scripts/setup.sh build
+. "$root/scripts/mpi_env.sh"
+case $root in */share/dtrain) ;; *) cd "$root" ;; esac
+[ ! -e "$root/scripts/setup.sh" ] || scripts/setup.sh build
 
 data=data/quickstart
 if [ ! -e $data/val/_info.json ]; then
     rm -rf $data
     echo "quickstart: generating JPEG files"
-    build/dtrain demo-data $data/jpeg-train --images-per-class 1000 --size 32 --seed 1
-    build/dtrain demo-data $data/jpeg-val --images-per-class 200 --size 32 --seed 2
-    build/dtrain shard $data/jpeg-train $data/train --prefix train --per-shard 2500 --seed 1
-    build/dtrain shard $data/jpeg-val $data/val --prefix val --per-shard 1000 --seed 1
+    "$DTRAIN" demo-data $data/jpeg-train --images-per-class 1000 --size 32 --seed 1
+    "$DTRAIN" demo-data $data/jpeg-val --images-per-class 200 --size 32 --seed 2
+    "$DTRAIN" shard $data/jpeg-train $data/train --prefix train --per-shard 2500 --seed 1
+    "$DTRAIN" shard $data/jpeg-val $data/val --prefix val --per-shard 1000 --seed 1
 fi
 
 echo "quickstart: training on 2 ranks"
 out=runs/quickstart
 rm -rf $out
-$MPIRUN -np 2 build/dtrain --config configs/quickstart.json --out $out --set device.threads=1 \
+$MPIRUN -np 2 "$DTRAIN" --config quickstart --out $out --set device.threads=1 \
     --set device.kind=cpu
 
 # The last evaluation: {"event":"eval", ..., "top1":97.15, ...}
@@ -29,5 +31,5 @@ awk -v top1="$top1" 'BEGIN {
     printf "quickstart: top-1 %.2f %% on the validation set (expected: above 90 %%)\n", top1
     exit !(top1 > 90)
 }'
-build/dtrain report $out -o $out/report.html
+"$DTRAIN" report $out -o $out/report.html
 echo "quickstart: curves in $out/report.html, weights in $out/model.safetensors"

@@ -17,13 +17,13 @@
 # Measures every combination. DIR receives a JSON file of dtrain bench for each measurement, and
 # scaling.json, scaling.csv and scaling.html. After an interruption the same command continues where
 # it stopped; a measurement that failed is tried again. In a Slurm allocation, start it from the
-# batch script: mpirun takes the nodes of the job. DTRAIN names the program (default: build/dtrain)
-# and DTRAIN_MPIRUN the launcher, to which "-np N" is appended.
+# batch script: mpirun takes the nodes of the job. DTRAIN names the program (default: build/dtrain, or
+# the installed one) and DTRAIN_MPIRUN the launcher, to which "-np N" is appended.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/mpi_env.sh
 . "$root/scripts/mpi_env.sh"
-dtrain=${DTRAIN:-$root/build/dtrain}
+dtrain=$DTRAIN
 read -ra launcher <<<"${DTRAIN_MPIRUN:-$MPIRUN}"
 memory_mb=1048576 # data.cache_mb: more than any data set
 
