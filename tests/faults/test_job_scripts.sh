@@ -244,7 +244,8 @@ pod = worker["template"]["spec"]
 container, = pod["containers"]
 assert (job["apiVersion"], job["kind"]) == ("kubeflow.org/v2beta1", "MPIJob"), job
 assert (job["metadata"]["name"], spec["slotsPerWorker"], worker["replicas"]) == ("big", 8, 4), job
-assert container["image"] == "me/d:1" and spec["sshAuthMountPath"] == "/root/.ssh", job
+assert container["image"] == "me/d:1" and spec["sshAuthMountPath"] == "/home/dtrain/.ssh", job
+assert container["args"] == ["sshd"] and pod["securityContext"]["runAsUser"] == 1000, pod
 assert container["resources"]["limits"] == {"cpu": 96, "nvidia.com/gpu": 8}, container
 assert [m["mountPath"] for m in container["volumeMounts"]] == ["/work", "/dev/shm"], container
 volumes = {v["name"]: v for v in pod["volumes"]}
