@@ -1,13 +1,22 @@
 #!/usr/bin/env bash
 # Installs what dtrain needs on Debian 12+ or Ubuntu 24.04+ and builds it.
 #
-#   scripts/setup.sh [build|test] [PRESET] [CMAKE OPTIONS]
+#   scripts/setup.sh [--user] [build|test] [PRESET] [CMAKE OPTIONS]
 #
 # build: installs the packages to build and run, builds the program. test: also those for the tests,
-# and the tests. PRESET: release (default), dev, asan, tsan. Uses sudo unless run as root.
+# and the tests. PRESET: release (default), dev, asan, tsan. Uses sudo unless run as root. --user: on
+# any Linux, installs nothing, builds with what modules, Spack, conda and Python offer, and says how to
+# get what is missing.
 # DTRAIN_NO_INSTALL=1 installs nothing; DTRAIN_TARGETS="A B" builds these only.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+if [ "${1:-}" = --user ]; then
+    shift
+    # shellcheck source=scripts/user.sh
+    . scripts/user.sh
+    check_needs
+    DTRAIN_NO_INSTALL=1
+fi
 what=${1:-build}
 preset=${2:-release}
 shift $(($# < 2 ? $# : 2))

@@ -26,6 +26,12 @@ shows "curves in runs/quickstart/report.html"
 "$share/dtrain/scripts/make_job.py" --for slurm --nodes 2 --gpus 4 --config resnet50 >job || fail "make_job.py"
 grep -q -- "--config resnet50" job || fail "$(cat job)"
 
+# Without root, where there is nothing but a shell.
+mkdir "$work/few"
+for tool in bash cat dirname head; do ln -s "$(command -v $tool)" "$work/few/"; done
+ends 69 "" env -i PATH="$work/few" HOME="$work" "$DTRAIN_SOURCE_DIR/scripts/setup.sh" --user build
+shows "missing: CMake" "conda-forge gcc cmake ninja" "spack install .* libarchive" "pip install cmake ninja"
+
 for i in 1 2; do
     cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work/pack$i" >"$work/log" 2>&1 || fail "$(cat "$work/log")"
     rm -rf "$work/pack$i/_CPack_Packages"
