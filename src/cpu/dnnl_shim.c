@@ -65,27 +65,29 @@ dnnl_status_t dt_md_retype(dt_md *md, dt_md_ref other, enum dt_dtype type, int n
                            const dnnl_dims_t dims)
 {
     static const dnnl_format_tag_t tags[] = {
-        dnnl_aBcd16b,     dnnl_aBcd8b,      dnnl_acdb,    dnnl_ABcd16b16a, dnnl_ABcd8b8a,
-        dnnl_Abcd16a,     dnnl_Acdb16a,     dnnl_Acdb8a,  dnnl_ABcd16a16b, dnnl_ABcd8a8b,
-        dnnl_ABcd8b16a2b, dnnl_ABcd8a16b2a, dnnl_Acdb32a, dnnl_ABcd16b64a, dnnl_ABcd16b32a,
-        dnnl_Acdb64a,     dnnl_ABcd16b48a,  dnnl_cdba};
+        dnnl_aBcd16b,     dnnl_aBcd8b,      dnnl_acdb,        dnnl_ABcd16b16a, dnnl_ABcd8b8a,
+        dnnl_Abcd16a,     dnnl_Acdb16a,     dnnl_Acdb8a,      dnnl_ABcd16a16b, dnnl_ABcd8a8b,
+        dnnl_ABcd8b16a2b, dnnl_ABcd8a16b2a, dnnl_Acdb32a,     dnnl_ABcd16b64a, dnnl_ABcd16b32a,
+        dnnl_Acdb64a,     dnnl_ABcd16b48a,  dnnl_cdba,        dnnl_Abcde16a,   dnnl_Abcde8a,
+        dnnl_aBCde16c16b, dnnl_aBCde8c8b,   dnnl_aBCde16b16c, dnnl_aBCde8b8c,  dnnl_aBCde8c16b2c};
+    static const dnnl_format_tag_t plain[] = {
+        dnnl_format_tag_undef, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd, dnnl_abcde};
     const dnnl_data_type_t types[] = {dnnl_f32, dnnl_bf16};
     dnnl_dims_t *own = NULL;
     dnnl_status_t found = dnnl_memory_desc_query(other, dnnl_query_dims, &own);
     if (found != dnnl_success)
         return found;
-    for (size_t i = 0; n_dims == 4 && i < 2 * DT_COUNT(tags); i++) {
+    for (size_t i = 0; i < 2 * DT_COUNT(tags); i++) {
         dt_md as_is = NULL;
-        dnnl_status_t status =
-            dnnl_memory_desc_create_with_tag(&as_is, n_dims, *own, types[i % 2], tags[i / 2]);
-        if (status != dnnl_success)
-            return status;
+        if (dnnl_memory_desc_create_with_tag(&as_is, n_dims, *own, types[i % 2], tags[i / 2]) !=
+            dnnl_success)
+            continue; /* of other dimensions */
         const bool is_it = dnnl_memory_desc_equal(as_is, other);
         dt_md_destroy(as_is);
         if (is_it)
             return dt_md_create(md, type, n_dims, dims, tags[i / 2]);
     }
-    return dt_md_create(md, type, n_dims, dims, n_dims == 1 ? dnnl_a : dnnl_abcd);
+    return dt_md_create(md, type, n_dims, dims, plain[n_dims]);
 }
 
 dnnl_status_t dt_md_clone(dt_md *md, dt_md_ref other)
