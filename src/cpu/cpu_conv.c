@@ -64,6 +64,19 @@ struct shapes {
     struct dt_window window;
 };
 
+/* The plain format where blocks of channels have wrong gradients: strided depthwise windows with
+ * gaps, with 512-bit SVE in oneDNN 2.6 (jit_dw:sve_512). */
+static dnnl_format_tag_t tag_of(const struct dt_exec *exec)
+{
+#ifdef __aarch64__
+    if (exec->node->attr.conv.stride > 1 && exec->node->attr.conv.dilation > 1 &&
+        dt_conv_groups(exec->graph, exec->node) > 1)
+        return dnnl_nchw;
+#endif
+    (void)exec;
+    return dnnl_format_tag_any;
+}
+
 static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, bool as_stored)
 {
     const struct dt_tensor *t = &exec->graph->tensor[id];
@@ -72,9 +85,9 @@ static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, 
     const int n_dims = dt_cpu_dims(dims, t);
     if (exec->n_passes > 1)
         dims[0] /= exec->n_passes;
-    if (stored->md && as_stored)
+    if (stored->md && as_stored && tag_of(exec) == dnnl_format_tag_any)
         return DT_DNNL(t->name, dt_md_retype(md, stored->md, exec->type, n_dims, dims));
-    return DT_DNNL(t->name, dt_md_create(md, exec->type, n_dims, dims, dnnl_format_tag_any));
+    return DT_DNNL(t->name, dt_md_create(md, exec->type, n_dims, dims, tag_of(exec)));
 }
 
 static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const struct roles *id,
