@@ -58,14 +58,24 @@ static void cpu_describe(struct dt_device *dev, char *out, size_t bytes)
     static const struct {
         dnnl_cpu_isa_t isa;
         const char *name;
-    } names[] = {{dnnl_cpu_isa_sse41, "SSE4.1"},
-                 {dnnl_cpu_isa_avx, "AVX"},
-                 {dnnl_cpu_isa_avx2, "AVX2"},
-                 {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"},
-                 {dnnl_cpu_isa_avx512_core, "AVX-512"},
-                 {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 VNNI"},
-                 {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 BF16"},
-                 {dnnl_cpu_isa_avx512_core_amx, "AVX-512 AMX"}};
+    } names[] = {
+#ifdef __aarch64__
+        /* dnnl.h names only x86's, whose bits mean these here. */
+        {0x1, "NEON"},
+        {0x3, "SVE of 128 bits"},
+        {0x7, "SVE of 256 bits"},
+        {0x1f, "SVE of 512 bits"},
+#else
+        {dnnl_cpu_isa_sse41, "SSE4.1"},
+        {dnnl_cpu_isa_avx, "AVX"},
+        {dnnl_cpu_isa_avx2, "AVX2"},
+        {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"},
+        {dnnl_cpu_isa_avx512_core, "AVX-512"},
+        {dnnl_cpu_isa_avx512_core_vnni, "AVX-512 VNNI"},
+        {dnnl_cpu_isa_avx512_core_bf16, "AVX-512 BF16"},
+        {dnnl_cpu_isa_avx512_core_amx, "AVX-512 AMX"},
+#endif
+    };
     const char *isa = "unnamed instruction set";
     for (size_t i = 0; i < DT_COUNT(names); i++) {
         if (dt_cpu_has(names[i].isa))
