@@ -27,7 +27,7 @@ $MPIRUN -np 2 "$DTRAIN" --config quickstart --out $out --set device.threads=1 \
 
 # The last evaluation: {"event":"eval", ..., "top1":97.15, ...}
 top1=$(sed -n 's/.*"event":"eval".*"top1":\([0-9.]*\).*/\1/p' $out/metrics.jsonl | tail -n 1)
-awk -v top1="$top1" 'BEGIN {
+LC_ALL=C awk -v top1="$top1" 'BEGIN {
     printf "quickstart: top-1 %.2f %% on the validation set (expected: above 90 %%)\n", top1
     exit !(top1 > 90)
 }'
