@@ -104,10 +104,13 @@ def check_links(text):
 
 def run(folder, commands):
     """(exit code, output) of shell commands; variables and the folder are those of the last ones."""
-    state = os.path.join(folder, ".state")
-    script = f'set -eo pipefail\n[ ! -e {state} ] || . {state}\ntrap \'{{ export -p; echo "cd $PWD"; }} > {state}\' EXIT\n'
+    script = r"""set -eo pipefail
+        [ ! -e "$STATE" ] || . "$STATE"
+        trap '{ export -p; printf "cd %q\n" "$PWD"; } > "$STATE"' EXIT
+        """
     environment = {
         **os.environ,
+        "STATE": os.path.join(folder, ".state"),
         "PATH": f"{folder}/bin:{os.environ['PATH']}",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
