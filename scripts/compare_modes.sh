@@ -17,7 +17,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/mpi_env.sh
 . "$root/scripts/mpi_env.sh"
 dtrain=$DTRAIN
-read -ra launcher <<<"${DTRAIN_MPIRUN:-$MPIRUN}"
+read -ra launcher <<<"$MPIRUN"
 
 usage() {
     echo "compare_modes: $*; see the head of scripts/compare_modes.sh" >&2

@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Settings that mpirun needs on small machines and in containers; sourced by the other scripts.
-# MPIRUN: the launcher, with ranks unbound (Open MPI binds each of two ranks to a single core).
+# MPIRUN: the launcher, DTRAIN_MPIRUN if that is set, with ranks unbound (Open MPI binds each of two ranks
+# to a single core, Intel MPI to its share).
 if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
@@ -9,5 +10,9 @@ if [ -z "${DTRAIN:-}" ]; then # the program: of the build folder, or installed w
     DTRAIN=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
     case $DTRAIN in */share/dtrain) DTRAIN+=/../../bin/dtrain ;; *) DTRAIN+=/build/dtrain ;; esac
 fi
+export I_MPI_PIN="${I_MPI_PIN:-0}"
 # shellcheck disable=SC2034
-MPIRUN="mpirun --oversubscribe --bind-to none"
+case ${DTRAIN_MPIRUN:+given}$(mpirun --version 2>&1) in
+given* | HYDRA* | Intel*) MPIRUN=${DTRAIN_MPIRUN:-mpirun} ;;
+*) MPIRUN="mpirun --oversubscribe --bind-to none" ;;
+esac

@@ -24,7 +24,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/mpi_env.sh
 . "$root/scripts/mpi_env.sh"
 dtrain=$DTRAIN
-read -ra launcher <<<"${DTRAIN_MPIRUN:-$MPIRUN}"
+read -ra launcher <<<"$MPIRUN"
 memory_mb=1048576 # data.cache_mb: more than any data set
 
 usage() {

@@ -351,12 +351,12 @@ static void report_end(struct run *r, dt_status status)
     dt_events_emit(r->engine.report, "run_end", fields, n_fields);
 }
 
-/* mpirun passes these on, and what its ranks return does not count then. */
+/* Open MPI's mpirun passes these on, and what its ranks return does not count then. */
 static const char *why_not_75(const struct run *r)
 {
     const bool ends_job =
         strcmp(r->stop_reason, "SIGINT") == 0 || strcmp(r->stop_reason, "SIGTERM") == 0;
-    return ends_job && r->engine.ranks.n_ranks > 1
+    return ends_job && strncmp(dt_comm_launched().variable, "OMPI", 4) == 0
                ? "; mpirun that is ended by Ctrl-C or SIGTERM returns 1, not 75: send it SIGUSR1"
                : "";
 }

@@ -7,6 +7,7 @@ trap 'rm -rf "$work"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_WAIT_POLICY=passive
 export PYTHONPATH=$here/../support # for safetensors_np
 export OMPI_MCA_btl_vader_single_copy_mechanism=none
+export DTRAIN_MPIRUN="${DTRAIN_MPIRUN:-mpirun --oversubscribe --bind-to none}" I_MPI_PIN=0
 
 fail() {
     echo "FAILED: $*" >&2
@@ -70,7 +71,7 @@ on_ranks() {
     if [ "$n" = 1 ]; then
         "$@"
     else
-        mpirun --oversubscribe --bind-to none -np "$n" "$@"
+        $DTRAIN_MPIRUN -np "$n" "$@"
     fi
 }
 

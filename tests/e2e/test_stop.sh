@@ -21,8 +21,7 @@ wait_for_step() { # run folder
 ends 75 "" on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/time" "${long[@]}" --max-time 2s
 [ -d "$work/time/checkpoints/latest" ] || fail "--max-time: no checkpoint"
 
-mpirun --oversubscribe --bind-to none -np 2 "$dtrain" --config "$work/config.json" \
-    --out "$work/signal" "${long[@]}" &
+$DTRAIN_MPIRUN -np 2 "$dtrain" --config "$work/config.json" --out "$work/signal" "${long[@]}" &
 pid=$!
 wait_for_step "$work/signal"
 kill -USR1 $pid
@@ -42,9 +41,11 @@ grep '"run_start"' "$work/signal/metrics.jsonl" | tail -1 |
 on_ranks 2 "$dtrain" --config "$work/config.json" --out "$work/passed" "${long[@]}" 2> "$work/passed.log" &
 pid=$!
 wait_for_step "$work/passed"
-kill -TERM "$(pgrep -P "$(pgrep -P $pid -x mpirun || echo $pid)" -x dtrain | head -1)"
+kill -TERM "$(pgrep -f "^$dtrain .*--out $work/passed " | head -1)"
 ends 75 "" wait $pid
-grep -q "by SIGTERM; .* returns 1, not 75: send it SIGUSR1" "$work/passed.log" || fail "$(cat "$work/passed.log")"
+why="by SIGTERM; .*"
+$DTRAIN_MPIRUN --version 2>&1 | grep -q "HYDRA\|Intel" || why+=" returns 1, not 75: send it SIGUSR1"
+grep -q "$why" "$work/passed.log" || fail "$(cat "$work/passed.log")"
 
 # Without mpirun, every stop signal leaves enough time to save.
 for name in USR1 USR2 TERM INT; do

@@ -58,8 +58,10 @@ ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     "OMP_WAIT_POLICY": "passive",
+    "I_MPI_PIN": "0",
 }
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
+MPIRUN = [*os.environ.get("DTRAIN_MPIRUN", "mpirun --oversubscribe --bind-to none").split(), "-np"]
+LAUNCHER = subprocess.run([MPIRUN[0], "--version"], capture_output=True, text=True, check=False).stdout
 HANG_S = 400  # What takes longer never ends, whatever else the machine does.
 # What Open MPI 4.1.4 says if it lost a race of its own while it started.
 RACES = ("Open MPI failed to TCP connect to a peer", "PMIX ERROR: UNREACHABLE")
@@ -77,6 +79,13 @@ def run(program, *arguments, ranks=1, code=0, env=(), text=""):
     return done
 
 
+def returned(code):
+    """What the launcher makes of the code of a rank that ends without MPI_Finalize."""
+    if "Intel" in LAUNCHER:
+        return 255
+    return code - 128 if "HYDRA" in LAUNCHER and code > 128 else code
+
+
 def process_state(pid):
     """Its state letter and its parent; ("gone", 0) if the process does not exist."""
     try:
@@ -88,17 +97,24 @@ def process_state(pid):
     return state, int(parent)
 
 
+def started_by(launcher):
+    """Process IDs of what it has started on this machine; those of MPICH and Intel have a proxy between."""
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        state, parent = process_state(pid)
+        if parent == launcher and state != "Z":
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                found += started_by(pid) if file.read().startswith("hydra_") else [pid]
+    return sorted(found)
+
+
 def find_rank(launcher, rank, program="dtrain"):
     """Process ID of a rank that `launcher`, on this machine, has started; None if it has not yet."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:
-                is_it = f"\0OMPI_COMM_WORLD_RANK={rank}\0".encode() in file.read()
-            name = os.path.basename(os.readlink(f"/proc/{pid}/exe"))
-        except OSError:
-            continue
-        if is_it and name == program and process_state(pid)[1] == launcher:
-            return int(pid)
+    for pid in started_by(launcher):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            is_it = re.search(rb"\0(OMPI_COMM_WORLD|PMI)_RANK=%d\0" % rank, file.read())
+            if is_it and os.path.basename(os.readlink(f"/proc/{pid}/exe")) == program:
+                return pid
     return None
 
 
@@ -120,16 +136,7 @@ class Run:
 
     def ranks(self):
         """Process IDs of the ranks in rank order, in which mpirun starts them."""
-        if "mpirun" not in self.command[0]:
-            return [self.process.pid]
-        found = []
-        for name in os.listdir("/proc"):
-            if not name.isdigit():
-                continue
-            state, parent = process_state(int(name))
-            if parent == self.process.pid and state != "Z":
-                found.append(int(name))
-        return sorted(found)
+        return started_by(self.process.pid) if self.command[0] == MPIRUN[0] else [self.process.pid]
 
     def wait(self, timeout=HANG_S):
         """Exit code; a run that does not end is killed and counts as a failure."""
