@@ -80,10 +80,11 @@ def run(program, *arguments, ranks=1, code=0, env=(), text=""):
 
 
 def returned(code):
-    """What the launcher makes of the code of a rank that ends without MPI_Finalize."""
+    """What launchers make of the code of a rank that ends without MPI_Finalize. Intel's has one for all; MPICH's
+    may give that of another rank, which it has killed then."""
     if "Intel" in LAUNCHER:
-        return 255
-    return code - 128 if "HYDRA" in LAUNCHER and code > 128 else code
+        return [255]
+    return [code % 128 if code > 128 else code, int(signal.SIGKILL)] if "HYDRA" in LAUNCHER else [code]
 
 
 def process_state(pid):
