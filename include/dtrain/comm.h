@@ -47,6 +47,8 @@ dt_status dt_comm_check_launch(int n_ranks);
 /* After how many seconds Open MPI's keepalive, if it was set, notices that a node is gone; else 0.
  */
 double dt_comm_keepalive_s(void);
+/* Ends this rank, from any thread, and with it the job. */
+_Noreturn void dt_comm_exit(int code);
 
 /* --- Start, end, ranks: src/comm/comm.c, binding.c. Collective unless said otherwise. --- */
 

@@ -5,8 +5,11 @@
  * row has the variable with its process count, the variable that identifies the launcher, and the
  * command to use instead. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "dtrain/comm.h"
 
@@ -86,4 +89,15 @@ double dt_comm_keepalive_s(void)
     return (double)(env_count("OMPI_MCA_oob_tcp_keepalive_time") +
                     env_count("OMPI_MCA_oob_tcp_keepalive_intvl") *
                         env_count("OMPI_MCA_oob_tcp_keepalive_probes"));
+}
+
+/* The mpiexec of MPICH waits for the ranks of other nodes, and Intel's returns 255, if a rank just
+ * exits. This is what MPI_Abort tells it (PMI-1); it then ends all ranks and returns the code. */
+void dt_comm_exit(int code)
+{
+    const bool is_hydra = env_count("MPI_LOCALNRANKS") > 0;
+    const long fd = is_hydra ? env_count("PMI_FD") : 0;
+    if (fd > 0 && dprintf((int)fd, "cmd=abort exitcode=%d\n", code) > 0)
+        dt_clock_sleep(5);
+    _exit(code);
 }

@@ -236,7 +236,7 @@ static void end_process(struct dt_watchdog *w)
     pthread_cond_broadcast(&w->change);
     while (dt_clock_s() < guard)
         wait_until(w, guard);
-    _exit(DT_ERR_HANG);
+    dt_comm_exit(DT_ERR_HANG);
 }
 
 static void *run_monitor(void *arg)
@@ -471,7 +471,7 @@ static void *run_reporter(void *arg)
     if (!expired)
         return NULL;
     act(w);
-    _exit(DT_ERR_HANG);
+    dt_comm_exit(DT_ERR_HANG);
 }
 
 /* --- Start and stop --- */

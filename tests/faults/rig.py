@@ -79,12 +79,12 @@ def run(program, *arguments, ranks=1, code=0, env=(), text=""):
     return done
 
 
-def returned(code):
-    """What launchers make of the code of a rank that ends without MPI_Finalize. Intel's has one for all; MPICH's
-    may give that of another rank, which it has killed then."""
+def after(number):
+    """Exit codes of the launcher after a rank was ended by that signal; MPICH then kills the others, and may mean one
+    of those."""
     if "Intel" in LAUNCHER:
         return [255]
-    return [code % 128 if code > 128 else code, int(signal.SIGKILL)] if "HYDRA" in LAUNCHER else [code]
+    return [number, signal.SIGKILL] if "HYDRA" in LAUNCHER else [128 + number]
 
 
 def process_state(pid):
