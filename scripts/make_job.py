@@ -20,6 +20,42 @@ TEMPLATES = {
     "k8s": "k8s/mpijob.yaml",
 }
 SUBMIT = {"slurm": "sbatch", "pbs": "qsub", "lsf": "bsub <", "k8s": "kubectl apply -f"}
+# What the templates say for Open MPI 4, as expressions, and in its place for another MPI.
+HYDRA = (  # the launcher of MPICH and Intel MPI: it passes the whole environment on
+    (r" --mca oob_tcp_keepalive_time 10\n.*probes 3\)", ")"),
+    (r"( The keepalive detects| \(after SIGTERM).*?(\n|\))", lambda found: found[2].replace(")", "")),
+    (r"# What ssh would not pass on.\n(.*\n)*?done\n", ""),
+    (r"Open MPI", "MPI"),
+    (r"--mpi=pmix", "--mpi=pmi2"),
+    (r"; kill -USR1", "; asked=1; kill -USR1"),
+    (
+        r"\ncode=\$\?\n",
+        '\ncode=$?\n# MPICH 4.0 sometimes returns 0 after a signal that it forwarded.\n[ "${asked:-}$code" != 10 ] || code=75\n',
+    ),
+)
+MPIS = {
+    "openmpi": (),
+    "openmpi5": (
+        (r"OMPI_MCA_(orte_default|oob)", lambda found: "PRTE_MCA_" + found[1].replace("orte", "prte")),
+        # Its mpirun shows the ranks nothing of --mca oob_..., but dtrain asks how long it waits.
+        (
+            r"probes 3\)\n",
+            "probes 3)\nexport OMPI_MCA_oob_tcp_keepalive_{time=10,intvl=5,probes=3}\n",
+        ),
+    ),
+    "mpich": (
+        *HYDRA,
+        (r"OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE"),
+        (r"OMPI_MCA_oob\S* \w*", "HYDRA_IFACE=$interface FI_TCP_IFACE"),
+        (r"137 \| 205", "9"),
+    ),
+    "intel": (
+        *HYDRA,
+        (r"OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE"),
+        (r"OMPI_MCA_oob\S* \w*", "I_MPI_HYDRA_IFACE=$interface FI_TCP_IFACE"),
+        (r" \| 137 \| 205", ""),
+    ),
+}
 FORMS = {  # option: what it must look like, in words and as an expression
     "time": ("hours, minutes and seconds, such as 24:00:00", r"\d+:[0-5]\d:[0-5]\d"),
     "name": (
@@ -74,6 +110,7 @@ def parse():
     add("--logs", default=".", help="folder for the job's output; default: the folder of the submission")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
     add("--interface", help="network between the nodes, such as eth0")
+    add("--mpi", default="openmpi", choices=MPIS, help="whose mpirun; default openmpi, which is 4")
     add("--container", help=".sif: apptainer; Slurm otherwise: pyxis; k8s: image (required)")
     add("--claim", default="dtrain", help="k8s: persistent volume claim; default dtrain")
     add("--max-restarts", type=count, default=50, metavar="N", help="default 50")
@@ -125,6 +162,8 @@ def check(parser, o):
         parser.error(f"{o.command} starts mpirun itself, which it cannot do in a container")
     if o.kind == "k8s" and not o.container:
         parser.error("k8s needs --container IMAGE, one of docker/ that the nodes can pull")
+    if o.kind == "k8s" and o.mpi != "openmpi":
+        parser.error(f"--mpi {o.mpi}: the images of docker/ have Open MPI 4")
     if o.kind in ("pbs", "lsf") and o.container and not o.container.endswith(".sif"):
         parser.error(f"--container {o.container}: under {o.kind} only .sif files, for apptainer")
 
@@ -137,11 +176,18 @@ def shell(o):
         run = ["dtrain", *o.extra[:1], *config, *o.extra[1:]]
     if o.is_script:
         run = [*o.extra, *(["--", *config] if config and "--" not in o.extra else config)]
-    bound = f":PE={o.cpus}" if o.cpus and not o.gpus else " --bind-to none"
+    cpus = 0 if o.gpus else o.cpus
+    placement = f"--map-by ppr:{o.ranks}:node" + (f":PE={cpus}" if cpus else " --bind-to none")
+    if o.mpi in ("mpich", "intel"):  # a script gives -np itself
+        placement = ("" if o.is_script else f"-n {o.nodes * o.ranks} ") + f"-ppn {o.ranks} "
+        if o.mpi == "mpich":
+            placement += f"-bind-to core:{cpus}" if cpus else "-bind-to none"
+        else:
+            placement += f"-genv I_MPI_PIN_DOMAIN {cpus}" if cpus else "-genv I_MPI_PIN 0"
     apptainer = f'(apptainer exec {"--nv " if o.gpus else ""}--bind "$PWD" {o.container})'
     return {
         "run=": f"({shlex.join(run)})",
-        "placement=": f"(--map-by ppr:{o.ranks}:node{bound})",
+        "placement=": f"({placement})",
         "variables=": f"({shlex.join(o.env)})",
         "interface=": o.interface or "",
         "max_restarts=": o.max_restarts,
@@ -247,6 +293,8 @@ def main():
     path = os.path.join(HERE, TEMPLATES[options.kind])
     with open(path, encoding="utf-8") as template:
         text = fill(template.read(), lines(options), head(options))
+    for old, new in MPIS[options.mpi]:
+        text = re.sub(old, new, text)
     if options.is_script:
         text = text.replace('"${launch[@]}" "${container[@]}" "${run[@]}" &', 'DTRAIN_MPIRUN="${launch[*]}" "${run[@]}" &')
     print(text)

@@ -122,6 +122,44 @@ scaling.lsf|#BSUB -x
 ROWS
 grep -n '^#BSUB\|^module' "$work/scaling.lsf" | tail -1 | grep -q module || fail "directives behind a command"
 
+# Other MPIs: their words, the exit codes that lead to a restart, and some that do not.
+others=(--nodes 4 --ranks-per-node 2 --cpus 16 --config c.json --interface eth0)
+while IFS='|' read -r kind mpi requeue launch again final; do
+    make "$kind" "$mpi" "${others[@]}" --mpi "$mpi"
+    script=$work/$mpi
+    for code in $again $final; do
+        export FAKE_CODE=$code
+        start "$script"
+        finish "$code"
+        grep -q "^mpirun $launch dtrain --config c.json" "$calls" || fail "$script: $(cat "$calls")"
+        restarts=0
+        [[ " $again " != *" $code "* ]] || restarts=1
+        [ "$(grep -c "^$requeue" "$calls")" = $restarts ] || fail "$script: after $code: $(cat "$calls")"
+    done
+done << ROWS
+slurm|mpich|scontrol|-n 8 -ppn 2 -bind-to core:16|9 75|0 205 255
+pbs|intel|qsub|-n 8 -ppn 2 -genv I_MPI_PIN_DOMAIN 16|80 75|0 9 255
+lsf|openmpi5|brequeue|--map-by ppr:2:node:PE=16 $keepalive -x PATH -x NCCL_SOCKET_IFNAME|137 75|0 9 255
+ROWS
+script=$work/mpich # may return 0 after a signal that it forwarded
+export FAKE_CODE=0 FAKE_RUNS=long
+start "$script"
+wait_for mpirun
+kill -USR1 $job
+finish 75
+grep -q '^scontrol requeue 41' "$calls" || fail "$script: $(cat "$calls")"
+export FAKE_RUNS=now
+while IFS='|' read -r file line; do
+    grep -qF -- "$line" "$work/$file" || fail "$file lacks $line: $(cat "$work/$file")"
+done << 'ROWS'
+mpich|HYDRA_IFACE=$interface FI_TCP_IFACE=$interface
+intel|I_MPI_HYDRA_IFACE=$interface FI_TCP_IFACE=$interface
+intel|export I_MPI_HYDRA_HOST_FILE=$PBS_NODEFILE
+openmpi5|export PRTE_MCA_prte_default_hostfile=$LSB_DJOB_HOSTFILE
+openmpi5|export PRTE_MCA_oob_tcp_if_include=$interface OMPI_MCA_btl_tcp_if_include=$interface
+openmpi5|export OMPI_MCA_oob_tcp_keepalive_{time=10,intvl=5,probes=3}
+ROWS
+
 n=0
 for row in \
     "$scripts/slurm/dtrain.sbatch|scontrol requeue 41|$command end=2000000000" \
@@ -272,7 +310,7 @@ else
 fi
 
 if command -v shellcheck > /dev/null; then
-    for file in net.sbatch net.pbs net.lsf bench.sbatch doctor.pbs big.sbatch big.pbs big.lsf launcher; do
+    for file in mpich intel openmpi5 net.sbatch net.pbs net.lsf bench.sbatch doctor.pbs big.sbatch big.pbs big.lsf launcher; do
         [ ! -e "$work/$file" ] || shellcheck -s bash "$work/$file" || fail "shellcheck $file"
     done
 fi
@@ -313,6 +351,7 @@ expected a folder|--for slurm --nodes 4 --gpus 8 --logs $(x)
 expected an image|--for slurm --nodes 4 --gpus 8 --container a`b`
 only .sif|--for pbs --nodes 4 --gpus 8 --container image
 not for k8s|--for k8s --nodes 4 --gpus 8 --container i --time 1:00:00
+have Open MPI 4|--for k8s --nodes 4 --gpus 8 --container i --mpi mpich
 k8s needs --container|--for k8s --nodes 4 --gpus 8
 --config nowhere.json: there is no such file|--for slurm --nodes 4 --gpus 8 --config nowhere.json
 --out is the run folder of training|--for slurm --nodes 4 --gpus 8 --out run -- bench
