@@ -97,7 +97,10 @@ void dt_comm_exit(int code)
 {
     const bool is_hydra = env_count("MPI_LOCALNRANKS") > 0;
     const long fd = is_hydra ? env_count("PMI_FD") : 0;
-    if (fd > 0 && dprintf((int)fd, "cmd=abort exitcode=%d\n", code) > 0)
+    if (fd > 0) {
+        dt_clock_sleep(1); /* it passes on nothing that it reads later, such as an error message */
+        dprintf((int)fd, "cmd=abort exitcode=%d\n", code);
         dt_clock_sleep(5);
+    }
     _exit(code);
 }
