@@ -49,7 +49,7 @@ if(DTRAIN_HAVE_CUDA)
 endif()
 set(CPACK_PACKAGE_VERSION ${DTRAIN_VERSION})
 set(CPACK_PACKAGE_VENDOR "the dtrain developers")
-set(CPACK_PACKAGE_CONTACT "dtrain developers <dtrain@users.noreply.github.com>")
+set(CPACK_PACKAGE_CONTACT "dtrain developers <dtrain@example.org>" CACHE STRING "Who publishes the packages")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "trainer of convolutional networks on many CPUs or GPUs")
 set(CPACK_PACKAGE_DESCRIPTION "dtrain trains classifiers and detectors data-parallel with synchronous
 SGD, started with mpirun. It computes with oneDNN on CPUs or cuDNN on
