@@ -28,12 +28,12 @@ print(json.dumps({"torch": "0.0"}), flush=True)
 for line in sys.stdin:
     what, *words = line.split()
     open(os.environ["STUB_LOG"], "a").write(line)
-    if words[:1] == [os.environ.get("STUB_HANGS")]:
+    if words[1:2] == [os.environ.get("STUB_HANGS")]:
         time.sleep(1000)
     answer = {"copy": {"bytes_per_s": 1e9}, "matmul": {"flops_per_s": 1e10}}.get(what)
-    if what == "images" and words[:2] == ["compile", "fp16"]:
+    if what == "images" and words[:3] == ["resnet50", "compile", "fp16"]:
         answer = {"error": "RuntimeError: out of memory"}
-    print(json.dumps(answer or {"images_per_s": 100.0 + len(words[0])}), flush=True)
+    print(json.dumps(answer or {"images_per_s": 100.0 + len(words[1])}), flush=True)
 """
 NVIDIA_SMI = "echo 'Stub GPU, 1.2.3, 100 MiB, 1980 MHz, 9.0'"
 SANITIZER = """
@@ -117,8 +117,8 @@ def check_compare(rig, data):
     assert abs(compare["ratio"] / (median / 105) - 1) < 1e-9, compare
     with open(rig.env["STUB_LOG"], encoding="utf-8") as f:
         requests = f.read().split("\n")
-    prepared = [f"images {mode} fp16 8 0.1" for mode in ("eager", "graph", "compile")]
-    turns = [f"images {mode} fp16 8 0.2" for mode in ("eager", "graph")] * 3
+    prepared = [f"images resnet50 {mode} fp16 8 0.1" for mode in ("eager", "graph", "compile")]
+    turns = [f"images resnet50 {mode} fp16 8 0.2" for mode in ("eager", "graph")] * 3
     assert requests == prepared + ["copy", "matmul fp16", "matmul tf32"] + turns + [""], requests
 
 
@@ -146,7 +146,7 @@ def part_1(rig):
     assert other_than_passed(data) == {
         "build": "skipped",  # no time for it
         "gpu_cuda_pool": "skipped",
-        "PyTorch, compile fp16 8": "skipped",
+        "PyTorch, resnet50 compile fp16 8": "skipped",
         "probes": "skipped",
     }, data["checks"]
     assert data["checks"]["gpu_cuda_pool"]["why"] == "skipped: a stand-in", data["checks"]
@@ -161,7 +161,7 @@ def part_2(rig):
     assert code == 1, code  # the memory checker found something
     assert other_than_passed(data) == {
         "build": "skipped",
-        "PyTorch, compile fp16 8": "skipped",
+        "PyTorch, resnet50 compile fp16 8": "skipped",
         "probes": "skipped",
         "parity": "skipped",
         "memcheck gpu_cuda_norm": "failed",
@@ -182,6 +182,15 @@ def part_3(rig):
         assert row["dtrain"]["recorded"] and row["dtrain"]["precision"] == precision, row
         assert ("torch" in row) == (precision != "fp16"), row
     assert data["sweep bf16 8"]["torch"]["images_per_s"] == 107, data
+
+
+def part_4(rig):
+    code, text, data = rig.run(4, "out2", "--checks", "network (vgg16|convnext)")
+    assert code == 1, code  # of part 2
+    rows = [data[f"network {name}"] for name in ("convnext_tiny", "vgg16")]
+    assert [row["eager"]["images_per_s"] for row in rows] == [105, 105], rows
+    assert rows[0]["compile"]["images_per_s"] == 107 and rows[0]["profile"]["nodes"], rows
+    assert "convnext_tiny, fp16, batch 4: " in text, text
 
 
 def in_time(rig):
@@ -205,7 +214,7 @@ def torch_hangs(rig):
     rig.env["STUB_HANGS"] = "compile"
     code, _, data = rig.run(1, "hangs", "--seconds", "90", "--checks", "compare")
     del rig.env["STUB_HANGS"]
-    assert code == 0 and data["checks"]["PyTorch, compile fp16 8"]["verdict"] == "skipped", data
+    assert code == 0 and data["checks"]["PyTorch, resnet50 compile fp16 8"]["verdict"] == "skipped", data
     assert [len(data["compare"]["torch"][m]) for m in ("eager", "graph")] == [3, 3], data
 
 
@@ -226,5 +235,5 @@ def broken(rig):
 
 with tempfile.TemporaryDirectory() as top:
     the_rig = Rig(os.path.abspath(sys.argv[1]), top)
-    for case in (part_1, part_2, part_3, in_time, torch_hangs, broken):
+    for case in (part_1, part_2, part_3, part_4, in_time, torch_hangs, broken):
         case(the_rig)

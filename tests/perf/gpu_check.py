@@ -1,4 +1,4 @@
-"""Builds dtrain, tests it and measures it beside PyTorch on one GPU, in three parts that each end
+"""Builds dtrain, tests it and measures it beside PyTorch on one GPU, in four parts that each end
 in time. scripts/gpu_check.sh calls it.
 
     python3 tests/perf/gpu_check.py PART FOLDER --out DIR --seconds N
@@ -41,6 +41,21 @@ MODES = ("eager", "graph", "compile")
 ROUNDS = 3
 # Of the sweep: precision, multiple of the batch size. PyTorch is measured at the batch size itself.
 CELLS = (("bf16", 1), ("tf32", 1), ("fp16", 1), ("fp16", 1.5), ("fp16", 2))
+# More networks in fp16: the share of the batch size, PyTorch's modes, and keys of the section model.
+# Compiling DenseNet takes minutes, and compiled detectors recompile from step to step.
+NETWORKS = {
+    "convnext_tiny": (1 / 2, ("eager", "compile"), {}),
+    "efficientnet_b0": (1 / 2, ("eager", "compile"), {}),
+    "resnext50_32x4d": (1 / 2, ("eager", "compile"), {}),
+    "mobilenet_v2": (1 / 2, ("eager", "compile"), {}),
+    "retinanet_resnet50_fpn": (
+        1 / 16,
+        ("eager",),
+        {"num_classes": 80, "canvases": '["1088x800"]'},
+    ),
+    "densenet121": (1 / 2, ("eager",), {}),
+    "vgg16": (1 / 2, ("eager",), {}),
+}
 
 RESNET20 = {
     "model.name": "resnet20",
@@ -182,11 +197,12 @@ class Session:
         for mode in modes:
             self.torch.send(f"images {mode} 0.1")
 
-    def wait_for_torch(self, seconds=120):
+    def wait_for_torch(self, seconds=0):
         """Until it has prepared its modes, or failed to. If one hangs, the others start anew."""
         if not self.torch or not self.torch.n_unread:
             return
         # What is left must do for the others.
+        seconds = seconds or 20 * len(self.modes) + 60
         left = self.clock.limit(seconds + 60)
         about, *answers = self.torch.read_all(max(left - 60, min(left, 20)))
         self.put("torch", about)
@@ -200,9 +216,9 @@ class Session:
             self.start_torch(self.modes)
             self.wait_for_torch(60)
 
-    def ask_torch(self, request):
+    def ask_torch(self, request, seconds=20):
         self.wait_for_torch()
-        return self.torch.ask(request) if self.torch else {"error": "not started"}
+        return self.torch.ask(request, seconds) if self.torch else {"error": "not started"}
 
 
 # --- Part 1 ---
@@ -259,7 +275,7 @@ def turns(s, modes, batch, ours, theirs):
         ours.append(s.bench.bench("fp16", batch, steps=min(max(steps, 5), 400)))
         row = f"{ours[-1]['images_per_s']:9.0f}"
         for mode in modes:
-            answer = s.ask_torch(f"images {mode} fp16 {batch} {s.args.measure}")
+            answer = s.ask_torch(f"images resnet50 {mode} fp16 {batch} {s.args.measure}")
             theirs[mode] += [answer["images_per_s"]] if "images_per_s" in answer else []
             row += f"{answer.get('images_per_s', math.nan):15.0f}"
         waits = ours[-1].get("data_wait_share", 0)
@@ -270,7 +286,7 @@ def compare(s):
     """dtrain in fp16 and PyTorch's modes, in turns."""
     s.wait_for_torch()
     batch = s.args.batch
-    modes = [mode for mode in MODES if f"{mode} fp16 {batch}" in s.modes]
+    modes = [mode for mode in MODES if f"resnet50 {mode} fp16 {batch}" in s.modes]
     ours, theirs = [], {mode: [] for mode in modes}
     found = {"batch": batch, "dtrain": ours, "torch": theirs}
     s.put("compare", found)
@@ -436,7 +452,7 @@ def cell(precision, batch, s):
     result = s.bench.bench(precision, batch, steps=50, seconds=200)
     row = {"precision": precision, "batch": batch, "dtrain": result}
     text = f"ResNet-50, {precision}, batch {batch}: {result['images_per_s']:.0f} images/s"
-    mode = f"compile {precision} {batch}"
+    mode = f"resnet50 compile {precision} {batch}"
     if mode in s.modes:
         row["torch"] = s.ask_torch(f"images {mode} {s.args.measure}")
         text += f", torch compile {row['torch'].get('images_per_s', math.nan):.0f}"
@@ -444,12 +460,39 @@ def cell(precision, batch, s):
     s.put(f"sweep {precision} {batch}", row)
 
 
+# --- Part 4 ---
+
+
+def network(name, s):
+    """dtrain, PyTorch's modes, and dtrain's time by op."""
+    share, modes, keys = NETWORKS[name]
+    batch = int(s.args.batch * share)
+    bench = functools.partial(s.bench.bench, "fp16", batch, seconds=200, name=name, **keys)
+    row = {"batch": batch, "dtrain": bench(steps=50)}
+    text = f"{name}, fp16, batch {batch}: {row['dtrain']['images_per_s']:.0f} images/s"
+    for mode in modes:
+        row[mode] = s.ask_torch(f"images {name} {mode} fp16 {batch} {s.args.measure}", 60)
+        text += f", torch {mode} {row[mode].get('images_per_s', math.nan):.0f}"
+        if "error" in row[mode]:
+            say(f"{name}, {mode}: {row[mode]['error']}")
+    say(text)
+    s.put(f"network {name}", row)
+    row["profile"] = bench(steps=5, profile=True)
+    nodes = row["profile"]["nodes"]
+    breakdown(nodes, sum(node["ms"] for node in nodes), 1e3 * row["profile"]["compute_s"])
+
+
 def torch_modes(s):
     """What the checks to come want of PyTorch, with the name of the check."""
     batch = s.args.batch
-    modes = {f"{mode} fp16 {batch}": "compare" for mode in MODES}
+    modes = {f"resnet50 {mode} fp16 {batch}": "compare" for mode in MODES}
     if s.args.part == 3:
-        modes.update({f"compile {p} {batch}": f"sweep {p} {batch}" for p, n in CELLS if n == 1})
+        modes.update(
+            {f"resnet50 compile {p} {batch}": f"sweep {p} {batch}" for p, n in CELLS if n == 1}
+        )
+    if s.args.part == 4:
+        for name, (share, kinds, _) in NETWORKS.items():
+            modes.update({f"{name} {k} fp16 {int(batch * share)}": f"network {name}" for k in kinds})
     return [mode for mode, check in modes.items() if wanted(s, check)]
 
 
@@ -484,6 +527,7 @@ def stages(s):
         Stage(1, 1, 20, {**first, "probes": probes}),
         Stage(3, 1, 60, {f"sweep {p} {b}": bind(cell, p, b) for p, b in cells}),
         Stage(2, 4, 200, beside),
+        Stage(4, 1, 20, {f"network {n}": bind(network, n) for n in NETWORKS}),
         Stage(2, 1, 150, {f"{name} np1": bind(nccl_test, name, 1) for name in NCCL_TESTS}),
         Stage(2, 1, 60, {f"{name} np2": bind(nccl_test, name, 2) for name in NCCL_TESTS}),
         Stage(2, 1, 0, {"ranks": ranks}),
@@ -520,7 +564,7 @@ def stop(number, _):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("part", type=int, choices=(1, 2, 3))
+    parser.add_argument("part", type=int, choices=(1, 2, 3, 4))
     parser.add_argument("folder", help="what travels")
     parser.add_argument("--out", required=True, help="folder for gpu.json and the logs")
     parser.add_argument("--seconds", type=float, default=540)

@@ -141,8 +141,10 @@ class Dtrain:
             command += ["--set", text]
         run(command, self.clock.limit(seconds), os.path.join(self.logs, name + ".log"))
 
-    def bench(self, precision, batch, steps=10, profile=False, seconds=90, fusion="auto"):
+    def bench(self, precision, batch, steps=10, profile=False, seconds=90, fusion="auto", **model):
+        """model: name and other keys of the section."""
         settings = {
+            **{f"model.{key}": value for key, value in model.items()},
             "device.fusion": fusion,
             "train.precision": precision,
             "train.global_batch_size": batch,
@@ -150,7 +152,7 @@ class Dtrain:
             "bench.rounds": 1,
             "bench.steps_per_round": steps,
         }
-        name = f"bench-{precision}-{batch}-{fusion}"
+        name = f"bench-{model.get('name', 'resnet50')}-{precision}-{batch}-{fusion}"
         path = os.path.join(self.logs, name + ".json")
         what = ["bench", "--json", path] + (["--profile"] if profile else [])
         self.run(name, seconds, what, settings)

@@ -1,9 +1,10 @@
 """PyTorch on the GPU, as a server of measurements: one request a line on stdin, one JSON answer a
 line on stdout. gpu_check.py starts it once, so that dtrain and PyTorch can be measured in turns.
 
-    images MODE PRECISION BATCH SECONDS
-                 ResNet-50 training, images per second of synthetic data that lie in GPU memory,
-                 channels_last; MODE: eager, compile (torch.compile) or graph (a CUDA graph);
+    images NETWORK MODE PRECISION BATCH SECONDS
+                 training of one of torchvision's networks, images per second of synthetic data that
+                 lie in GPU memory, channels_last; detectors: 800 x 1088, eight boxes each;
+                 MODE: eager, compile (torch.compile) or graph (a CUDA graph);
                  PRECISION: fp16 (AMP, GradScaler), bf16 (AMP), tf32 or fp32
     copy         bytes per second of a device-to-device copy, read + written
     matmul TYPE  floating-point operations per second of an 8192^3 product
@@ -23,21 +24,21 @@ AUTOCAST = {"fp16": torch.half, "bf16": torch.bfloat16, "tf32": None, "fp32": No
 class Trainer:
     """One model and its optimizer; a step is forward, backward and update."""
 
-    def __init__(self, mode, precision, batch):
+    def __init__(self, network, mode, precision, batch):
         torch.manual_seed(1)
         torch.backends.cudnn.benchmark = True
         self.tf32 = precision == "tf32"
         self.dtype = AUTOCAST[precision]
         self.set_tf32()
-        model = torchvision.models.resnet50(weights=None).cuda()
+        self.is_detector = network.startswith("retinanet")
+        options = {"weights_backbone": None, "num_classes": 80} if self.is_detector else {}
+        model = torchvision.models.get_model(network, weights=None, **options).cuda().train()
         self.model = model.to(memory_format=torch.channels_last)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=True
         )
         self.scaler = torch.amp.GradScaler("cuda", enabled=self.dtype == torch.half)
-        self.x = torch.randn(batch, 3, 224, 224, device="cuda")
-        self.x = self.x.contiguous(memory_format=torch.channels_last)
-        self.y = torch.randint(0, 1000, (batch,), device="cuda")
+        self.draw(batch)
         self.batch = batch
         self.forward = torch.compile(self.loss) if mode == "compile" else self.loss
         self.graph = None
@@ -51,8 +52,23 @@ class Trainer:
         torch.backends.cuda.matmul.allow_tf32 = self.tf32
         torch.backends.cudnn.allow_tf32 = self.tf32
 
+    def draw(self, batch):
+        """The images in x; in y labels, or the boxes and labels of each image."""
+        size = (800, 1088) if self.is_detector else (224, 224)
+        self.x = torch.rand(batch, 3, *size, device="cuda")
+        self.x = self.x.contiguous(memory_format=torch.channels_last)
+        if self.is_detector:
+            corner = torch.rand(batch, 8, 2, device="cuda") * 700
+            boxes = torch.cat([corner, corner + 20 + torch.rand_like(corner) * 80], 2)
+            labels = torch.randint(0, 80, (batch, 8), device="cuda")
+            self.y = [{"boxes": b, "labels": l} for b, l in zip(boxes, labels)]
+        else:
+            self.y = torch.randint(0, 1000, (batch,), device="cuda")
+
     def loss(self):
         with torch.autocast("cuda", dtype=self.dtype or torch.half, enabled=self.dtype is not None):
+            if self.is_detector:
+                return sum(self.model(list(self.x), self.y).values())
             return torch.nn.functional.cross_entropy(self.model(self.x), self.y)
 
     def step(self):
@@ -122,9 +138,9 @@ def answer(request, trainers):
         return copy()
     if words[0] == "matmul":
         return matmul(words[1])
-    what, seconds = (words[1], words[2], int(words[3])), float(words[4])
-    if what[0] not in MODES:
-        raise ValueError(f"no such mode: {what[0]}")
+    what, seconds = (*words[1:4], int(words[4])), float(words[5])
+    if what[1] not in MODES:
+        raise ValueError(f"no such mode: {what[1]}")
     if isinstance(trainers.get(what), str):
         raise RuntimeError(trainers[what])
     if what not in trainers:
