@@ -269,13 +269,16 @@ struct dt_bn_vectors {
     const float *scale, *shift, *mean, *variance;
 };
 /* partial: dt_sums_partial_bytes(rows, cp, 2), for results of parts of the rows. With a slot
- * (floats [2][cp], else NULL), mean and squared deviation of the rows go there and nowhere else. */
+ * (DT_BN_SLOT_FLOATS(cp), else NULL), mean and squared deviation of the rows go there, with their
+ * number behind them, and nowhere else. */
+#define DT_BN_SLOT_FLOATS(cp) (2 * (size_t)(cp) + 8) /* a multiple of 8 */
 struct dt_bn_statistics {
     float *mean, *variance, *running_mean, *running_var, *partial, *slot;
     float *inverse_std; /* 1 / sqrt(variance + eps), NULL = not wanted */
 };
 /* Training: mean, biased variance and running statistics. Over several ranks: each fills a slot;
- * bn_combine makes the rest of n_slots of them, one after the other. Backward it is the same with
+ * bn_combine makes the rest of n_slots of them, one after the other, by their numbers of rows.
+ * Backward it is the same with
  * the two sums: with a slot bn_bwd_sums leaves out coefs, and bn_bwd_combine makes them. */
 cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
                                const struct dt_bn_statistics *out, const void *src,

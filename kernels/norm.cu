@@ -52,6 +52,8 @@ static __device__ inline void finalize_statistics(const struct dt_bn_statistics 
             if (out.slot) {
                 out.slot[w.c + k] = (float)mean;
                 out.slot[w.cp + w.c + k] = (float)m2;
+                if (w.c + k == 0)
+                    out.slot[2 * w.cp] = (float)args.rows;
             } else {
                 store_statistics(out, w.c + k, mean, m2, rows, args);
             }
@@ -71,24 +73,24 @@ static __global__ void __launch_bounds__(DT_SUM_THREADS, SUM_BLOCKS_PER_SM)
         finalize_statistics(out, args);
 }
 
-// A thread for a channel; n_slots ranks with args.rows rows each, combined in their order (Chan et
-// al.).
+// A thread for a channel; the ranks' rows combined in their order (Chan et al.).
 static __global__ void bn_combine_kernel(struct dt_bn_statistics out, const float *slots,
                                          int n_slots, struct dt_norm_args args)
 {
     const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), cp = args.cp;
-    const double rows = (double)args.rows;
-    double mean = 0, m2 = 0;
+    double mean = 0, m2 = 0, n = 0;
 
     if (c >= cp)
         return;
     for (int i = 0; i < n_slots; i++) {
-        const float *slot = slots + (size_t)i * 2 * cp + c;
-        const double delta = (double)slot[0] - mean, weight = 1.0 / (i + 1);
+        const float *slot = slots + i * DT_BN_SLOT_FLOATS(cp);
+        const double rows = (double)slot[2 * cp], weight = rows / (n + rows);
+        const double delta = (double)slot[c] - mean;
         mean += delta * weight;
-        m2 += (double)slot[cp] + delta * delta * rows * i * weight;
+        m2 += (double)slot[cp + c] + delta * delta * n * weight;
+        n += rows;
     }
-    store_statistics(out, c, mean, m2, n_slots * rows, args);
+    store_statistics(out, c, mean, m2, n, args);
 }
 
 // Sums of a channel and of its squares, as mean and sum of squared deviations.

@@ -273,6 +273,8 @@ static __device__ inline void store_bwd_sums(const struct dt_bn_sums &out, int c
     if (out.slot) {
         out.slot[c] = (float)s1;
         out.slot[args.cp + c] = (float)s2;
+        if (c == 0)
+            out.slot[2 * args.cp] = (float)args.rows;
     } else {
         bwd_coefs(out.coefs, c, args.cp, s1, s2, (double)args.rows, inverse, bn);
     }

@@ -47,15 +47,17 @@ static __global__ void bn_bwd_combine_kernel(float *coefs, const float *slots, i
                                              struct dt_bn_vectors bn, struct dt_norm_args args)
 {
     const int c = (int)(blockIdx.x * blockDim.x + threadIdx.x), cp = args.cp;
-    double s1 = 0, s2 = 0;
+    double s1 = 0, s2 = 0, n = 0;
 
     if (c >= cp)
         return;
     for (int i = 0; i < n_slots; i++) {
-        s1 += (double)slots[(size_t)i * 2 * cp + c];
-        s2 += (double)slots[(size_t)i * 2 * cp + cp + c];
+        const float *slot = slots + i * DT_BN_SLOT_FLOATS(cp);
+        s1 += (double)slot[c];
+        s2 += (double)slot[cp + c];
+        n += (double)slot[2 * cp];
     }
-    bwd_coefs(coefs, c, cp, s1, s2, n_slots * (double)args.rows, inverse_std(bn, c, args.eps), bn);
+    bwd_coefs(coefs, c, cp, s1, s2, n, inverse_std(bn, c, args.eps), bn);
 }
 
 // diff_src may be diff_dst or addend, which may be NULL.

@@ -131,7 +131,7 @@ struct dt_batch {
     const float *boxes;        /* batch x M x 4: x1 y1 x2 y2 in the pixels above; no crowds */
     const int32_t *box_labels; /* batch x M; -1 = no box */
     const int32_t *sizes;      /* batch x 2: height and width of each image in its row */
-    int n;                     /* valid rows */
+    int n;                     /* valid rows, in training all */
     int canvas, width, height; /* canvas: its index, 0 without canvases */
     uint32_t epoch;
     uint64_t index; /* of the global batch in its epoch */
@@ -139,15 +139,38 @@ struct dt_batch {
     int slot;
 };
 
+/* How a global batch is divided: into a micro-batch for every pass of every rank, in this order,
+ * whose numbers of images differ by `unit` at most. */
+struct dt_split {
+    int images;
+    int n_ranks, n_passes;
+    int unit; /* images that stay together: 2 with mixing, else 1 */
+};
+/* The first image of a micro-batch; n_ranks * n_passes: the end. */
+static inline int dt_split_first(const struct dt_split *split, int micro_batch)
+{
+    const int64_t units = split->images / split->unit;
+    return (int)(units * micro_batch / (split->n_ranks * split->n_passes)) * split->unit;
+}
+/* The images of the smallest micro-batch, and of the largest. */
+static inline int dt_split_least(const struct dt_split *split)
+{
+    return split->images / split->unit / (split->n_ranks * split->n_passes) * split->unit;
+}
+static inline int dt_split_most(const struct dt_split *split)
+{
+    const int parts = split->n_ranks * split->n_passes;
+    return (split->images / split->unit + parts - 1) / parts * split->unit;
+}
+
 struct dt_loader_options {
     bool train;                        /* shuffled, augmented, last partial global batch dropped */
     const struct dt_config_data *data; /* kept until dt_loader_destroy */
     int image_size;
     struct dt_canvases canvases; /* of a detector, and then image_size is not used */
-    /* Training: global = ranks * passes * micro; evaluation: global = ranks * micro. Mixing needs
-     * an even micro-batch size. */
-    int global_batch_size, micro_batch_size;
-    int rank, n_ranks;
+    struct dt_split split; /* evaluation: one pass, images = ranks * rows of a batch, of which the
+                              last batch fills some. Mixing needs pairs */
+    int rank;
     int workers;     /* threads; data->workers is the user's setting, which may be 0 */
     uint32_t epochs; /* of the run: later epochs are not prefetched; 0 = no limit */
     uint64_t seed;

@@ -17,7 +17,7 @@
 #include "dtrain/anchors.h"
 #include "dtrain/dtype.h"
 
-enum { DT_NAME_MAX = 64, DT_MAX_SRC = 9, DT_MAX_DST = 4, DT_MAX_PROGRAMS = 8 };
+enum { DT_NAME_MAX = 64, DT_MAX_SRC = 9, DT_MAX_DST = 4, DT_MAX_PROGRAMS = 12 };
 
 enum dt_phase { DT_TRAIN, DT_EVAL, DT_N_PHASES };
 enum dt_role {

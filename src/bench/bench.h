@@ -32,13 +32,14 @@ struct dt_bench {
     const struct dt_bench_options *options;
     const struct dt_bench_old *old; /* rank 0 with --compare, else NULL */
     enum dt_phase phase;            /* DT_EVAL: --forward-only */
-    int images, n_steps;            /* per rank and step; measured steps */
+    double images;                  /* per rank and step; where they differ the mean */
+    int n_steps;                    /* measured */
     struct dt_loader *loader;       /* of the phase */
     uint32_t epoch;
     int64_t step;                      /* steps done, with the warm-up */
     struct dt_timeline timeline;       /* of the measured steps, if options->trace */
     double begin_s, said_s;            /* dt_clock_s of the first step, of the last output */
-    int64_t n_passes[DT_MAX_CANVASES]; /* done, by canvas */
+    int64_t n_passes[DT_MAX_PROGRAMS]; /* done, by program */
     double *step_s;       /* per measured step: of the slowest rank; sorted by dt_bench_sum_up */
     double *images_per_s; /* per round: of one rank */
     char (*hosts)[DT_HOST_MAX]; /* of all ranks */

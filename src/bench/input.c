@@ -272,7 +272,8 @@ static dt_status begin_result(struct bench *b)
     int batch = given > 0 && given < (int)most ? given : (int)most;
     if (batch % 2 != 0 && batch > 1)
         batch--; /* mixup and CutMix need pairs */
-    b->engine.stage.micro_batch_size = batch;
+    b->engine.stage.n_passes = 1;
+    b->engine.stage.least = b->engine.stage.micro_batch_size = batch;
     b->engine.stage.global_batch_size = b->engine.ranks.n_ranks * batch;
     b->options = dt_engine_loader_options(&b->engine, &b->sets, true);
     b->result = (struct dt_input_result){

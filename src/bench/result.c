@@ -57,7 +57,7 @@ void dt_bench_print_header(const struct dt_bench *b)
     printf("Model:       %s, images of %s, %d classes\n", b->engine.model->name,
            dt_sets_sizes(&b->sets, config->model.image_size, sizes), b->sets.num_classes);
     printf("Mode:        %s\n", modes[mode(b)].text);
-    printf("Batch size:  %d global\n             %d per rank", b->engine.stage.global_batch_size,
+    printf("Batch size:  %d global\n             %.4g per rank", b->engine.stage.global_batch_size,
            b->images);
     printf(b->engine.stage.n_passes > 1 ? " in %d micro-batches\n" : "\n",
            b->engine.stage.n_passes);
@@ -84,14 +84,11 @@ void dt_bench_print_header(const struct dt_bench *b)
 static double mean_flops(const struct dt_bench *b)
 {
     const struct dt_graph *g = b->engine.plan->graph;
-    double share[DT_MAX_PROGRAMS] = {0}, n_passes = 0, flops = 0;
-    for (int i = 0; i < DT_MAX_CANVASES; i++)
+    double n_passes = 0, flops = 0;
+    for (int i = 0; i < DT_MAX_PROGRAMS; i++)
         n_passes += (double)b->n_passes[i];
-    for (int i = 0; i < DT_MAX_CANVASES; i++)
-        if (b->n_passes[i] > 0)
-            share[b->engine.program[b->phase][i]] = (double)b->n_passes[i] / n_passes;
     for (int n = 0; n < g->n_nodes; n++)
-        flops += share[g->node[n].program] * dt_node_flops(g, &g->node[n]);
+        flops += (double)b->n_passes[g->node[n].program] / n_passes * dt_node_flops(g, &g->node[n]);
     return b->engine.stage.n_passes * flops;
 }
 

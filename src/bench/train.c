@@ -22,14 +22,14 @@ enum { PER_RANK = 32 /* images, unless the configuration says: as in Horovod's b
 static dt_status run_pass(struct dt_bench *b, struct dt_scalars *scalars, int pass)
 {
     const struct dt_batch *batch = NULL;
-    while (!batch || batch->n != b->engine.stage.micro_batch_size) {
+    while (!batch || batch->n < b->engine.stage.least) {
         if (batch)
             dt_loader_release(b->loader, batch);
         DT_TRY(dt_loader_next(b->loader, &batch));
         if (!batch)
             DT_TRY(dt_loader_start(b->loader, b->phase == DT_TRAIN ? ++b->epoch : 0, 0));
     }
-    b->n_passes[batch->canvas]++;
+    b->n_passes[dt_engine_program(&b->engine, b->phase, batch)]++;
     if (b->phase == DT_TRAIN)
         return dt_engine_train(&b->engine, &b->sets, batch, scalars, pass);
     dt_status status = dt_engine_eval(&b->engine, &b->sets, batch);
@@ -207,11 +207,11 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
     if (options->forward_only) { /* one pass over the images of a rank per step */
         struct dt_stage *stage = &b->engine.stage;
         stage->n_passes = 1;
-        stage->micro_batch_size = stage->global_batch_size / b->engine.ranks.n_ranks;
+        stage->least = stage->micro_batch_size = stage->global_batch_size / b->engine.ranks.n_ranks;
         stage->global_batch_size = stage->micro_batch_size * b->engine.ranks.n_ranks;
         own.eval.batch_size_per_rank = stage->micro_batch_size;
     }
-    b->images = b->engine.stage.global_batch_size / b->engine.ranks.n_ranks;
+    b->images = (double)b->engine.stage.global_batch_size / b->engine.ranks.n_ranks;
     b->n_steps = own.bench.rounds * own.bench.steps_per_round;
     if (options->trace)
         return dt_timeline_init_all(&b->timeline, comm, b->n_steps, options->trace);

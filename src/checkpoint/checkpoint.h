@@ -55,7 +55,8 @@ struct dt_checkpoint {
     struct dt_plateau plateau;
     struct dt_epoch_loss epoch_loss;
     bool eval_due; /* the run stopped before an evaluation, which comes first on resuming */
-    int n_ranks, micro_batch_size;
+    int n_ranks;
+    int micro_batch_size, n_parts;   /* largest micro-batch, and the number of them in all ranks */
     int precision;                   /* enum dt_precision, -1 = not recorded */
     struct dt_loss_scale loss_scale; /* fp16; a scale of 0 = none */
     char origin[DT_ORIGIN_MAX];      /* checkpoint of another folder it started from, "" = none */

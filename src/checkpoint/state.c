@@ -68,6 +68,9 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     if (state->epoch_loss.epoch != 0)
         dt_jsonw_add(w, "epoch_loss: {epoch: %" PRId64 ", loss: %g, weight: %g}",
                      state->epoch_loss.epoch, state->epoch_loss.loss, state->epoch_loss.weight);
+    if (state->n_parts > 0 &&
+        state->n_parts * (int64_t)state->micro_batch_size != state->global_batch_size)
+        dt_jsonw_integer(w, "micro_batches", state->n_parts);
     if (state->precision >= 0)
         dt_jsonw_string(w, "precision", dt_precision_name((enum dt_precision)state->precision));
     if (state->loss_scale.scale > 0)
@@ -151,6 +154,17 @@ static bool parse_epoch_loss(struct dt_epoch_loss *sum, const struct dt_json *ob
            dt_json_integer(dt_json_get(object, "epoch"), 1, integer_max, &sum->epoch);
 }
 
+/* Absent if all micro-batches are alike. */
+static bool parse_parts(struct dt_checkpoint *state, const struct dt_json *n)
+{
+    int64_t n_parts = 0;
+    if (state->micro_batch_size > 0)
+        n_parts = state->global_batch_size / state->micro_batch_size;
+    const bool ok = !n || dt_json_integer(n, 1, INT32_MAX, &n_parts);
+    state->n_parts = (int)n_parts;
+    return ok;
+}
+
 /* Not every run has these members: they are absent or valid. */
 static bool parse_precision(struct dt_checkpoint *state, const struct dt_json *root)
 {
@@ -185,6 +199,7 @@ dt_status dt_checkpoint_state_load(struct dt_checkpoint *state, const char *path
     const double reference = state->goal_reference = dt_json_number(root, "goal_reference");
     dt_status status = dt_manifest_check_format(root, DT_CHECKPOINT_FORMAT, file);
     bool ok = parse_integers(state, root) && parse_others(state, root) &&
+              parse_parts(state, dt_json_get(root, "micro_batches")) &&
               parse_precision(state, root) && parse_best(&state->best, dt_json_get(root, "best")) &&
               parse_best(&state->goal, dt_json_get(root, "goal")) && !isnan(reference) &&
               parse_plateau(&state->plateau, dt_json_get(root, "plateau")) &&

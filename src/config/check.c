@@ -121,14 +121,10 @@ static void check_batches(struct checking *k)
 {
     const struct dt_config *c = k->config;
     const struct dt_config_train *t = &c->train;
-    const int batch = dt_config_batch_size(c, 1);
     if (t->batch_size_per_rank > 0 && t->global_batch_size > 0)
         wrong(k, "train.batch_size_per_rank",
               "train.global_batch_size %d is given too; leave one of them out, or set it to 0",
               t->global_batch_size);
-    if (t->micro_batch_size > 0 && batch % t->micro_batch_size != 0)
-        wrong(k, "train.micro_batch_size", "%s %d is not a multiple of %d", dt_config_batch_key(c),
-              batch, t->micro_batch_size);
     for (int i = 0; i < t->n_stages && dt_config_detects(c); i++)
         if (t->stages[i].image_size > 0)
             wrong(k, "train.stages",

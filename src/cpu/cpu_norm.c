@@ -182,7 +182,8 @@ static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     size_t bytes;
     (void)dt_cpu_exchange_slots(dev, exec, &bytes);
-    return dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks * bytes : 0;
+    bytes = dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks * bytes : 0;
+    return (bytes + 63) / 64 * 64;
 }
 
 static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)

@@ -15,16 +15,29 @@ void dt_bn_load_channels(double out[LANES], const float *values, const struct bn
 
 /* --- Forward --- */
 
-/* Values over which the statistics are taken: of this rank, or of its group. */
-static double n_values(const struct bn *bn)
-{
-    return (double)bn->rows->n * bn->rows->height * bn->rows->width *
-           (bn->n_ranks > 1 ? bn->n_ranks : 1);
-}
-
+/* A slot ends with the number of images of its rank. */
 static float *slot_of(const struct bn *bn, int rank)
 {
-    return bn->slots + (size_t)rank * 2 * (size_t)bn->rows->channels;
+    return bn->slots + (size_t)rank * dt_cpu_slot_floats(bn->rows);
+}
+
+static double n_images_of(const struct bn *bn, int rank)
+{
+    return (double)slot_of(bn, rank)[2 * bn->rows->channels];
+}
+
+static int first_rank(const struct bn *bn)
+{
+    return bn->rank / bn->n_ranks * bn->n_ranks;
+}
+
+/* Values over which the statistics are taken: of this rank, or in the second half of its group. */
+static double n_values(const struct bn *bn)
+{
+    double n_images = bn->half == SECOND ? 0 : bn->rows->n;
+    for (int i = 0; bn->half == SECOND && i < bn->n_ranks; i++)
+        n_images += n_images_of(bn, first_rank(bn) + i);
+    return n_images * bn->rows->height * bn->rows->width;
 }
 
 /* Puts the sums of a block into this rank's slot. */
@@ -37,6 +50,8 @@ static void share_sums(const struct bn *bn, int block, const double first[LANES]
         slot[block * rows->block + i] = (float)first[i];
         slot[rows->channels + block * rows->block + i] = (float)second[i];
     }
+    if (block == 0)
+        slot[2 * rows->channels] = (float)rows->n;
 }
 
 static void load_sums(double first[LANES], double second[LANES], const struct bn *bn, int block,
@@ -111,13 +126,13 @@ static void combine_rows(struct statistics *s, double m2[LANES], const struct bn
 /* Combines the ranks of the group. */
 static void combine_ranks(struct statistics *s, double m2[LANES], const struct bn *bn, int block)
 {
-    const int first = bn->rank / bn->n_ranks * bn->n_ranks;
-    const double n = n_values(bn) / bn->n_ranks;
+    const int first = first_rank(bn);
     double count[LANES] = {0}, mean[LANES], more[LANES];
 
     *s = (struct statistics){0};
     memset(m2, 0, LANES * sizeof *m2);
     for (int rank = first; rank < first + bn->n_ranks; rank++) {
+        const double n = n_images_of(bn, rank) * bn->rows->height * bn->rows->width;
         load_sums(mean, more, bn, block, rank);
         for (int i = 0; i < LANES; i++)
             add_moments(&count[i], &s->mean[i], &m2[i], n, mean[i], more[i]);
@@ -142,19 +157,19 @@ void dt_bn_forward_coefs(struct dt_norm_coefs *k, const struct bn *bn, int block
 void dt_bn_forward_block(const struct bn *bn, int block)
 {
     struct statistics s;
-    double m2[LANES], n = n_values(bn);
+    double m2[LANES];
+    const double total = n_values(bn);
     (bn->half == SECOND ? combine_ranks : combine_rows)(&s, m2, bn, block);
     if (bn->half == FIRST) {
         share_sums(bn, block, s.mean, m2);
         return;
     }
     for (int i = 0; i < LANES; i++)
-        s.variance[i] = m2[i] / n;
+        s.variance[i] = m2[i] / total;
     dt_bn_forward_coefs(&bn->coefs[block], bn, block, &s);
     /* Saves the statistics of a block for the backward pass and updates the running ones, except in
      * channels where those would not be finite: they would never recover. */
     const struct dt_cpu_rows *rows = bn->rows;
-    double total = n_values(bn);
     double unbiased = total > 1 ? total / (total - 1) : 1, momentum = (double)bn->momentum;
 
     for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
@@ -196,7 +211,7 @@ static void bwd_add_rows(double s1[LANES], double s2[LANES], const struct bn *bn
 
 static void bwd_add_ranks(double s1[LANES], double s2[LANES], const struct bn *bn, int block)
 {
-    const int first = bn->rank / bn->n_ranks * bn->n_ranks;
+    const int first = first_rank(bn);
     double more1[LANES], more2[LANES];
 
     for (int rank = first; rank < first + bn->n_ranks; rank++) {

@@ -33,7 +33,7 @@ struct bn {
     float *diff_scale, *diff_shift;
     float *mean, *variance, *running_mean, *running_var;
     uint16_t *mask;      /* bits of dst > 0 or NaN, a word per group of 16 */
-    float *slots;        /* of each rank, two sums per channel, if synced */
+    float *slots;        /* of each rank, if synced */
     int diff_src_blocks; /* image_blocks of diff_src and addend */
     int rank, n_ranks;
     enum half { WHOLE, FIRST, SECOND } half;

@@ -24,10 +24,9 @@ static size_t partial_bytes(const struct dt_norm_args *args)
     return dt_sums_partial_bytes(args->rows, args->cp, 2);
 }
 
-/* Floats of a slot: two sums per channel. */
 static size_t slot_floats(const struct dt_exec *exec)
 {
-    return 2 * (size_t)exec->src[0]->cp;
+    return DT_BN_SLOT_FLOATS(exec->src[0]->cp);
 }
 
 float *dt_bn_coefs(const struct dt_exec *exec, char *scratch)

@@ -15,22 +15,19 @@ enum { PAGE_BYTES = 4096 };
 
 static dt_status check_options(const struct dt_loader_options *o)
 {
+    const struct dt_split *split = &o->split;
     const bool has_size = o->image_size > 0 || o->canvases.n > 0;
-    if (!has_size || o->micro_batch_size < 1 || o->global_batch_size < 1)
-        DT_FAIL(DT_ERR_CONFIG,
-                "image size %d, micro-batch size %d and global batch size %d must be positive",
-                o->image_size, o->micro_batch_size, o->global_batch_size);
-    if (o->n_ranks < 1 || o->rank < 0 || o->rank >= o->n_ranks)
-        DT_FAIL(DT_ERR_INTERNAL, "the loader was made for rank %d of %d", o->rank, o->n_ranks);
-    if (o->train && dt_mix_is_on(o->data) && o->micro_batch_size % 2 != 0)
-        DT_FAIL(DT_ERR_CONFIG, "mixing needs an even micro-batch size, not %d",
-                o->micro_batch_size);
-    int64_t pass = (int64_t)o->n_ranks * o->micro_batch_size;
-    if (o->global_batch_size % pass != 0 || (!o->train && o->global_batch_size != pass))
-        DT_FAIL(DT_ERR_CONFIG,
-                "the global batch size %d is not %s %d ranks times the micro-batch size %d",
-                o->global_batch_size, o->train ? "a multiple of" : "equal to", o->n_ranks,
-                o->micro_batch_size);
+    if (split->n_ranks < 1 || split->n_passes < 1 || split->unit < 1 || o->rank < 0 ||
+        o->rank >= split->n_ranks)
+        DT_FAIL(DT_ERR_INTERNAL, "the loader was made for rank %d of %d", o->rank, split->n_ranks);
+    if (!has_size || dt_split_least(split) < 1)
+        DT_FAIL(DT_ERR_CONFIG, "image size %d and a micro-batch of %d images must be positive",
+                o->image_size, dt_split_least(split));
+    if (o->train && dt_mix_is_on(o->data) && (split->unit != 2 || split->images % 2 != 0))
+        DT_FAIL(DT_ERR_CONFIG, "mixing needs an even batch, not %d", split->images);
+    if (!o->train && (split->n_passes != 1 || split->images % split->n_ranks != 0))
+        DT_FAIL(DT_ERR_CONFIG, "an evaluation in batches of %d images cannot use %d ranks alike",
+                split->images, split->n_ranks);
     return DT_OK;
 }
 
@@ -52,7 +49,7 @@ static void *carve(char **memory, size_t bytes)
 
 static dt_status create_slot(struct dt_slot *slot, struct dt_loader *loader)
 {
-    const size_t n = (size_t)loader->options.micro_batch_size;
+    const size_t n = (size_t)loader->most_rows;
     const size_t boxes = n * (size_t)loader->max_boxes;
     loader->slot_bytes = aligned(n * dt_row_bytes(&loader->options)) +
                          2 * aligned(n * sizeof(int32_t)) + aligned(n * sizeof(float));
@@ -134,7 +131,7 @@ void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *datas
 static dt_status count_batches(struct dt_loader *loader)
 {
     const struct dt_loader_options *o = &loader->options;
-    const uint32_t batch = (uint32_t)o->global_batch_size;
+    const uint32_t batch = (uint32_t)o->split.images;
     uint32_t n[DT_MAX_CANVASES];
     dt_loader_count(n, loader->dataset, o->data, &o->canvases);
     for (int i = 0; i < DT_MAX_CANVASES; i++)
@@ -142,9 +139,8 @@ static dt_status count_batches(struct dt_loader *loader)
     if (o->train && loader->n_batches == 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "the training set has %" PRIu32 " samples, less than one global batch of %d%s",
-                loader->n_samples, o->global_batch_size,
-                o->canvases.n > 1 ? " on each canvas" : "");
-    loader->end = (uint64_t)loader->n_passes * loader->n_batches;
+                loader->n_samples, o->split.images, o->canvases.n > 1 ? " on each canvas" : "");
+    loader->end = (uint64_t)o->split.n_passes * loader->n_batches;
     loader->next.m = loader->end; /* no epoch is started */
     if (o->canvases.n < 2)
         return DT_OK;
@@ -160,7 +156,6 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
 {
     dt_status status = DT_OK;
     struct dt_loader *made = NULL;
-    bool mixes = options->train && dt_mix_is_on(options->data);
     *loader = NULL;
     DT_TRY(check_options(options));
     DT_TRY(DT_NEW(made, 1));
@@ -170,8 +165,7 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     made->dataset = dataset;
     made->options = *options;
     made->n_samples = dt_dataset_size(dataset);
-    made->n_passes = options->global_batch_size / (options->n_ranks * options->micro_batch_size);
-    made->rows_per_task = mixes ? 2 : 1;
+    made->most_rows = dt_split_most(&options->split);
     made->max_boxes = options->canvases.n > 0 ? dt_dataset_max_boxes(dataset) : 0;
     made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
     made->n_workers = options->workers > 1 ? options->workers : 1;
@@ -181,7 +175,7 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
         DT_TRY_OUT(DT_NEW(made->order[i].ids, made->n_samples));
         DT_TRY_OUT(DT_NEW(made->order[i].batches, (size_t)made->n_batches));
     }
-    DT_TRY_OUT(DT_NEW(made->waiting, n_canvases * (size_t)options->global_batch_size));
+    DT_TRY_OUT(DT_NEW(made->waiting, n_canvases * (size_t)options->split.images));
     DT_TRY_OUT(DT_NEW(made->bad, (size_t)made->n_samples / 8 + 1));
     DT_TRY_OUT(DT_NEW(made->slots, (size_t)made->n_slots));
     for (int i = 0; i < made->n_slots; i++)
@@ -264,8 +258,9 @@ dt_status dt_loader_start(struct dt_loader *loader, uint32_t epoch, uint64_t fir
                          loader->end > 0 && epoch == loader->next.epoch + loader->options.train;
     if (!is_prefetched)
         drop_all(loader);
-    loader->next = (struct dt_position){
-        .epoch = epoch, .lap = loader->next.lap + 1, .m = first * (uint64_t)loader->n_passes};
+    loader->next = (struct dt_position){.epoch = epoch,
+                                        .lap = loader->next.lap + 1,
+                                        .m = first * (uint64_t)loader->options.split.n_passes};
     if (!is_prefetched) {
         loader->fill = loader->next;
         dt_loader_wrap(&loader->fill, loader);
@@ -338,7 +333,7 @@ double dt_loader_weigh(const struct dt_loader *loader, const struct dt_batch *ba
                        const float *class_weights)
 {
     const uint32_t *ids = loader->order[batch->epoch % 2].ids;
-    const uint64_t n = (uint64_t)loader->options.global_batch_size, first = batch->index * n;
+    const uint64_t n = (uint64_t)loader->options.split.images, first = batch->index * n;
     double sum = 0;
     for (uint64_t i = first; i < first + n; i++)
         sum += (double)class_weights[dt_dataset_label(loader->dataset, ids[i])];

@@ -22,7 +22,7 @@ enum dt_slot_state { DT_SLOT_FREE, DT_SLOT_FILLING, DT_SLOT_READY, DT_SLOT_HELD 
 struct dt_slot {
     enum dt_slot_state state;
     uint64_t lap;
-    int n_pending; /* rows not yet finished */
+    int n_rows, n_pending; /* all, and those not yet finished */
     struct dt_batch batch;
     size_t row_bytes; /* of its canvas */
     void *memory; /* pixels, labels and all below to sizes in whole pages, for a device to pin */
@@ -64,7 +64,7 @@ struct dt_loader {
     struct dt_loader_options options;
     uint32_t n_samples;
     uint64_t n_batches, end; /* global batches and micro-batches per epoch */
-    int n_passes, rows_per_task;
+    int most_rows;           /* of a micro-batch */
     size_t slot_bytes;
     uint8_t *canvas_of; /* of each sample; NULL = one */
     uint32_t *waiting;  /* for the worker that computes an order */

@@ -18,27 +18,34 @@
 
 enum { NAME_MAX_BYTES = 512, GREY = 128 };
 
-/* Rows row .. row + rows_per_task - 1 of a slot. */
+/* Rows row .. row + unit - 1 of a slot. */
 struct task {
     struct dt_slot *slot;
     int row;
 };
 
-/* The rows of a micro-batch: positions first .. first+n-1 in the order of the epoch. */
+/* The n rows of a micro-batch: positions first .. first+n_valid-1 in the order of the epoch. */
 struct rows {
     uint64_t first;
-    int n, canvas;
+    int n, n_valid, canvas;
 };
 
 static struct rows rows_of(const struct dt_loader *loader, uint32_t epoch, uint64_t m)
 {
-    const struct dt_loader_options *o = &loader->options;
-    const struct dt_sampler_batch *batch =
-        &loader->order[epoch % 2].batches[m / (uint64_t)loader->n_passes];
-    const uint64_t pass = m % (uint64_t)loader->n_passes, rows = (uint64_t)o->micro_batch_size;
-    const uint64_t skipped = ((uint64_t)o->rank * (uint64_t)loader->n_passes + pass) * rows;
-    const uint64_t left = skipped < batch->n ? batch->n - skipped : 0;
-    return (struct rows){batch->first + skipped, (int)(left < rows ? left : rows), batch->canvas};
+    const struct dt_split *split = &loader->options.split;
+    const uint64_t n_passes = (uint64_t)split->n_passes;
+    const struct dt_sampler_batch *batch = &loader->order[epoch % 2].batches[m / n_passes];
+    const int part = loader->options.rank * split->n_passes + (int)(m % n_passes);
+    const int first = dt_split_first(split, part), n = dt_split_first(split, part + 1) - first;
+    const int left = (int)batch->n - first;
+    return (struct rows){
+        .first = batch->first + (uint64_t)first,
+        .n = n,
+        .n_valid = left < 0   ? 0
+                   : left < n ? left
+                              : n,
+        .canvas = batch->canvas,
+    };
 }
 
 void dt_loader_wrap(struct dt_position *position, const struct dt_loader *loader)
@@ -145,7 +152,8 @@ static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int ro
 {
     const struct dt_loader *loader = worker->loader;
     const uint32_t epoch = slot->batch.epoch;
-    uint64_t m = slot->batch.index * (uint64_t)loader->n_passes + (uint64_t)slot->batch.pass;
+    const uint64_t n_passes = (uint64_t)loader->options.split.n_passes;
+    const uint64_t m = slot->batch.index * n_passes + (uint64_t)slot->batch.pass;
     if (row >= slot->batch.n) {
         memset(slot->pixels + (size_t)row * slot->row_bytes, 0, slot->row_bytes);
         slot->labels[row] = slot->labels2[row] = -1;
@@ -158,7 +166,7 @@ static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int ro
     }
     if (m + 1 < loader->end) { /* prefetches the file that is needed one micro-batch later */
         const struct rows next = rows_of(loader, epoch, m + 1);
-        if (row < next.n)
+        if (row < next.n_valid)
             dt_dataset_will_need(loader->dataset,
                                  loader->order[epoch % 2].ids[next.first + (uint64_t)row]);
     }
@@ -172,9 +180,9 @@ static dt_status run_task(struct dt_worker *worker, const struct task *task)
     struct dt_slot *slot = task->slot;
     const int row = task->row;
     worker->mix_s = 0;
-    for (int i = 0; i < loader->rows_per_task; i++)
+    for (int i = 0; i < o->split.unit; i++)
         DT_TRY(fill_row(worker, slot, row + i));
-    if (loader->rows_per_task == 1)
+    if (o->split.unit == 1)
         return DT_OK;
     double begin_s = dt_clock_s();
     uint8_t *a = slot->pixels + (size_t)row * slot->row_bytes;
@@ -227,9 +235,9 @@ static void make_order(struct dt_loader *loader)
     pthread_mutex_unlock(&loader->mutex);
     const struct dt_loader_options *o = &loader->options;
     dt_sampler_order(order->ids, loader->n_samples, o->seed, epoch, o->train);
-    dt_sampler_batches(order->batches, order->ids, loader->n_samples,
-                       (uint32_t)o->global_batch_size, loader->canvas_of,
-                       o->canvases.n > 1 ? o->canvases.n : 1, !o->train, loader->waiting);
+    dt_sampler_batches(order->batches, order->ids, loader->n_samples, (uint32_t)o->split.images,
+                       loader->canvas_of, o->canvases.n > 1 ? o->canvases.n : 1, !o->train,
+                       loader->waiting);
     pthread_mutex_lock(&loader->mutex);
     order->is_known = true;
     order->epoch = epoch;
@@ -247,15 +255,15 @@ static void begin_slot(struct dt_loader *loader, struct dt_slot *slot)
     const struct dt_canvas canvas = o->canvases.n > 0 ? o->canvases.size[rows.canvas] : square;
     slot->state = DT_SLOT_FILLING;
     slot->lap = loader->fill.lap;
-    slot->n_pending = o->micro_batch_size;
+    slot->n_rows = slot->n_pending = rows.n;
     slot->row_bytes = 3 * (size_t)canvas.width * (size_t)canvas.height;
-    slot->batch.n = rows.n;
+    slot->batch.n = rows.n_valid;
     slot->batch.canvas = rows.canvas;
     slot->batch.width = canvas.width;
     slot->batch.height = canvas.height;
     slot->batch.epoch = loader->fill.epoch;
-    slot->batch.index = m / (uint64_t)loader->n_passes;
-    slot->batch.pass = (int)(m % (uint64_t)loader->n_passes);
+    slot->batch.index = m / (uint64_t)o->split.n_passes;
+    slot->batch.pass = (int)(m % (uint64_t)o->split.n_passes);
 }
 
 static bool take_task(struct dt_loader *loader, struct task *task)
@@ -270,8 +278,8 @@ static bool take_task(struct dt_loader *loader, struct task *task)
     }
     *task = (struct task){slot, loader->fill_row};
     loader->order[slot->batch.epoch % 2].n_users++;
-    loader->fill_row += loader->rows_per_task;
-    if (loader->fill_row == loader->options.micro_batch_size) {
+    loader->fill_row += loader->options.split.unit;
+    if (loader->fill_row == slot->n_rows) {
         loader->fill_row = 0;
         loader->n_filled++;
         loader->fill.m++;
@@ -290,7 +298,7 @@ static void finish_task(struct dt_loader *loader, const struct task *task, dt_st
     struct dt_order *order = &loader->order[task->slot->batch.epoch % 2];
     if (--order->n_users == 0 && order->epoch != loader->fill.epoch)
         pthread_cond_broadcast(&loader->work); /* a worker may be waiting for its memory */
-    task->slot->n_pending -= loader->rows_per_task;
+    task->slot->n_pending -= loader->options.split.unit;
     if (task->slot->n_pending == 0) {
         task->slot->state = DT_SLOT_READY;
         pthread_cond_broadcast(&loader->done);
@@ -331,7 +339,7 @@ void *dt_loader_work(void *argument)
         times->read_s += row.read_s;
         times->decode_s += row.decode_s + row.resize_s + worker->mix_s;
         times->bytes += row.bytes;
-        times->images += (uint64_t)loader->rows_per_task;
+        times->images += (uint64_t)loader->options.split.unit;
         finish_task(loader, &task, status);
     }
     pthread_mutex_unlock(&loader->mutex);

@@ -97,11 +97,11 @@ static dt_status check_model(struct dt_engine *engine)
                 engine->ranks.n_ranks, DT_S(engine->ranks.n_ranks), group, group);
     DT_TRY(dt_engine_split_batch(engine));
     if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu &&
-        engine->stage.micro_batch_size < least)
+        engine->stage.least < least)
         dt_log(DT_LOG_WARNING,
                "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
                "%d per rank or more, or use fewer GPUs",
-               engine->stage.micro_batch_size, dt_config_batch_key(config), least);
+               engine->stage.least, dt_config_batch_key(config), least);
     if (engine->task->warn && engine->ranks.rank == 0)
         engine->task->warn(engine);
     return DT_OK;
@@ -183,16 +183,14 @@ struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine
     /* The CPUs that computing leaves; next to a GPU that is all but the one that feeds it. */
     const int taken = engine->backend == &dt_backend_cpu ? engine->n_threads : 1;
     const int left = dt_comm_cpus(engine->ranks.comm) - taken;
+    const int rows = config->eval.batch_size_per_rank, n_ranks = engine->ranks.n_ranks;
+    const struct dt_split val = {rows * n_ranks, n_ranks, 1, 1};
     return (struct dt_loader_options){
         .train = train,
         .data = &config->data,
         .image_size = train ? engine->stage.image_size : config->model.image_size,
-        .global_batch_size = train ? engine->stage.global_batch_size
-                                   : engine->ranks.n_ranks * config->eval.batch_size_per_rank,
-        .micro_batch_size =
-            train ? engine->stage.micro_batch_size : config->eval.batch_size_per_rank,
+        .split = train ? dt_engine_split(engine) : val,
         .rank = train ? engine->ranks.worker : engine->ranks.rank,
-        .n_ranks = train ? engine->ranks.n_workers : engine->ranks.n_ranks,
         .workers = config->data.workers > 0 ? config->data.workers
                    : left > 1               ? left
                                             : 1,

@@ -15,11 +15,13 @@ struct dt_stage {
     int64_t epoch;
     int index;      /* of train.stages, -1 = before the first */
     int image_size; /* of training; evaluation takes model.image_size. Not of detectors */
-    int global_batch_size, micro_batch_size,
-        n_passes;            /* global_batch_size = n_workers * n_passes * micro_batch_size */
-    bool is_frozen;          /* optim.freeze applies to the graph */
-    int64_t steps_per_epoch; /* 0 = unknown: a layout without data */
+    int global_batch_size, n_passes;
+    int micro_batch_size, least; /* images of the largest micro-batch, and of the smallest */
+    bool is_frozen;              /* optim.freeze applies to the graph */
+    int64_t steps_per_epoch;     /* 0 = unknown: a layout without data */
 };
+
+enum { DT_STAGE_IMAGES = 48 };
 
 struct dt_task;
 struct dt_parallel;
@@ -54,8 +56,9 @@ struct dt_engine {
     struct dt_device *device;
     struct dt_stage stage;
     uint32_t n_images[DT_MAX_CANVASES]; /* for training, by canvas; a classifier's in [0] */
-    /* Ids in the graph, by phase and canvas; of a classifier for canvas 0. */
-    int program[DT_N_PHASES][DT_MAX_CANVASES];
+    /* Ids in the graph, by phase and canvas; of a classifier for canvas 0. `smaller`: in training
+     * for the smaller micro-batches, if not all are alike. */
+    int program[DT_N_PHASES][DT_MAX_CANVASES], smaller[DT_MAX_CANVASES];
     struct dt_graph *graph;
     struct dt_plan *plan;
     struct dt_schedule schedule;
@@ -85,6 +88,14 @@ bool dt_engine_differs(const struct dt_engine *engine, int64_t epoch);
 dt_status dt_engine_rebuild(struct dt_engine *engine, struct dt_sets *sets, int64_t epoch);
 /* Tries all stages, without memory: sizes, batches, bytes. Collective. */
 dt_status dt_engine_check_stages(struct dt_engine *engine, const struct dt_sets *sets);
+
+/* The program for a batch. */
+int dt_engine_program(const struct dt_engine *engine, enum dt_phase phase,
+                      const struct dt_batch *batch);
+/* How a global batch of training is divided. */
+struct dt_split dt_engine_split(const struct dt_engine *engine);
+/* "21 or 22 images" of a micro-batch. */
+void dt_stage_images(char out[DT_STAGE_IMAGES], const struct dt_stage *stage);
 
 /* Takes the chosen device, for which it sets the precision. */
 void dt_engine_use(struct dt_engine *engine, const struct dt_device_choice *choice);

@@ -1,6 +1,5 @@
 /* Graph and plan of an engine. */
 #include "base/host.h"
-#include "data/mix.h"
 #include "engine/engine.h"
 #include "engine/freeze.h"
 #include "engine/parallel.h"
@@ -9,17 +8,14 @@
 /* --- Graph --- */
 
 static dt_status build_program(struct dt_engine *engine, const struct dt_sets *sets,
-                               enum dt_phase phase, int canvas)
+                               enum dt_phase phase, int canvas, int batch)
 {
     const struct dt_config *config = engine->config;
     const struct dt_model_options options = dt_config_model_options(config, sets->num_classes);
-    int batch =
-        phase == DT_TRAIN ? engine->stage.micro_batch_size : config->eval.batch_size_per_rank;
     int side = phase == DT_TRAIN ? engine->stage.image_size : config->model.image_size;
     const struct dt_canvas square = {side, side};
     const struct dt_canvas size = sets->canvases.n > 0 ? sets->canvases.size[canvas] : square;
     DT_TRY(dt_graph_begin(engine->graph, phase, batch, size.height, size.width));
-    engine->program[phase][canvas] = engine->graph->current;
     DT_TRY(engine->task->add_inputs(engine, sets, phase));
     int src = dt_graph_ingest(engine->graph, config->data.mean, config->data.std);
     int logits = engine->model->build(engine->graph, src, engine->model, &options);
@@ -31,9 +27,18 @@ static dt_status build_program(struct dt_engine *engine, const struct dt_sets *s
 static dt_status build_phase(struct dt_engine *engine, const struct dt_sets *sets,
                              enum dt_phase phase)
 {
+    const struct dt_stage *stage = &engine->stage;
     const int n = sets->canvases.n > 0 ? sets->canvases.n : 1;
-    for (int canvas = 0; canvas < n; canvas++)
-        DT_TRY(build_program(engine, sets, phase, canvas));
+    const int rows = engine->config->eval.batch_size_per_rank;
+    for (int canvas = 0; canvas < n; canvas++) {
+        const int most = phase == DT_TRAIN ? stage->micro_batch_size : rows;
+        DT_TRY(build_program(engine, sets, phase, canvas, most));
+        engine->program[phase][canvas] = engine->graph->current;
+        if (phase == DT_EVAL || stage->least == most)
+            continue;
+        DT_TRY(build_program(engine, sets, phase, canvas, stage->least));
+        engine->smaller[canvas] = engine->graph->current;
+    }
     return DT_OK;
 }
 
@@ -167,16 +172,21 @@ dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets)
 {
     struct dt_stage *stage = &engine->stage;
     const double room = dt_engine_room(engine);
-    const int per_rank = stage->micro_batch_size * stage->n_passes;
-    const int step = dt_mix_is_on(&engine->config->data) ? 2 : 1;
+    struct dt_split split = dt_engine_split(engine);
+    const bool is_even = stage->least == stage->micro_batch_size;
     double most = (double)dt_plan_bytes(engine->plan);
     DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));
-    for (int n = stage->n_passes + 1; room > 0 && most > room && n <= per_rank / step; n++) {
-        if (per_rank % (n * step) != 0)
+    while (room > 0 && most > room) {
+        split.n_passes++;
+        const int least = dt_split_least(&split), size = dt_split_most(&split);
+        if (least == 0)
+            break;
+        if (size == stage->micro_batch_size || (is_even && size != least))
             continue;
         dt_engine_release(engine);
-        stage->n_passes = n;
-        stage->micro_batch_size = per_rank / n;
+        stage->n_passes = split.n_passes;
+        stage->micro_batch_size = size;
+        stage->least = least;
         DT_TRY(build(engine, sets, true));
         most = (double)dt_plan_bytes(engine->plan);
         DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));

@@ -73,6 +73,13 @@ static double work_s(const struct dt_engine *engine)
 
 /* --- Passes --- */
 
+int dt_engine_program(const struct dt_engine *engine, enum dt_phase phase,
+                      const struct dt_batch *batch)
+{
+    const bool is_smaller = phase == DT_TRAIN && batch->n < engine->stage.micro_batch_size;
+    return is_smaller ? engine->smaller[batch->canvas] : engine->program[phase][batch->canvas];
+}
+
 static dt_status feed(struct dt_engine *engine, const struct dt_sets *sets, enum dt_phase phase,
                       const struct dt_batch *batch)
 {
@@ -84,26 +91,25 @@ static dt_status feed(struct dt_engine *engine, const struct dt_sets *sets, enum
                                   .boxes = batch->boxes,
                                   .box_labels = batch->box_labels,
                                   .sizes = batch->sizes};
-    return dt_plan_feed(engine->plan, engine->program[phase][batch->canvas], &input);
+    return dt_plan_feed(engine->plan, dt_engine_program(engine, phase, batch), &input);
 }
 
 dt_status dt_engine_train(struct dt_engine *engine, struct dt_sets *sets,
                           const struct dt_batch *batch, struct dt_scalars *scalars, int pass)
 {
     double begin_s = work_s(engine), slowness = dt_fault_slowness();
-    const int canvas = batch->canvas;
+    const int program = dt_engine_program(engine, DT_TRAIN, batch);
+    const struct dt_split split = dt_engine_split(engine);
     if (pass == 0 && sets->class_weights && !dt_mix_is_on(&engine->config->data))
         scalars->diff_scale = (float)(1 / dt_loader_weigh(sets->train, batch, sets->class_weights));
     struct dt_scalars own = *scalars;
     own.diff_scale *= (float)engine->ranks.n_parts;
-    own.first_row = (uint32_t)((engine->ranks.worker * engine->stage.n_passes + pass) *
-                               engine->stage.micro_batch_size);
+    own.first_row = (uint32_t)dt_split_first(&split, engine->ranks.worker * split.n_passes + pass);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;
     dt_status status = feed(engine, sets, DT_TRAIN, batch);
     if (status == DT_OK)
-        status = dt_plan_train(engine->plan, engine->program[DT_TRAIN][canvas], &own, pass,
-                               engine->stage.n_passes);
+        status = dt_plan_train(engine->plan, program, &own, pass, split.n_passes);
     status = end_feed(engine, status);
     dt_loader_release(sets->train, batch);
     DT_TRY(status);
@@ -119,6 +125,6 @@ dt_status dt_engine_eval(struct dt_engine *engine, const struct dt_sets *sets,
 {
     dt_status status = feed(engine, sets, DT_EVAL, batch);
     if (status == DT_OK)
-        status = dt_plan_eval(engine->plan, engine->program[DT_EVAL][batch->canvas]);
+        status = dt_plan_eval(engine->plan, dt_engine_program(engine, DT_EVAL, batch));
     return end_feed(engine, status);
 }

@@ -102,37 +102,66 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 /* --- Before training --- */
 
+struct dt_split dt_engine_split(const struct dt_engine *engine)
+{
+    return (struct dt_split){.images = engine->stage.global_batch_size,
+                             .n_ranks = engine->ranks.n_workers,
+                             .n_passes = engine->stage.n_passes,
+                             .unit = dt_mix_is_on(&engine->config->data) ? 2 : 1};
+}
+
+void dt_stage_images(char out[DT_STAGE_IMAGES], const struct dt_stage *stage)
+{
+    if (stage->least == stage->micro_batch_size)
+        snprintf(out, DT_STAGE_IMAGES, "%d image%s", stage->least, DT_S(stage->least));
+    else
+        snprintf(out, DT_STAGE_IMAGES, "%d or %d images", stage->least, stage->micro_batch_size);
+}
+
+/* The fewest passes in which no micro-batch exceeds train.micro_batch_size. */
+static dt_status count_passes(struct dt_engine *engine, int most_images)
+{
+    struct dt_stage *stage = &engine->stage;
+    const int limit = engine->config->train.micro_batch_size, parts = engine->saved_parts;
+    stage->n_passes = 1;
+    if (limit > 0) {
+        const int unit = dt_engine_split(engine).unit, most = limit / unit * unit;
+        if (most == 0)
+            DT_FAIL(DT_ERR_CONFIG, "train.micro_batch_size: data.mixup and data.cutmix mix pairs, "
+                                   "so 1 image is too few; make it even");
+        stage->n_passes = (most_images + most - 1) / most;
+    } else if (parts > 0 && parts % engine->ranks.n_workers == 0) {
+        stage->n_passes = parts / engine->ranks.n_workers;
+    }
+    return DT_OK;
+}
+
 dt_status dt_engine_split_batch(struct dt_engine *engine)
 {
     char key[KEY_BYTES];
-    int batch = engine->stage.global_batch_size, micro = engine->config->train.micro_batch_size;
-    if (micro <= 0 && engine->saved_parts > 0 &&
-        engine->saved_parts % engine->ranks.n_workers == 0 && batch % engine->saved_parts == 0)
-        micro = batch / engine->saved_parts;
-    int64_t unit = (int64_t)engine->ranks.n_workers * (micro > 0 ? micro : 1);
-    if (batch % unit != 0) {
-        int64_t lower = batch / unit * unit, upper = lower + unit;
-        int64_t nearest = lower > 0 && batch - lower <= upper - batch ? lower : upper;
-        if (micro > 0)
-            DT_FAIL(DT_ERR_CONFIG,
-                    "%s: %d cannot be split over %d rank%s in micro-batches of "
-                    "train.micro_batch_size %d; the nearest global batch that can is %lld",
-                    batch_key(engine->config, &engine->stage, key), batch, engine->ranks.n_workers,
-                    DT_S(engine->ranks.n_workers), micro, (long long)nearest);
+    struct dt_stage *stage = &engine->stage;
+    const int n_ranks = engine->ranks.n_workers, images = stage->global_batch_size;
+    stage->n_passes = 1;
+    struct dt_split split = dt_engine_split(engine);
+    if (images % split.unit != 0)
+        DT_FAIL(DT_ERR_CONFIG, "%s: data.mixup and data.cutmix mix pairs, so %d must be even",
+                batch_key(engine->config, stage, key), images);
+    if (dt_split_least(&split) == 0)
         DT_FAIL(DT_ERR_CONFIG,
-                "%s: %d cannot be split evenly over %d ranks; the nearest global batch that can is "
-                "%lld",
-                batch_key(engine->config, &engine->stage, key), batch, engine->ranks.n_workers,
-                (long long)nearest);
-    }
-    engine->stage.micro_batch_size = micro > 0 ? micro : batch / engine->ranks.n_workers;
-    engine->stage.n_passes =
-        (int)(batch / ((int64_t)engine->stage.micro_batch_size * engine->ranks.n_workers));
-    if (dt_mix_is_on(&engine->config->data) && engine->stage.micro_batch_size % 2 != 0)
+                "%s: %d image%s%s too few for %d ranks; raise it, or start at most %d rank%s",
+                batch_key(engine->config, stage, key), images, DT_S(images),
+                images == 1 ? " is" : " are", n_ranks, images / split.unit,
+                DT_S(images / split.unit));
+    DT_TRY(count_passes(engine, dt_split_most(&split)));
+    split = dt_engine_split(engine);
+    stage->least = dt_split_least(&split);
+    stage->micro_batch_size = dt_split_most(&split);
+    if (stage->least == 0)
         DT_FAIL(DT_ERR_CONFIG,
-                "data.mixup and data.cutmix mix pairs, so the images per micro-batch "
-                "(train.micro_batch_size) must be even, not %d",
-                engine->stage.micro_batch_size);
+                "train.micro_batch_size: micro-batches of %d image%s leave some of %d ranks "
+                "without any in the last of %d passes over a global batch of %d; set it to %d",
+                stage->micro_batch_size, DT_S(stage->micro_batch_size), n_ranks, stage->n_passes,
+                images, 2 * split.unit);
     return DT_OK;
 }
 

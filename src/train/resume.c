@@ -232,9 +232,8 @@ static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine
     if (inexact[0])
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", one_line(inexact));
     const struct dt_checkpoint *state = &resume->state;
-    if (saved.train.micro_batch_size <= 0 && is_own_batch(state, engine) &&
-        state->micro_batch_size > 0)
-        engine->saved_parts = state->global_batch_size / state->micro_batch_size;
+    if (saved.train.micro_batch_size <= 0 && is_own_batch(state, engine))
+        engine->saved_parts = state->n_parts;
     return DT_OK;
 }
 

@@ -19,6 +19,7 @@ static struct dt_checkpoint describe_start(const struct dt_engine *engine,
     struct dt_checkpoint state = {
         .n_ranks = engine->ranks.n_ranks,
         .micro_batch_size = engine->stage.micro_batch_size,
+        .n_parts = engine->stage.n_passes * engine->ranks.n_workers,
         .precision = (int)engine->config->train.precision,
         .num_classes = sets->num_classes,
         .image_size = engine->config->model.image_size,
@@ -56,8 +57,7 @@ static dt_status load_state(struct dt_engine *engine, const struct dt_resume *re
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_engine *engine)
 {
     char passes[128] = "the same micro-batches";
-    const bool differs = (int64_t)saved->micro_batch_size * engine->stage.global_batch_size !=
-                         (int64_t)engine->stage.micro_batch_size * saved->global_batch_size;
+    const bool differs = saved->n_parts != engine->stage.n_passes * engine->ranks.n_workers;
     if (differs)
         snprintf(
             passes, sizeof passes,

@@ -102,7 +102,7 @@ static void print_data(struct dt_text *line, const struct dt_summary *summary)
 
 static void print_schedule(struct dt_text *line, const struct dt_summary *summary)
 {
-    char schedule[DT_SCHEDULE_TEXT];
+    char schedule[DT_SCHEDULE_TEXT], images[DT_STAGE_IMAGES];
     dt_schedule_describe(schedule, sizeof schedule, &summary->engine->schedule);
     const bool has_stages = summary->engine->schedule.n_parts > 1;
     const int64_t epochs = summary->engine->config->train.epochs;
@@ -118,7 +118,8 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
                 summary->engine->ranks.n_workers, DT_S(summary->engine->ranks.n_workers));
     if (summary->engine->stage.n_passes > 1)
         dt_text_add(line, "%d micro-batches x ", summary->engine->stage.n_passes);
-    dt_text_add(line, "%d images", summary->engine->stage.micro_batch_size);
+    dt_stage_images(images, &summary->engine->stage);
+    dt_text_add(line, "%s", images);
     if (summary->engine->config->train.micro_batch_size == DT_MICRO_BATCH_AUTO)
         add_bytes(line, " (auto: they fit into ", (uint64_t)dt_engine_room(summary->engine), ")");
     dt_text_add(line, ", learning rate %s", schedule);
@@ -350,7 +351,8 @@ static void print_regularisation(const struct dt_config *c, FILE *out)
 
 void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *sets, FILE *out)
 {
-    char device[256], frozen[128], classes[512], optimizer[256], sizes[DT_SIZES_TEXT];
+    char device[256], frozen[128], classes[512], optimizer[256], sizes[DT_SIZES_TEXT],
+        images[DT_STAGE_IMAGES];
     struct dt_text text = dt_text_in(classes, sizeof classes);
     struct dt_text optimizer_text = dt_text_in(optimizer, sizeof optimizer);
     add_classes(&text, sets);
@@ -360,10 +362,10 @@ void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *
     if (engine->stage.image_size != size)
         fprintf(out, "evaluated at %d x %d, ", size, size);
     fprintf(out, "%s\n", classes);
-    fprintf(out, "global batch %d = %d rank%s x %d micro-batch%s x %d image%s\n",
+    dt_stage_images(images, &engine->stage);
+    fprintf(out, "global batch %d = %d rank%s x %d micro-batch%s x %s\n",
             engine->stage.global_batch_size, engine->ranks.n_ranks, DT_S(engine->ranks.n_ranks),
-            engine->stage.n_passes, engine->stage.n_passes == 1 ? "" : "es",
-            engine->stage.micro_batch_size, DT_S(engine->stage.micro_batch_size));
+            engine->stage.n_passes, engine->stage.n_passes == 1 ? "" : "es", images);
     engine->backend->describe(engine->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
     add_optimizer(&optimizer_text, engine->config);

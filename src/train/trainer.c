@@ -346,7 +346,7 @@ static dt_status report_input(struct run *r)
 static dt_status change_stage(struct run *r)
 {
     const struct dt_stage old = r->engine.stage, *stage = &r->engine.stage;
-    char after[48], sizes[DT_SIZES_TEXT];
+    char after[48], sizes[DT_SIZES_TEXT], images[DT_STAGE_IMAGES];
     begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     DT_TRY(dt_engine_rebuild(&r->engine, &r->sets, r->at.epoch));
@@ -354,23 +354,26 @@ static dt_status change_stage(struct run *r)
         dt_writer_set_plan(r->save_policy.writer, r->engine.plan);
     r->at.global_batch_size = stage->global_batch_size;
     r->at.micro_batch_size = stage->micro_batch_size;
+    r->at.n_parts = stage->n_passes * r->engine.ranks.n_workers;
     r->n_step_s = 0;
     r->metrics.step_s = 0;
     dt_watchdog_set_step(r->engine.config->watchdog.init_timeout_s / 10);
     dt_plan_anchor(r->engine.plan);
     end_pause(r);
     snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch, DT_S(r->at.epoch));
+    dt_stage_images(images, stage);
     if (r->engine.ranks.rank == 0 && old.is_frozen && !stage->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
     if (r->engine.ranks.rank == 0 &&
         (old.global_batch_size != stage->global_batch_size ||
          old.micro_batch_size != stage->micro_batch_size || old.image_size != stage->image_size))
         dt_log(DT_LOG_INFO,
-               "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %d images, %" PRId64
-               " steps per epoch",
+               "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %s, %" PRId64
+               " step%s per epoch",
                after, dt_sets_sizes(&r->sets, stage->image_size, sizes), stage->global_batch_size,
                r->engine.ranks.n_ranks, DT_S(r->engine.ranks.n_ranks), stage->n_passes,
-               stage->n_passes == 1 ? "" : "es", stage->micro_batch_size, stage->steps_per_epoch);
+               stage->n_passes == 1 ? "" : "es", images, stage->steps_per_epoch,
+               DT_S(stage->steps_per_epoch));
     return DT_OK;
 }
 

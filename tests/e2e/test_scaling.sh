@@ -111,6 +111,6 @@ wait $! || code=$?
 
 # A point that fails is named, the others are measured, and the exit code is that of dtrain.
 out=$work/strong
-refused 78 "1 of 2 measurements failed" scaling --mode strong --np 1,3 --batch-size 4 --repeat 1 -- "${quick[@]}"
+refused 78 "1 of 2 measurements failed" scaling --mode strong --np 1,3 --batch-size 2 --repeat 1 -- "${quick[@]}"
 [ -s "$out/synthetic-strong-np1-1.json" ] || fail "nothing was measured beside the failure"
 refused 66 "has no measurements" "$dtrain" scaling "$work"

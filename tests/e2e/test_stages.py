@@ -60,7 +60,7 @@ def check_course():
 
 def check_refusals():
     cases = (
-        ("train.stages[1].batch: 25 cannot be split evenly", ({"epoch": 0}, {"epoch": 1, "batch": 25})),
+        ("train.stages[1].batch: 1 image is too few for 2 ranks", ({"epoch": 0}, {"epoch": 1, "batch": 1})),
         ("train.stages[0].batch: a global batch of 50 is more than", ({"epoch": 2, "batch": 50},)),
         ("train.stages[0].image_size: 8 is too small for resnet18", ({"epoch": 2, "image_size": 8},)),
     )

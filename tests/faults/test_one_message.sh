@@ -22,11 +22,9 @@ chmod +x "$work/late"
 dtrain=$work/late expect 2 64 "did you mean --config" --confg x
 expect 2 66 "nowhere.json" --config nowhere.json
 expect 2 78 "train.epochs" $good --set train.epochs=0
-expect 3 78 "the nearest global batch that can is 9" $good --set train.global_batch_size=10
-expect 2 78 "the nearest global batch that can is 16" $good --set train.global_batch_size=12 \
-    --set train.micro_batch_size=4 --set train.max_steps=1 --set train.global_batch_size=20
-expect 3 78 "(train.micro_batch_size) must be even, not 3" $good --set train.global_batch_size=9 \
-    --set data.cutmix=1
+expect 3 78 "2 images are too few for 3 ranks; raise it, or start at most 2 ranks" $good \
+    --set train.global_batch_size=2
+expect 3 78 "mix pairs, so 9 must be even" $good --set train.global_batch_size=9 --set data.cutmix=1
 expect 3 66 "nowhere" $good --set data.train=nowhere
 if has_cuda; then
     CUDA_VISIBLE_DEVICES='' expect 2 69 "device.kind: cuda is not possible: " $good \

@@ -88,10 +88,7 @@ data.synthetic_train=100 -> fewer than train.global_batch_size 256
 data.val_resize=200 -> smaller than model.image_size 224
 train.batch_size_per_rank=32 train.global_batch_size=64 -> train.global_batch_size 64 is given \
 too; leave one of them out
-train.micro_batch_size=12 train.batch_size_per_rank=32 -> train.batch_size_per_rank 32 is not a \
-multiple of 12
 train.micro_batch_size="all" -> "auto" or an integer from 0 to 65536
-train.micro_batch_size=48 -> 256 is not a multiple of 48
 train.deterministic=true comm.algorithm="auto" -> only comm.algorithm "ring"
 early_stop.target=0.75 -> 0.75 is in per cent; did you mean 75?
 early_stop.target=90 early_stop.metric="auc" -> auc lies between 0 and 1; did you mean 0.9?

@@ -83,7 +83,7 @@ static size_t count_of(const struct net *n, int kind)
                              [FACTORS] = cp,
                              [COEFS] = 3 * cp,
                              [PARTIALS] = partials,
-                             [TWO_SLOTS] = 4 * cp,
+                             [TWO_SLOTS] = 2 * DT_BN_SLOT_FLOATS(cp),
                              [WINDOWS] = windows * cp,
                              [BYTES] = windows * cp,
                              [TICKETS] = DT_MAX_TICKETS};
@@ -174,16 +174,22 @@ static void *mem_if(const struct net *n, bool wanted, int i)
     return wanted ? n->at[i].memory : NULL;
 }
 
-/* Of one of two ranks. */
-static void *half_of(const struct net *n, int i, int rank)
+/* The rows of one of two ranks, of which the first has a third. */
+static size_t rows_of(const struct net *n, int rank)
+{
+    const size_t third = n->args.rows / 3;
+    return rank == 0 ? third : n->args.rows - third;
+}
+
+static void *part_of(const struct net *n, int i, int rank)
 {
     const size_t bytes = n->at[i].count * dt_dtype_bytes(n->at[i].type);
-    return (char *)n->at[i].memory + (size_t)rank * bytes / 2;
+    return (char *)n->at[i].memory + (rank == 0 ? 0 : bytes / n->args.rows * rows_of(n, 0));
 }
 
 static float *slot_of(const struct net *n, int rank)
 {
-    return (float *)mem(n, SLOTS) + (size_t)rank * 2 * (size_t)n->shape.cp;
+    return (float *)mem(n, SLOTS) + (size_t)rank * DT_BN_SLOT_FLOATS(n->shape.cp);
 }
 
 static void assert_same(struct net *n, int a, int b)
@@ -262,17 +268,16 @@ static void check_statistics(struct net *n, const struct array *sums)
     }
 }
 
-/* Half of the rows each. */
 static void check_combined_statistics(struct net *n, const struct array *sums)
 {
-    struct dt_norm_args half = n->args;
+    struct dt_norm_args own = n->args;
     struct dt_bn_statistics out = n->statistics;
-    half.rows /= 2;
     for (int rank = 0; rank < 2; rank++) {
+        own.rows = rows_of(n, rank);
         out.slot = slot_of(n, rank);
-        CUDA(dt_kernel_bn_stats(stream, n->type, &out, half_of(n, SRC, rank), &half));
+        CUDA(dt_kernel_bn_stats(stream, n->type, &out, part_of(n, SRC, rank), &own));
     }
-    CUDA(dt_kernel_bn_combine(stream, &n->statistics, mem(n, SLOTS), 2, &half));
+    CUDA(dt_kernel_bn_combine(stream, &n->statistics, mem(n, SLOTS), 2, &own));
     check_statistics(n, sums);
 }
 
@@ -282,7 +287,7 @@ static void check_forward(struct net *n, unsigned first_flags)
     struct array sums = make_sums(n);
     launch_stats(n);
     check_statistics(n, &sums);
-    if (n->args.rows % 2 == 0)
+    if (n->args.rows >= 3)
         check_combined_statistics(n, &sums);
     for (unsigned flags = first_flags; flags < 4; flags++) {
         const bool relu = flags & 1, residual = flags & 2;
@@ -395,17 +400,16 @@ static void assert_same_sums(struct net *n, int k)
 
 static void check_combined_sums(struct net *n)
 {
-    struct dt_norm_args half = n->args;
+    struct dt_norm_args own = n->args;
     struct dt_bn_sums out = n->sums[OTHER];
-    half.rows /= 2;
     for (int rank = 0; rank < 2; rank++) {
-        const uint8_t *mask = half_of(n, MASK, rank);
+        const uint8_t *mask = part_of(n, MASK, rank);
+        own.rows = rows_of(n, rank);
         out.slot = slot_of(n, rank);
-        CUDA(dt_kernel_bn_bwd_sums(stream, n->type, &out, NULL, half_of(n, SRC, rank),
-                                   half_of(n, DIFF, rank), NULL, mask, &n->bn[0], &half));
+        CUDA(dt_kernel_bn_bwd_sums(stream, n->type, &out, NULL, part_of(n, SRC, rank),
+                                   part_of(n, DIFF, rank), NULL, mask, &n->bn[0], &own));
     }
-    CUDA(
-        dt_kernel_bn_bwd_combine(stream, mem(n, COEF + OTHER), mem(n, SLOTS), 2, &n->bn[0], &half));
+    CUDA(dt_kernel_bn_bwd_combine(stream, mem(n, COEF + OTHER), mem(n, SLOTS), 2, &n->bn[0], &own));
     assert_same(n, COEF, COEF + OTHER);
 }
 
@@ -419,7 +423,7 @@ static void check_backward(struct net *n, bool two)
         launch_bwd_apply(n, k, OUT + k, DIFF, two);
         assert_same(n, OUT + k, OUT + OTHER + k);
     }
-    if (!two && n->args.rows % 2 == 0)
+    if (!two && n->args.rows >= 3)
         check_combined_sums(n);
     launch_pair_bwd_sums(n, OTHER, two);
     for (int in_place = 0; in_place < 2; in_place++) {

@@ -247,9 +247,7 @@ static dt_status open_tool(struct tool *t, char **argv, int workers)
         .train = true,
         .data = &t->data,
         .image_size = size,
-        .global_batch_size = BATCH,
-        .micro_batch_size = BATCH,
-        .n_ranks = 1,
+        .split = {BATCH, 1, 1, 1},
         .workers = workers,
         .seed = SEED,
     };

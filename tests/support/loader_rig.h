@@ -92,6 +92,13 @@ static inline void close_folder(struct folder *folder, struct dt_dataset *datase
     .augment = DT_AUGMENT_IMAGENET, .val_resize = SIZE + 4, .prefetch = 3, .max_bad_fraction = 1.0
 static const struct dt_config_data rig_data = {RIG_DATA};
 
+/* Of GLOBAL images, in the fewest micro-batches of at most so many. */
+static inline struct dt_split split_of(int n_ranks, int micro_batch_size, int unit)
+{
+    const int per_rank = (GLOBAL / unit + n_ranks - 1) / n_ranks, most = micro_batch_size / unit;
+    return (struct dt_split){GLOBAL, n_ranks, (per_rank + most - 1) / most, unit};
+}
+
 static inline struct dt_loader_options make_options(bool train, int rank, int n_ranks,
                                                     int micro_batch_size, int workers)
 {
@@ -99,10 +106,9 @@ static inline struct dt_loader_options make_options(bool train, int rank, int n_
         .train = train,
         .data = &rig_data,
         .image_size = SIZE,
-        .global_batch_size = train ? GLOBAL : n_ranks * micro_batch_size,
-        .micro_batch_size = micro_batch_size,
+        .split = train ? split_of(n_ranks, micro_batch_size, 1)
+                       : (struct dt_split){n_ranks * micro_batch_size, n_ranks, 1, 1},
         .rank = rank,
-        .n_ranks = n_ranks,
         .workers = workers,
         .seed = SEED,
     };
@@ -160,20 +166,22 @@ static inline void copy_rows(struct row *rows, const struct dt_batch *batch)
 static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_t epoch, int first,
                               const struct dt_loader_options *options)
 {
-    int per_rank = GLOBAL / options->n_ranks, passes = per_rank / options->micro_batch_size;
+    const int passes = options->split.n_passes, unit = options->split.unit;
+    const int n_parts = options->split.n_ranks * passes;
     const struct dt_batch *batch;
     assert_int_equal(dt_loader_batches(loader), BATCHES);
     for (int g = first; g < BATCHES; g++) {
         for (int pass = 0; pass < passes; pass++) {
+            const int part = options->rank * passes + pass;
+            const int begin = GLOBAL / unit * part / n_parts * unit;
+            const int end = GLOBAL / unit * (part + 1) / n_parts * unit;
             batch = next(loader);
             assert_non_null(batch);
             assert_int_equal(batch->epoch, epoch);
             assert_int_equal(batch->index, g);
             assert_int_equal(batch->pass, pass);
-            assert_int_equal(batch->n, options->micro_batch_size);
-            copy_rows(run->rows[epoch][g] + options->rank * per_rank +
-                          pass * options->micro_batch_size,
-                      batch);
+            assert_int_equal(batch->n, end - begin);
+            copy_rows(run->rows[epoch][g] + begin, batch);
             dt_loader_release(loader, batch);
         }
     }
@@ -190,6 +198,8 @@ static inline void read_run_with(struct run *run, struct dt_dataset *dataset, in
         struct dt_loader_options options =
             make_options(true, rank, n_ranks, micro_batch_size, workers);
         options.data = data;
+        if (data->mixup > 0)
+            options.split = split_of(n_ranks, micro_batch_size, 2);
         struct dt_loader *loader = open_loader(dataset, &options);
         for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
             assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);
@@ -207,7 +217,19 @@ static inline void read_run(struct run *run, struct dt_dataset *dataset, int n_r
 
 static const struct {
     int ranks, micro_batch_size;
-} splits[] = {{1, 12}, {1, 4}, {2, 6}, {2, 3}, {3, 4}, {3, 1}, {4, 3}, {4, 1}};
+} splits[] = {{1, 12},
+              {1, 4},
+              {2, 6},
+              {2, 3},
+              {3, 4},
+              {3, 1},
+              {4, 3},
+              {4, 1},
+              /* uneven: */ {1, 5},
+              {2, 4},
+              {5, 3},
+              {5, 2},
+              {7, 2}};
 enum { N_SPLITS = sizeof splits / sizeof splits[0] };
 
 static inline void check_same_for_all_splits(struct dt_dataset *dataset, const struct run *expected)

@@ -68,7 +68,7 @@ RIG_TEST(round_trip)
                 in.plateau.factor == out.plateau.factor);
     assert_memory_equal(&in.epoch_loss, &out.epoch_loss, sizeof in.epoch_loss);
     assert_true(in.goal_reference == out.goal_reference &&
-                in.micro_batch_size == out.micro_batch_size);
+                in.micro_batch_size == out.micro_batch_size && in.n_parts == out.n_parts);
     assert_true(in.seed == out.seed && in.fingerprint == out.fingerprint);
     assert_true(in.n_ranks == out.n_ranks && in.n_train_images == out.n_train_images);
     assert_true(in.precision == out.precision && in.loss_scale.scale == out.loss_scale.scale);

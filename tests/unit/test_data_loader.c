@@ -99,6 +99,9 @@ TEST(mixing)
     assert_true(n_mixed > EPOCHS * BATCHES * GLOBAL / 2);
     for (int i = 0; i < N_SPLITS; i++)
         for (int workers = 1; workers <= 4 && splits[i].micro_batch_size % 2 == 0; workers += 3) {
+            const struct dt_split pairs = split_of(splits[i].ranks, splits[i].micro_batch_size, 2);
+            if (dt_split_least(&pairs) == 0)
+                continue;
             read_run_with(&run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers,
                           &data);
             assert_memory_equal(&run, &expected, sizeof run);
@@ -257,7 +260,7 @@ static int check_epoch(struct dt_dataset *dataset, struct dt_loader_options *opt
     while ((batch = next(loader))) {
         for (int i = 0; i < batch->n; i++)
             n_flipped += check_boxes(dataset, batch, i);
-        for (int i = batch->n; i < options->micro_batch_size; i++)
+        for (int i = batch->n; i < dt_split_most(&options->split); i++)
             assert_true(batch->box_labels[8 * i] == -1 && batch->boxes[4 * 8 * i + 2] == 0);
         dt_loader_release(loader, batch);
     }
@@ -307,14 +310,14 @@ TEST(wrong_options)
     const struct dt_config_data mixed = {RIG_DATA, .mixup = 0.2};
     for (int i = 0; i < 8; i++)
         wrong[i] = good;
-    wrong[0].global_batch_size = 13;
-    wrong[1].micro_batch_size = 0;
+    wrong[0].split.images = 3; /* for 4 micro-batches */
+    wrong[1].split.images = 0;
     wrong[2].image_size = 0;
     wrong[3].rank = 2;
-    wrong[4].n_ranks = 0;
-    wrong[5].global_batch_size = 60; /* more than the 53 samples */
-    wrong[6].train = false;          /* two passes in evaluation */
-    wrong[7].data = &mixed;          /* of an odd number of images */
+    wrong[4].split.n_ranks = 0;
+    wrong[5].split.images = 60; /* more than the 53 samples */
+    wrong[6].train = false;     /* two passes in evaluation */
+    wrong[7].data = &mixed;     /* not in pairs */
     for (int i = 0; i < 8; i++) {
         struct dt_loader *loader;
         dt_status status = dt_loader_create(&loader, dataset, &wrong[i]);

@@ -62,12 +62,13 @@ static struct dt_loader_options options_of(bool train, int rank, int n_ranks, in
     struct dt_loader_options options = {.train = train,
                                         .data = &data,
                                         .canvases = canvases,
-                                        .global_batch_size = train ? G : n_ranks * micro,
-                                        .micro_batch_size = micro,
                                         .rank = rank,
-                                        .n_ranks = n_ranks,
                                         .workers = workers,
                                         .seed = SEED};
+    options.split = (struct dt_split){.images = train ? G : n_ranks * micro,
+                                      .n_ranks = n_ranks,
+                                      .n_passes = train ? G / (n_ranks * micro) : 1,
+                                      .unit = 1};
     return options;
 }
 
@@ -118,13 +119,13 @@ static void note(struct placed *row, const struct dt_batch *batch, int i)
 static void read_lap(struct lap *lap, struct dt_loader *loader,
                      const struct dt_loader_options *options, uint32_t epoch, uint64_t first)
 {
-    const int per_rank = G / options->n_ranks;
+    const int passes = options->split.n_passes, n_parts = options->split.n_ranks * passes;
     const struct dt_batch *batch;
     lap->n = dt_loader_batches(loader);
     assert_in_range(lap->n, 1, MOST_BATCHES);
     assert_int_equal(dt_loader_start(loader, epoch, first), DT_OK);
     for (uint64_t m = 0; (batch = next(loader)); m++) {
-        const int at = options->rank * per_rank + batch->pass * options->micro_batch_size;
+        const int at = G * (options->rank * passes + batch->pass) / n_parts;
         for (int i = 0; i < batch->n; i++)
             note(&lap->rows[batch->index][at + i], batch, i);
         dt_loader_release(loader, batch);
@@ -401,7 +402,7 @@ TEST(wrong_sizes)
 TEST(counts)
 {
     struct dt_dataset *dataset = open_boxes(&g_folder);
-    struct dt_loader_options options = options_of(true, 0, 1, 40, 1);
+    struct dt_loader_options options = options_of(true, 0, 1, G, 1);
     struct dt_loader *loader;
     uint32_t n[DT_MAX_CANVASES], own[N_CANVASES] = {0};
     dt_loader_count(n, dataset, options.data, &options.canvases);
@@ -409,7 +410,7 @@ TEST(counts)
         own[canvas_of(dataset, id)]++;
     for (int i = 0; i < N_CANVASES; i++)
         assert_int_equal(n[i], own[i]);
-    options.global_batch_size = 40; /* fewer than all, but more than on a canvas */
+    options.split.images = 40; /* fewer than all, but more than on a canvas */
     assert_error(dt_loader_create(&loader, dataset, &options), DT_ERR_CONFIG,
                  "less than one global batch of 40 on each canvas");
     options.canvases.n = 1;

@@ -104,6 +104,7 @@ TEST(loader_times)
         options.epochs = 1;
         const struct dt_config_data data = {RIG_DATA, .mixup = mixed * 0.4};
         options.data = &data;
+        options.split.unit = mixed ? 2 : 1;
         struct dt_loader *loader = open_loader(dataset, &options);
         struct dt_loader_times times;
         double begin_s = dt_clock_s();

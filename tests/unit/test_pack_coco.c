@@ -132,9 +132,7 @@ static struct dt_loader *open_loader(struct dt_dataset *dataset, const struct dt
     const struct dt_loader_options options = {.train = train,
                                               .data = data,
                                               .canvases = *canvases,
-                                              .global_batch_size = G,
-                                              .micro_batch_size = G,
-                                              .n_ranks = 1,
+                                              .split = {G, 1, 1, 1},
                                               .workers = workers,
                                               .seed = 7};
     assert_ok(dt_loader_create(&loader, dataset, &options));
