@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/host.h"
+#include "base/mem.h"
 #include "base/status.h"
 #include "dtrain/dtype.h"
 
@@ -100,6 +101,10 @@ dt_status dt_comm_end_max(struct dt_comm *comm, double *values);
 double dt_comm_wait_s(const struct dt_comm *comm);
 /* Gathers `bytes` of each rank on all ranks: out has size * bytes. */
 dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t bytes);
+/* Gives all ranks the bytes of rank 0, read-only: one copy per node, where its ranks can map each
+ * other's memory, else one per rank. `data` and `bytes` are rank 0's. */
+dt_status dt_comm_share(struct dt_comm *comm, struct dt_shared *shared, const void *data,
+                        size_t bytes);
 /* Copies data[0 .. bytes) from one rank to another; the others do nothing. */
 dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from, int to);
 /* A number to another rank, and the next one from any. Only the two take part; wait_s counts. */

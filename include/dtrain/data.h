@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "base/status.h"
 #include "boxes/boxes.h"
 #include "dtrain/config.h"
@@ -23,6 +24,16 @@
 /* --- Data set: encoded samples by id 0 .. n-1. Thread-safe after open. --- */
 
 enum dt_part { DT_PART_ALL, DT_PART_TRAIN, DT_PART_VAL };
+
+/* Several ranks that open a data set together: one of them reads, the others get what it found. */
+struct dt_data_share {
+    bool reads;
+    /* Collective: bytes of the rank that reads, for all. All ranks return the same status: its
+     * `mine`, or what went wrong. */
+    dt_status (*give)(void *context, dt_status mine, struct dt_shared *shared, const void *data,
+                      size_t bytes);
+    void *context;
+};
 
 struct dt_names;
 struct dt_dataset;
@@ -50,8 +61,9 @@ struct dt_dataset_options {
     /* Side of data.val_fraction; training: also data.max_train (select.h), and with `has_boxes`
      * only images with a box to train on (dt_truth_is_usable). */
     enum dt_part part;
-    const struct dt_dataset *rest_of; /* a data set of part train that is open: its files are not
-                                         listed again; it must stay open. NULL = none */
+    const struct dt_data_share *share; /* NULL = every caller reads for itself */
+    const struct dt_dataset *rest_of;  /* a data set of part train that is open: its files are not
+                                          listed again; it must stay open. NULL = none */
 };
 
 /* DT_ERR_NO_INPUT with the names of missing files, DT_ERR_DATA for damaged archives and labels. */

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static void set_out_of_memory(size_t bytes, const char *what)
 {
@@ -55,4 +56,13 @@ dt_status dt_mem_copy_text(char **copy, const char *text)
     DT_TRY(DT_NEW(*copy, strlen(text) + 1));
     memcpy(*copy, text, strlen(text));
     return DT_OK;
+}
+
+void dt_shared_free(struct dt_shared *shared)
+{
+    if (shared->is_mapped && shared->data)
+        munmap(shared->data, shared->bytes);
+    else
+        free(shared->data);
+    *shared = (struct dt_shared){0};
 }

@@ -2,6 +2,7 @@
 #ifndef DTRAIN_BASE_MEM_H
 #define DTRAIN_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -25,6 +26,14 @@ dt_status dt_mem_grow(void *array, size_t *capacity, size_t index, size_t size, 
 
 /* A copy of the text. Free with free(). */
 dt_status dt_mem_copy_text(char **copy, const char *text);
+
+/* Memory that may be a mapping shared with other processes. Starts as {0}. */
+struct dt_shared {
+    void *data;
+    size_t bytes;   /* that are allocated or mapped */
+    bool is_mapped; /* then read-only */
+};
+void dt_shared_free(struct dt_shared *shared); /* sets it to {0} */
 
 #define DT_COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

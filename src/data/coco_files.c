@@ -75,6 +75,17 @@ static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_o
             files->folder, files->path, dt_coco_set_file(dataset, 0), key);
 }
 
+static dt_status share_coco(struct dt_block *block, struct dt_dataset *dataset)
+{
+    struct coco_files *files = dataset->state;
+    if (block->use == DT_BLOCK_READ)
+        DT_TRY(DT_NEW(files, 1));
+    dataset->state = files;
+    DT_BLOCK_VALUE(block, files->path);
+    DT_BLOCK_VALUE(block, files->folder);
+    return dt_coco_set_share(block, &files->set, dataset);
+}
+
 static void close_coco(struct dt_dataset *dataset)
 {
     struct coco_files *files = dataset->state;
@@ -101,5 +112,6 @@ const struct dt_dataset_kind dt_dataset_coco = {
     .name = name_coco,
     .file = file_coco,
     .key = dt_coco_set_key,
+    .share = share_coco,
     .close = close_coco,
 };

@@ -96,6 +96,31 @@ void dt_coco_set_reset(struct dt_coco_set *set)
     *set = (struct dt_coco_set){0};
 }
 
+/* The names of the categories are those of the classes. */
+dt_status dt_coco_set_share(struct dt_block *block, struct dt_coco_set *set,
+                            struct dt_dataset *dataset)
+{
+    struct dt_coco *coco = &set->coco;
+    size_t n_truths = block->use == DT_BLOCK_READ ? 0 : coco->first_truth[coco->n_images];
+    bool has_own = dataset->classes == &set->classes;
+    DT_BLOCK_VALUE(block, coco->n_images);
+    DT_BLOCK_VALUE(block, n_truths);
+    DT_BLOCK_VALUE(block, coco->max_boxes);
+    DT_BLOCK_VALUE(block, has_own);
+    DT_BLOCK_ARRAY(block, coco->images, coco->n_images);
+    dt_block_names(block, &coco->files);
+    DT_BLOCK_ARRAY(block, coco->first_truth, coco->n_images + 1);
+    DT_BLOCK_ARRAY(block, coco->truths, n_truths);
+    dt_block_names(block, &set->classes);
+    DT_BLOCK_ARRAY(block, set->categories, (size_t)dataset->n_classes);
+    if (block->use == DT_BLOCK_READ) {
+        dataset->classes = has_own ? &set->classes : NULL;
+        dataset->categories = set->categories;
+        dataset->set = set;
+    }
+    return DT_OK;
+}
+
 /* --- Samples --- */
 
 int dt_coco_set_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)

@@ -27,6 +27,9 @@ struct dt_coco_set {
 dt_status dt_coco_set_use(struct dt_coco_set *set, struct dt_dataset *dataset,
                           const struct dt_dataset_options *options);
 void dt_coco_set_reset(struct dt_coco_set *set);
+/* For a kind's share: what dt_coco_set_use has set. */
+dt_status dt_coco_set_share(struct dt_block *block, struct dt_coco_set *set,
+                            struct dt_dataset *dataset);
 
 /* For the struct dt_dataset_kind of a kind. */
 int dt_coco_set_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);

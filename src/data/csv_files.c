@@ -278,6 +278,21 @@ static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_op
     return check_files(dataset);
 }
 
+static dt_status share_csv(struct dt_block *block, struct dt_dataset *dataset)
+{
+    struct table *table = dataset->state;
+    if (block->use == DT_BLOCK_READ)
+        DT_TRY(DT_NEW(table, 1));
+    dataset->state = table;
+    dataset->classes = &table->classes;
+    DT_BLOCK_VALUE(block, table->path);
+    DT_BLOCK_VALUE(block, table->folder_bytes);
+    dt_block_names(block, &table->files);
+    dt_block_names(block, &table->classes);
+    DT_BLOCK_ARRAY(block, table->rows, table->files.n);
+    return DT_OK;
+}
+
 static void close_csv(struct dt_dataset *dataset)
 {
     struct table *table = dataset->state;
@@ -308,5 +323,6 @@ const struct dt_dataset_kind dt_dataset_csv = {
     .name = name_csv,
     .file = name_csv,
     .key = key_csv,
+    .share = share_csv,
     .close = close_csv,
 };

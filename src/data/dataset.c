@@ -186,7 +186,8 @@ out:
     return status;
 }
 
-static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+/* Reads the files. */
+static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     const char *path = options->path ? options->path : "";
     enum dt_source source = options->data->source;
@@ -206,6 +207,79 @@ static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_o
         DT_FAIL(DT_ERR_DATA, "data set %s holds no samples", path[0] ? path : "synthetic");
     if (options->has_boxes && dataset->max_boxes == 0) /* of no image, in evaluation */
         dataset->max_boxes = 1;
+    return DT_OK;
+}
+
+/* --- Several ranks --- */
+
+static dt_status use_block(struct dt_block *block, struct dt_dataset *dataset)
+{
+    DT_BLOCK_VALUE(block, dataset->n);
+    DT_BLOCK_VALUE(block, dataset->n_files);
+    DT_BLOCK_VALUE(block, dataset->n_classes);
+    DT_BLOCK_VALUE(block, dataset->max_boxes);
+    DT_BLOCK_VALUE(block, dataset->fingerprint);
+    return dataset->kind->share(block, dataset);
+}
+
+static dt_status write_block(char **data, struct dt_block *block, struct dt_dataset *dataset)
+{
+    DT_TRY(use_block(block, dataset));
+    *data = dt_mem_alloc(block->bytes, 1, "the index of the data");
+    if (!*data)
+        return DT_ERR_MEMORY;
+    struct dt_block out = {.use = DT_BLOCK_WRITE, .at = *data};
+    return use_block(&out, dataset);
+}
+
+static void close_state(struct dt_dataset *dataset)
+{
+    struct dt_block block = {.use = DT_BLOCK_LEAVE};
+    if (dataset->state && dataset->shared.data)
+        (void)use_block(&block, dataset);
+    if (dataset->state)
+        dataset->kind->close(dataset);
+    dt_shared_free(&dataset->shared);
+    dataset->state = NULL;
+}
+
+/* The state of the rank that reads, for all ranks; that rank too has it from the block then. */
+static dt_status share_state(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    const struct dt_data_share *share = options->share;
+    struct dt_block block = {.use = DT_BLOCK_COUNT};
+    struct dt_shared shared;
+    char *data = NULL;
+    dt_status status = share->reads ? write_block(&data, &block, dataset) : DT_OK;
+    status = share->give(share->context, status, &shared, data, block.bytes);
+    free(data);
+    DT_TRY(status);
+    close_state(dataset);
+    dataset->shared = shared;
+    block = (struct dt_block){.use = DT_BLOCK_READ, .at = shared.data};
+    return use_block(&block, dataset);
+}
+
+static dt_status open_shared(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    const struct dt_data_share *share = options->share;
+    struct dt_shared shared;
+    dt_status status = share->reads ? read_kind(dataset, options) : DT_OK;
+    size_t kind = 0;
+    while (share->reads && kind < DT_COUNT(kinds) && kinds[kind] != dataset->kind)
+        kind++;
+    DT_TRY(share->give(share->context, status, &shared, &kind, sizeof kind));
+    memcpy(&kind, shared.data, sizeof kind);
+    dt_shared_free(&shared);
+    dataset->kind = kind < DT_COUNT(kinds) ? kinds[kind] : &dt_dataset_list;
+    if (dataset->kind->share)
+        return share_state(dataset, options);
+    return share->reads ? DT_OK : read_kind(dataset, options);
+}
+
+static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    DT_TRY(options->share ? open_shared(dataset, options) : read_kind(dataset, options));
     return relate_classes(dataset, options);
 }
 
@@ -218,6 +292,7 @@ dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_o
     if (options->rest_of) { /* the same files, of which other samples are used */
         *made = *options->rest_of;
         made->is_view = true;
+        made->shared = (struct dt_shared){0};
         made->cache = NULL;
         made->ids = NULL;
         made->n_ids = 0;
@@ -236,8 +311,8 @@ void dt_dataset_close(struct dt_dataset *dataset)
 {
     if (!dataset)
         return;
-    if (dataset->state && !dataset->is_view)
-        dataset->kind->close(dataset);
+    if (!dataset->is_view)
+        close_state(dataset);
     if (!dataset->is_view)
         free(dataset->label_map);
     dt_cache_destroy(dataset->cache);

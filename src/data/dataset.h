@@ -5,6 +5,7 @@
 #ifndef DTRAIN_DATA_DATASET_H
 #define DTRAIN_DATA_DATASET_H
 
+#include "data/block.h"
 #include "data/sample.h"
 #include "dtrain/data.h"
 
@@ -41,6 +42,9 @@ struct dt_dataset_kind {
     uint64_t (*key)(const struct dt_dataset *dataset, uint32_t id, uint64_t seed);
     /* Path of one of dataset->n_files files; NULL if there are none. */
     void (*file)(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes);
+    /* Names all that `open` has set in the state; to read it makes the state. NULL: every rank
+     * opens the set itself, which reads no file. */
+    dt_status (*share)(struct dt_block *block, struct dt_dataset *dataset);
     void (*close)(struct dt_dataset *dataset);
 };
 
@@ -56,7 +60,8 @@ struct dt_dataset {
     uint32_t n_files;       /* that hold them; set by open if the kind has `file` */
     uint32_t *ids;          /* the kind's ids of those that are used; NULL = all */
     uint32_t n_ids;
-    bool is_view;   /* all but ids and cache belong to another data set */
+    struct dt_shared shared; /* has the arrays of the state, unless its data are NULL */
+    bool is_view;            /* all but ids and cache belong to another data set */
     int n_classes;  /* of the kind while it opens (1 + its highest label), then as labels count */
     int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
     int max_boxes;  /* of a sample; set by open with options.has_boxes, else 0 */

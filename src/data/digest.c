@@ -47,8 +47,10 @@ void dt_digest_describe(char out[DT_PATH_MAX + 64], const struct dt_dataset *dat
     char path[DT_PATH_MAX];
     struct stat info;
     name_file(path, dataset, kind, piece);
-    snprintf(out, DT_PATH_MAX + 64, "%s (%lld bytes)", path,
-             stat(path, &info) == 0 ? (long long)info.st_size : -1LL);
+    if (stat(path, &info) == 0)
+        snprintf(out, DT_PATH_MAX + 64, "%s (%lld bytes)", path, (long long)info.st_size);
+    else
+        snprintf(out, DT_PATH_MAX + 64, "%s (missing)", path);
 }
 
 static dt_status hash_bytes(uint64_t *hash, int fd, uint64_t first, uint64_t bytes,
@@ -113,8 +115,7 @@ static dt_status hash_piece(void *context, uint32_t piece, int thread)
         length = QUICK_BYTES;
         first = position % (bytes - QUICK_BYTES + 1);
     }
-    if (r->kind != DT_DIGEST_NAMES)
-        status = hash_bytes(hash, fd, first, length, path);
+    status = hash_bytes(hash, fd, first, length, path);
     close(fd);
     dt_pulse_beat(&dt_pulse_main);
     r->n_done++;

@@ -261,6 +261,20 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
     return DT_OK;
 }
 
+static dt_status share_folder(struct dt_block *block, struct dt_dataset *dataset)
+{
+    struct folder *folder = dataset->state;
+    if (block->use == DT_BLOCK_READ)
+        DT_TRY(DT_NEW(folder, 1));
+    dataset->state = folder;
+    dataset->classes = &folder->classes;
+    DT_BLOCK_VALUE(block, folder->root);
+    dt_block_names(block, &folder->classes);
+    dt_block_names(block, &folder->files);
+    DT_BLOCK_ARRAY(block, folder->first, folder->classes.n + 1);
+    return DT_OK;
+}
+
 static void close_folder(struct dt_dataset *dataset)
 {
     struct folder *folder = dataset->state;
@@ -317,5 +331,6 @@ const struct dt_dataset_kind dt_dataset_folder = {
     .file = name_folder,
     .key = key_folder,
     .forget = dt_files_forget,
+    .share = share_folder,
     .close = close_folder,
 };

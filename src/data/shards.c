@@ -37,8 +37,7 @@
 enum { MAX_LISTED = 20, MIN_OPEN = 8, MAX_OPEN = 1024 };
 
 struct shard {
-    uint32_t first; /* id of its first sample */
-    int fd;         /* -1: closed */
+    int fd; /* -1: closed */
     unsigned n_users;
     uint64_t used_at; /* n_reads at the last use, for closing the oldest */
 };
@@ -46,6 +45,7 @@ struct shard {
 struct shards {
     struct dt_names paths, classes; /* of classes.txt, if there is one */
     struct shard *shard;
+    uint32_t *first; /* id of the first sample of each */
     size_t n;
     struct dt_tar_entry *entries;
     size_t n_entries, capacity;
@@ -126,7 +126,7 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
     if (shards->n_entries + index.n > DT_MAX_SAMPLES)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "the shards up to %s hold more than %d samples", path,
                             DT_MAX_SAMPLES));
-    shards->shard[i].first = (uint32_t)shards->n_entries;
+    shards->first[i] = (uint32_t)shards->n_entries;
     if (index.n) {
         DT_TRY_OUT(DT_GROW(shards->entries, shards->capacity, shards->n_entries + index.n - 1,
                            "sample index"));
@@ -204,7 +204,7 @@ static size_t shard_of(const struct shards *shards, uint32_t id)
 
     while (high - low > 1) {
         const size_t middle = low + (high - low) / 2;
-        if (shards->shard[middle].first <= id)
+        if (shards->first[middle] <= id)
             low = middle;
         else
             high = middle;
@@ -265,18 +265,21 @@ static dt_status check_keys(const struct dt_dataset *dataset, const char *path)
     return status;
 }
 
-static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+static dt_status make_state(struct dt_dataset *dataset)
 {
     struct shards *shards;
-    struct rlimit limit;
-
     DT_TRY(DT_NEW(shards, 1));
     dataset->state = shards;
     dataset->classes = &shards->classes;
-    shards->has_boxes = options->has_boxes;
-    DT_TRY(dt_brace_expand(&shards->paths, options->path));
-    DT_TRY(DT_NEW(shards->shard, shards->paths.n));
-    shards->n = shards->paths.n;
+    return DT_OK;
+}
+
+/* All shards are closed. */
+static dt_status make_descriptors(struct shards *shards)
+{
+    struct rlimit limit;
+
+    DT_TRY(DT_NEW(shards->shard, shards->n));
     for (size_t i = 0; i < shards->n; i++)
         shards->shard[i].fd = -1;
     if (pthread_mutex_init(&shards->lock, NULL))
@@ -286,7 +289,18 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
     shards->max_open = MAX_OPEN;
     if (!getrlimit(RLIMIT_NOFILE, &limit) && limit.rlim_cur / 4 < MAX_OPEN)
         shards->max_open = limit.rlim_cur / 4 > MIN_OPEN ? (size_t)limit.rlim_cur / 4 : MIN_OPEN;
+    return DT_OK;
+}
 
+static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+{
+    DT_TRY(make_state(dataset));
+    struct shards *shards = dataset->state;
+    shards->has_boxes = options->has_boxes;
+    DT_TRY(dt_brace_expand(&shards->paths, options->path));
+    shards->n = shards->paths.n;
+    DT_TRY(DT_NEW(shards->first, shards->n));
+    DT_TRY(make_descriptors(shards));
     DT_TRY(check_missing(shards));
     DT_TRY(build_index(shards, dataset, options));
     if (shards->has_boxes) {
@@ -303,11 +317,28 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
     return DT_OK;
 }
 
+static dt_status share_shards(struct dt_block *block, struct dt_dataset *dataset)
+{
+    if (block->use == DT_BLOCK_READ)
+        DT_TRY(make_state(dataset));
+    struct shards *shards = dataset->state;
+    DT_BLOCK_VALUE(block, shards->has_boxes);
+    DT_BLOCK_VALUE(block, shards->n);
+    DT_BLOCK_VALUE(block, shards->n_entries);
+    dt_block_names(block, &shards->paths);
+    dt_block_names(block, &shards->classes);
+    DT_BLOCK_ARRAY(block, shards->first, shards->n);
+    DT_BLOCK_ARRAY(block, shards->entries, shards->n_entries);
+    if (shards->has_boxes)
+        DT_TRY(dt_coco_set_share(block, &shards->set, dataset));
+    return block->use == DT_BLOCK_READ ? make_descriptors(shards) : DT_OK;
+}
+
 static void close_shards(struct dt_dataset *dataset)
 {
     struct shards *shards = dataset->state;
 
-    for (size_t i = 0; i < shards->n; i++)
+    for (size_t i = 0; shards->shard && i < shards->n; i++)
         if (shards->shard[i].fd >= 0)
             close(shards->shard[i].fd);
     if (shards->has_lock)
@@ -317,6 +348,7 @@ static void close_shards(struct dt_dataset *dataset)
     dt_wds_boxes_reset(&shards->boxes);
     dt_coco_set_reset(&shards->set);
     free(shards->shard);
+    free(shards->first);
     free(shards->entries);
     free(shards);
 }
@@ -456,5 +488,6 @@ const struct dt_dataset_kind dt_dataset_shards = {
     .name = name_shards,
     .file = file_shards,
     .key = key_shards,
+    .share = share_shards,
     .close = close_shards,
 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <xxhash.h>
 
@@ -16,7 +17,7 @@
 #include "checkpoint/run_folder.h"
 #include "data/digest.h"
 
-enum { N_TRIED = 8 }; /* samples of each data set per rank */
+enum { N_TRIED = 8, N_TRIED_IN_ALL = 64 }; /* samples of each data set, at most on a rank */
 
 static const char *const set_keys[] = {"data.train", "data.val"};
 
@@ -91,35 +92,36 @@ out:
     return status;
 }
 
-static dt_status compare_sets(struct dt_sets *sets, enum dt_digest kind, bool reads)
+static bool sees_the_same(const struct dt_preflight_identity *a,
+                          const struct dt_preflight_identity *b)
 {
+    return strcmp(a->host, b->host) == 0 && a->folder == b->folder;
+}
+
+/* Does nothing if all ranks see what rank 0 sees. Otherwise one rank of each view reads. */
+static dt_status check_data(struct dt_sets *sets, const struct dt_preflight_identity *ranks)
+{
+    const enum dt_digest kind =
+        sets->config->data.check == DT_CHECK_FULL ? DT_DIGEST_FULL : DT_DIGEST_QUICK;
     const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
-    for (size_t i = 0; i < DT_COUNT(both); i++)
+    bool is_one = true, reads = true;
+    for (int r = 1; r < sets->ranks.n_ranks; r++)
+        is_one = is_one && sees_the_same(&ranks[r], &ranks[0]);
+    for (int r = 0; r < sets->ranks.rank; r++)
+        reads = reads && !sees_the_same(&ranks[r], &ranks[sets->ranks.rank]);
+    for (size_t i = 0; i < DT_COUNT(both) && !is_one; i++)
         if (both[i])
             DT_TRY(dt_same_data_compare(sets->ranks.comm, both[i], set_keys[i], kind, reads));
     return DT_OK;
-}
-
-/* One rank of each machine reads; does nothing on one machine. */
-static dt_status check_data(struct dt_sets *sets)
-{
-    const bool full = sets->config->data.check == DT_CHECK_FULL;
-    double n_alone = dt_comm_local_size(sets->ranks.comm) == sets->ranks.n_ranks;
-    DT_TRY(dt_comm_max_f64(sets->ranks.comm, &n_alone, 1));
-    if (n_alone > 0)
-        return DT_OK;
-    return compare_sets(sets, full ? DT_DIGEST_FULL : DT_DIGEST_QUICK,
-                        dt_comm_local_rank(sets->ranks.comm) == 0);
 }
 
 /* --- Agreement of the ranks --- */
 
 /* The libraries are described without the first word of the device, which says which one of the
  * node it is. */
-static void identify(struct dt_preflight_identity *out, const struct dt_engine *engine,
-                     const struct dt_sets *sets)
+static void identify(struct dt_preflight_identity *out, const struct dt_engine *engine)
 {
-    const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
+    struct stat folder;
     *out = (struct dt_preflight_identity){.config_hash =
                                               XXH3_64bits(engine->config, sizeof *engine->config)};
     char device[192] = "", plane[64];
@@ -129,11 +131,8 @@ static void identify(struct dt_preflight_identity *out, const struct dt_engine *
     const char *space = strchr(device, ' ');
     dt_comm_describe_plane(engine->plane, plane, sizeof plane);
     snprintf(out->libraries, sizeof out->libraries, "%s; %s", space ? space + 1 : device, plane);
-    for (size_t i = 0; i < DT_COUNT(both); i++)
-        if (both[i]) {
-            out->fingerprint[i] = dt_dataset_fingerprint(both[i]);
-            out->n_images[i] = dt_dataset_size(both[i]);
-        }
+    if (stat(".", &folder) == 0)
+        out->folder = XXH64(&folder.st_ino, sizeof folder.st_ino, (uint64_t)folder.st_dev);
 }
 
 static dt_status compare_rank(const struct dt_preflight_identity *ranks, int r)
@@ -145,14 +144,6 @@ static dt_status compare_rank(const struct dt_preflight_identity *ranks, int r)
                 ") than rank 0 (%s: %016" PRIx64
                 "), which sent it; suspect faulty memory or network",
                 r, a->host, a->config_hash, b->host, b->config_hash);
-    for (size_t i = 0; i < DT_COUNT(set_keys); i++)
-        if (a->n_images[i] != b->n_images[i] || a->fingerprint[i] != b->fingerprint[i])
-            DT_FAIL(DT_ERR_DISAGREE,
-                    "rank %d (%s) has different files in %s (%" PRIu32
-                    " images, fingerprint %016" PRIx64 ") than rank 0 (%s: %" PRIu32 ", %016" PRIx64
-                    "); all ranks must see the same folder or shards",
-                    r, a->host, set_keys[i], a->n_images[i], a->fingerprint[i], b->host,
-                    b->n_images[i], b->fingerprint[i]);
     return DT_OK;
 }
 
@@ -194,25 +185,13 @@ out:
     return status;
 }
 
-/* Replaces the message by one that names the first file of another name or size, if that is what
- * differs. */
-static dt_status explain(struct dt_sets *sets, const struct dt_preflight_identity *ranks,
-                         dt_status status)
-{
-    for (int r = 1; r < sets->ranks.n_ranks; r++)
-        if (ranks[r].config_hash != ranks[0].config_hash)
-            return status;
-    DT_TRY(compare_sets(sets, DT_DIGEST_NAMES, true));
-    return status;
-}
-
 dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets)
 {
     struct dt_preflight_identity own, *ranks = NULL;
     char warning[1200];
     dt_status status = DT_NEW(ranks, (size_t)engine->ranks.n_ranks);
     DT_TRY(dt_comm_agree(engine->ranks.comm, status));
-    identify(&own, engine, sets);
+    identify(&own, engine);
     DT_TRY_OUT(dt_comm_gather(engine->ranks.comm, ranks, &own, sizeof own));
     status = dt_preflight_compare(ranks, engine->ranks.n_ranks, warning, sizeof warning);
     if (status == DT_OK && warning[0] && engine->plan && engine->plan->arena[DT_ARENA_GRADS])
@@ -221,7 +200,7 @@ dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets)
         dt_error_set_origin(0); /* all ranks have the same text */
     else if (warning[0] && engine->ranks.rank == 0)
         dt_log(DT_LOG_WARNING, "%s: speed and rounding may differ", warning);
-    status = status == DT_OK ? check_data(sets) : explain(sets, ranks, status);
+    status = status == DT_OK ? check_data(sets, ranks) : status;
 out:
     free(ranks);
     return status;
@@ -232,12 +211,14 @@ out:
 /* Distinct ids of a set, different on every rank (Floyd's sampling without replacement). */
 static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_sets *sets)
 {
+    const uint32_t share = (uint32_t)(N_TRIED_IN_ALL / sets->ranks.n_ranks);
+    const uint32_t most = share < 1 ? 1 : share < N_TRIED ? share : N_TRIED;
     int n = 0;
     struct dt_rng rng;
     /* No training reaches this epoch. */
     dt_rng_init(&rng, sets->config->train.seed, DT_RNG_SHUFFLE, UINT32_MAX,
                 (uint32_t)sets->ranks.rank);
-    for (uint32_t top = size > N_TRIED ? size - N_TRIED : 0; top < size; top++) {
+    for (uint32_t top = size > most ? size - most : 0; top < size; top++) {
         uint32_t id = dt_rng_below(&rng, top + 1);
         for (int i = 0; i < n; i++)
             if (ids[i] == id)

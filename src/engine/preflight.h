@@ -10,8 +10,7 @@
 struct dt_preflight_identity {
     char host[DT_HOST_MAX];
     uint64_t config_hash;
-    uint64_t fingerprint[2]; /* of training and validation data */
-    uint32_t n_images[2];
+    uint64_t folder; /* a hash of the current folder's device and inode */
     char libraries[256];
 };
 /* DT_ERR_DISAGREE naming the first rank that differs from rank 0; different libraries only fill
@@ -19,10 +18,11 @@ struct dt_preflight_identity {
 dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_ranks,
                                char *warning, size_t bytes);
 
-/* Checks that all ranks have the same configuration (bytes), libraries and data index:
- * DT_ERR_DISAGREE names the rank, the host and the difference; different libraries cause a warning,
- * unless those of a training keep weights in different orders. Then that several machines have the
- * same data: one rank of each reads what data.check asks for. Overwrites the weights; call it when
+/* Checks that all ranks have the same configuration (bytes) and libraries: DT_ERR_DISAGREE names
+ * the rank, the host and the difference; different libraries cause a warning, unless those of a
+ * training keep weights in different orders. Then that all see the data of which rank 0 has made
+ * the index: one rank of each machine, and of each current folder, reads what data.check asks for.
+ * Overwrites the weights; call it when
  * the data sets and the plan, if there is one, are open. */
 dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets);
 /* Compares one set, which all ranks have open; the ranks that do not read count as equal. `key` is

@@ -67,10 +67,20 @@ dt_status dt_sets_check_given(const struct dt_config *config)
                   "data.train=PATH); generated images: --set data.source=synthetic");
 }
 
+/* For struct dt_data_share; `context`: the sets. */
+static dt_status give(void *context, dt_status mine, struct dt_shared *shared, const void *data,
+                      size_t bytes)
+{
+    const struct dt_sets *sets = context;
+    DT_TRY(dt_comm_agree(sets->ranks.comm, mine));
+    return dt_comm_share(sets->ranks.comm, shared, data, bytes);
+}
+
 static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool train,
                           const char *cache_dir)
 {
     const struct dt_config *config = sets->config;
+    const struct dt_data_share share = {sets->ranks.rank == 0, give, sets};
     const bool is_split = config->data.val_fraction > 0;
     const char *path = train || is_split ? config->data.train : config->data.val;
     if (train || is_split)
@@ -93,6 +103,7 @@ static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool tr
         .has_boxes = sets->task->has_boxes,
         .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
         .part = train ? DT_PART_TRAIN : DT_PART_VAL,
+        .share = sets->ranks.n_ranks > 1 ? &share : NULL,
         .rest_of = !train && is_split ? sets->train_set : NULL,
         .canvases = sets->canvases,
     };
@@ -121,13 +132,34 @@ static dt_status open_images(struct dt_sets *sets)
     return DT_OK;
 }
 
+/* Rank 0 reads data.class_map. */
+static dt_status load_classes(struct dt_sets *sets)
+{
+    const char *path = sets->config->data.class_map;
+    struct dt_shared shared = {0};
+    char *text = NULL;
+    dt_status status = DT_OK;
+    if (sets->ranks.rank == 0)
+        status = dt_classes_load(&sets->classes, path);
+    if (sets->ranks.n_ranks == 1)
+        return status;
+    if (status == DT_OK && sets->ranks.rank == 0)
+        status = dt_classes_text(&text, &sets->classes);
+    status = give(sets, status, &shared, text, text ? strlen(text) + 1 : 0);
+    if (status == DT_OK && sets->ranks.rank != 0)
+        status = dt_classes_parse(&sets->classes, shared.data, path);
+    dt_shared_free(&shared);
+    free(text);
+    return status;
+}
+
 static dt_status open_sets(struct dt_sets *sets, const struct dt_sets_options *options)
 {
     dt_status status = DT_OK;
     if (sets->num_classes == 0)
         sets->num_classes = sets->config->model.num_classes;
     if (sets->config->data.class_map[0] && sets->classes.n == 0)
-        status = dt_classes_load(&sets->classes, sets->config->data.class_map);
+        status = load_classes(sets);
     if (status == DT_OK && options->train)
         status = open_set(sets, &sets->train_set, true, options->cache_dir);
     if (status == DT_OK && options->val)
@@ -230,22 +262,14 @@ static dt_status check(struct dt_sets *sets, const struct dt_sets_options *optio
     return options->is_raw ? DT_OK : weigh_classes(sets);
 }
 
-/* With a cache rank 0 goes first, so that the others find its index instead of building one. */
 dt_status dt_sets_open(struct dt_sets *sets, const struct dt_sets_options *options)
 {
     const struct dt_ranks *ranks = &sets->ranks;
-    dt_status status = DT_OK;
     dt_events_progress(options->report, "reading the data index", 0, 1);
-    if (ranks->rank == 0 || !options->cache_dir)
-        status = open_sets(sets, options);
+    const dt_status status = open_sets(sets, options);
     /* The lines of the other ranks begin with theirs. */
     if (status != DT_OK && ranks->rank == 0 && dt_comm_local_size(ranks->comm) < ranks->n_ranks)
         DT_ERROR(status, "%s, on %s", dt_error_text(), dt_comm_host(ranks->comm, 0));
-    if (options->cache_dir) {
-        DT_TRY(dt_comm_agree(ranks->comm, status));
-        if (ranks->rank != 0)
-            status = open_sets(sets, options);
-    }
     dt_events_progress(options->report, "reading the data index", 1, 1);
     return dt_comm_agree(ranks->comm, status == DT_OK ? check(sets, options) : status);
 }

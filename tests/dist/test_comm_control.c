@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -215,6 +216,37 @@ static const char *const launch_names[] = {"OMPI_COMM_WORLD_SIZE",
                                            "PMI_RANK",
                                            "WORLD_SIZE",
                                            "LOCAL_RANK"};
+
+/* The bytes of rank 0 on all ranks; in one memory, but where a rank may not open another file. */
+static void check_share(size_t bytes, bool is_mapped)
+{
+    struct dt_shared shared;
+    char *own = malloc(bytes + 1);
+    for (size_t i = 0; i < bytes; i++)
+        own[i] = (char)(rank == 0 ? i * 7 % 251 : 0);
+    assert_all(dt_comm_share(comm, &shared, own, rank == 0 ? bytes : 0) == DT_OK);
+    assert_all(shared.is_mapped == is_mapped);
+    for (size_t i = 0; i < bytes; i++)
+        own[i] = (char)(i * 7 % 251);
+    assert_all(bytes == 0 || memcmp(own, shared.data, bytes) == 0);
+    dt_shared_free(&shared);
+    free(own);
+}
+
+TEST(share)
+{
+    struct rlimit limit, low;
+    check_share(0, true);
+    check_share(1, true);
+    check_share(5000001, true);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    low = limit;
+    low.rlim_cur = 0; /* descriptors that are open stay so */
+    if (rank == n - 1)
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    check_share(5000001, false);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
 
 struct launch_case {
     const char *set[4][2];

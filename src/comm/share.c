@@ -1,0 +1,135 @@
+/* A block of bytes that all ranks read. The ranks of a node map the memory of its first rank, in a
+ * file that has no name (memfd_create) and that nobody must remove; where they may not, as in
+ * containers of their own, each has a copy. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/pulse.h"
+#include "comm/comm_internal.h"
+
+enum { PIECE_BYTES = 1 << 30 };
+
+/* What the first rank of a node tells the others: where its memory is, and what lies at its end. */
+struct place {
+    int64_t pid, fd;
+    uint64_t mark;
+};
+
+static dt_status bcast(struct dt_comm *comm, MPI_Comm ranks, char *data, size_t bytes)
+{
+    for (size_t done = 0; done < bytes; done += PIECE_BYTES) {
+        const size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
+        DT_MPI_WAIT("share", MPI_Bcast(data + done, (int)piece, MPI_BYTE, 0, ranks));
+    }
+    return DT_OK;
+}
+
+static void *map(int fd, size_t bytes, int protection)
+{
+    void *memory = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+/* On the first rank of a node; -1 if it cannot. */
+static int make_memory(struct dt_shared *shared, struct place *place, size_t bytes)
+{
+    const size_t all = bytes + sizeof place->mark;
+    const int fd = memfd_create("dtrain", MFD_CLOEXEC);
+    if (fd >= 0 && ftruncate(fd, (off_t)all) == 0)
+        shared->data = map(fd, all, PROT_READ | PROT_WRITE);
+    if (fd >= 0 && shared->data)
+        memcpy((char *)shared->data + bytes, &place->mark, sizeof place->mark);
+    return fd;
+}
+
+/* On the others. Whether it is that rank's memory shows at its end. */
+static void find_memory(struct dt_shared *shared, const struct place *place, size_t bytes)
+{
+    const size_t all = bytes + sizeof place->mark;
+    char path[64];
+    int fd;
+    uint64_t size = 0;
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)place->pid, (long long)place->fd);
+    if (place->fd < 0 || dt_file_open(&fd, &size, path) != DT_OK) {
+        dt_error_clear();
+        return;
+    }
+    if (size == all)
+        shared->data = map(fd, all, PROT_READ);
+    close(fd);
+    if (shared->data &&
+        memcmp((char *)shared->data + bytes, &place->mark, sizeof place->mark) != 0) {
+        munmap(shared->data, all);
+        shared->data = NULL;
+    }
+}
+
+/* One memory for the ranks of a node, or none. */
+static dt_status map_node(struct dt_shared *shared, struct dt_comm *comm, size_t bytes)
+{
+    const bool is_first = comm->local_rank == 0;
+    struct place place = {.pid = getpid(), .fd = -1, .mark = (uint64_t)(dt_clock_s() * 1e9)};
+    if (is_first)
+        place.fd = make_memory(shared, &place, bytes);
+    DT_MPI_WAIT("share", MPI_Bcast(&place, sizeof place, MPI_BYTE, 0, comm->node));
+    if (!is_first)
+        find_memory(shared, &place, bytes);
+    int have = shared->data != NULL;
+    DT_MPI_WAIT("share", MPI_Allreduce(MPI_IN_PLACE, &have, 1, MPI_INT, MPI_MIN, comm->node));
+    if (is_first && place.fd >= 0)
+        close((int)place.fd);
+    shared->is_mapped = true;
+    shared->bytes = bytes + sizeof place.mark;
+    if (!have)
+        dt_shared_free(shared);
+    return DT_OK;
+}
+
+/* From rank 0 to the first rank of every node, and from these to the others if each has its own. */
+static dt_status send(struct dt_comm *comm, struct dt_shared *shared, size_t bytes)
+{
+    MPI_Comm first_ranks;
+    const int color = comm->local_rank == 0 ? 0 : MPI_UNDEFINED;
+    DT_MPI_WAIT("share", MPI_Comm_split(comm->control, color, comm->rank, &first_ranks));
+    dt_status status = DT_OK;
+    if (first_ranks != MPI_COMM_NULL) {
+        status = bcast(comm, first_ranks, shared->data, bytes);
+        MPI_Comm_free(&first_ranks);
+    }
+    DT_TRY(status);
+    if (!shared->is_mapped)
+        return bcast(comm, comm->node, shared->data, bytes);
+    DT_MPI_WAIT("share", MPI_Barrier(comm->node));
+    return DT_OK;
+}
+
+dt_status dt_comm_share(struct dt_comm *comm, struct dt_shared *shared, const void *data,
+                        size_t bytes)
+{
+    int64_t n = (int64_t)bytes;
+    dt_status status = DT_OK;
+    *shared = (struct dt_shared){0};
+    DT_TRY(dt_comm_bcast(comm, &n, sizeof n, 0));
+    bytes = (size_t)n;
+    DT_TRY(map_node(shared, comm, bytes));
+    if (!shared->data) {
+        shared->bytes = bytes;
+        shared->data = dt_mem_alloc(bytes, 1, "what the ranks share");
+        status = shared->data ? DT_OK : DT_ERR_MEMORY;
+    }
+    DT_TRY_OUT(dt_comm_agree(comm, status));
+    if (comm->rank == 0 && bytes > 0)
+        memcpy(shared->data, data, bytes);
+    DT_TRY_OUT(send(comm, shared, bytes));
+    if (shared->is_mapped)
+        (void)mprotect(shared->data, shared->bytes, PROT_READ);
+    return DT_OK;
+out:
+    dt_shared_free(shared);
+    return status;
+}
