@@ -53,7 +53,7 @@ enum dt_lr_scaling { DT_LR_SCALING_LINEAR, DT_LR_SCALING_SQRT, DT_LR_SCALING_NON
 enum { DT_MICRO_BATCH_AUTO = -1 };
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
-enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO };
+enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO, DT_ALGORITHM_LIBRARY };
 /* LOCAL is no value of comm.mode, but ALLREDUCE with train.sync_every above 1: dt_config_mode. */
 enum dt_comm_mode { DT_MODE_ALLREDUCE, DT_MODE_CENTRAL, DT_MODE_ASYNC, DT_MODE_LOCAL };
 enum dt_tta { DT_TTA_NONE, DT_TTA_FLIP };
@@ -356,6 +356,10 @@ enum dt_comm_mode dt_config_mode(const struct dt_config *config);
 /* True if all ranks sum their gradients in every step. */
 bool dt_config_sums(const struct dt_config *config);
 const char *dt_config_batch_key(const struct dt_config *config);
+/* Most ranks whose gradients are summed in a ring. With comm.algorithm auto those up to which it
+ * loses less than 2 % by `dtrain forecast` (ResNet-50, fp16, 256 images per GPU, nodes of 8 GPUs at
+ * 100 to 3,200 Gb/s); with train.deterministic all. */
+int dt_config_ring_ranks(const struct dt_config *config);
 
 /* The stage of an epoch, without zeros; with `plain_batch` where no stage gives a batch. *index:
  * its place in train.stages, -1 = before the first; may be NULL. */

@@ -26,7 +26,8 @@ struct dt_forecast_network {
     struct dt_link link;  /* of a node to the others */
     struct dt_link local; /* between ranks of a node; unused if ranks_per_node is 1 */
     int ranks_per_node;
-    bool has_trees; /* the library may choose them instead of the ring */
+    bool has_trees; /* the library may choose them instead of the ring ... */
+    int ring_ranks; /* ... on more ranks */
 };
 
 struct dt_forecast_step {

@@ -176,7 +176,7 @@ static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_option
      * once. The user's own settings are kept. */
     const char *algorithm = getenv("NCCL_ALGO");
     if (options->ring && algorithm && strcasecmp(algorithm, "ring") != 0)
-        dt_log(DT_LOG_INFO, "NCCL_ALGO=%s overrides comm.algorithm = ring", algorithm);
+        dt_log(DT_LOG_INFO, "NCCL_ALGO=%s overrides the ring of comm.algorithm", algorithm);
     if (options->ring)
         DT_TRY(set_default("NCCL_ALGO", "Ring"));
     if (options->share) {

@@ -133,8 +133,8 @@ static void check_batches(struct checking *k)
         if (t->stages[i].epoch <= t->stages[i - 1].epoch)
             wrong(k, "train.stages", "epoch %d after %d is not in ascending order",
                   t->stages[i].epoch, t->stages[i - 1].epoch);
-    if (t->deterministic && c->comm.algorithm != DT_ALGORITHM_RING)
-        wrong(k, "train.deterministic", "only comm.algorithm \"ring\" adds in a fixed order");
+    if (t->deterministic && c->comm.algorithm == DT_ALGORITHM_LIBRARY)
+        wrong(k, "train.deterministic", "comm.algorithm \"library\" adds in no fixed order");
 }
 
 /* Reports a metric that is not for this kind of network. */

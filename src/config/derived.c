@@ -1,4 +1,5 @@
 /* Values that follow from several keys, and the table of metrics. */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -173,6 +174,15 @@ int dt_config_batch_size(const struct dt_config *config, int n_ranks)
     if (train->batch_size_per_rank > 0)
         return train->batch_size_per_rank * n_ranks;
     return train->global_batch_size > 0 ? train->global_batch_size : 256;
+}
+
+int dt_config_ring_ranks(const struct dt_config *config)
+{
+    enum { RING_RANKS = 32 };
+    const enum dt_comm_algorithm algorithm = config->comm.algorithm;
+    if (config->train.deterministic || algorithm == DT_ALGORITHM_RING)
+        return INT_MAX;
+    return algorithm == DT_ALGORITHM_LIBRARY ? 0 : RING_RANKS;
 }
 
 int dt_config_sync_every(const struct dt_config *config)

@@ -29,7 +29,7 @@ static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const fusions[] = {"auto", "on", "off", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 static const char *const modes[] = {"allreduce", "central", "async", NULL};
-static const char *const algorithms[] = {"ring", "auto", NULL};
+static const char *const algorithms[] = {"ring", "auto", "library", NULL};
 #define METRIC_NAME(upper, name, ...) #name,
 static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const deciding_metrics[] = {DT_METRIC_LIST(METRIC_NAME) "auto", NULL};
@@ -456,9 +456,10 @@ const struct dt_key dt_keys[] = {
         "async: most updates between the weights that a gradient belongs to and those it changes; "
         "0: twice the number of ranks that compute",
         INEXACT),
-    CHOICE(comm.algorithm, DT_ALGORITHM_RING, algorithms,
-           "ring: fixed order, bit-identical in every run; auto: chosen by the library, and on "
-           "hundreds of GPUs faster (dtrain forecast)",
+    CHOICE(comm.algorithm, DT_ALGORITHM_AUTO, algorithms,
+           "How gradients are summed: ring: in a fixed order, bit-identical in every run; library: "
+           "as NCCL or MPI chooses, which is faster on many ranks (dtrain forecast); auto: ring on "
+           "up to 32 ranks, and with train.deterministic",
            INEXACT),
     CHOICE(
         comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,

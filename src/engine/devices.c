@@ -86,7 +86,7 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
                 "comm.grad_dtype: GPUs send gradients in a 16-bit type only if they compute in it; "
                 "set comm.grad_dtype to auto, or train.precision to %s",
                 dt_precision_name(same));
-    if (is_narrow && backend != cuda && config->comm.algorithm != DT_ALGORITHM_RING)
+    if (is_narrow && backend != cuda && config->comm.algorithm == DT_ALGORITHM_LIBRARY)
         DT_FAIL(DT_ERR_CONFIG, "comm.grad_dtype: on CPUs only comm.algorithm ring sends gradients "
                                "in 16 bits; set one of the two to its default");
     return DT_OK;

@@ -105,9 +105,12 @@ struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
                                           [DT_GRAD_FP16] = DT_F16,
                                           [DT_GRAD_BF16] = DT_BF16};
     const bool central = engine->parallel->lists.is_central;
+    const enum dt_dtype wire = wires[engine->config->comm.grad_dtype];
+    const bool is_narrow = wire != DT_F32 && engine->plane == DT_PLANE_MPI; /* only in a ring */
     return (struct dt_comm_options){.plane = central ? DT_PLANE_CENTRAL : engine->plane,
-                                    .ring = engine->config->comm.algorithm == DT_ALGORITHM_RING,
-                                    .wire = wires[engine->config->comm.grad_dtype],
+                                    .ring = is_narrow || engine->ranks.n_ranks <=
+                                                             dt_config_ring_ranks(engine->config),
+                                    .wire = wire,
                                     .timeout_s = engine->config->device.timeout_s,
                                     .share = engine->config->device.allow_shared_gpu};
 }

@@ -82,7 +82,7 @@ def test_plan():
     plans = [run("--config", "config.json", "--dry-run=plan", *sets(x)).said for x in ({}, BF16)]
     wide, narrow = (float(re.search(r"eval total: .*, ([0-9.]+) MB", plan)[1]) for plan in plans)
     assert 0.4 * wide < narrow < 0.6 * wide, (wide, narrow)
-    both = {**BF16, "comm.grad_dtype": "bf16", "comm.algorithm": "auto", "train.deterministic": "false"}
+    both = {**BF16, "comm.grad_dtype": "bf16", "comm.algorithm": "library", "train.deterministic": "false"}
     refused = train("refused", both, ranks=2, code=78)
     assert "only comm.algorithm ring" in refused.said, refused.said
 

@@ -19,7 +19,7 @@ for ranks in 2 3; do
     some_seed agrees ranks$ranks $ranks
 done
 some_seed agrees passes 1 --set train.micro_batch_size=3
-some_seed agrees automatic 2 --set comm.algorithm=auto --set train.deterministic=false \
+some_seed agrees automatic 2 --set comm.algorithm=library --set train.deterministic=false \
     --set comm.bucket_cap_mb=0.01 --set comm.last_bucket_cap_mb=0.005
 
 # Pairs are adjacent in the shuffled order, so mixing does not depend on the number of ranks either.

@@ -8,7 +8,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import events, run, said, train, write_config  # noqa: E402
+from scratch import events, said, train, write_config  # noqa: E402
 
 TOLERANCE = 1e-6
 TINY = {"model.name": "tiny", "train.global_batch_size": 64}

@@ -89,7 +89,7 @@ data.val_resize=200 -> smaller than model.image_size 224
 train.batch_size_per_rank=32 train.global_batch_size=64 -> train.global_batch_size 64 is given \
 too; leave one of them out
 train.micro_batch_size="all" -> "auto" or an integer from 0 to 65536
-train.deterministic=true comm.algorithm="auto" -> only comm.algorithm "ring"
+train.deterministic=true comm.algorithm="library" -> adds in no fixed order
 early_stop.target=0.75 -> 0.75 is in per cent; did you mean 75?
 early_stop.target=90 early_stop.metric="auc" -> auc lies between 0 and 1; did you mean 0.9?
 early_stop.target=36 early_stop.metric="auto" $detector -> ap lies between 0 and 1; did you mean \

@@ -42,7 +42,8 @@ TEST(defaults)
     assert_true(config.optim.weight_decay == 1e-4);
     assert_int_equal(config.schedule.n_milestones, 3);
     assert_true(config.schedule.milestones[2] == 80);
-    assert_int_equal(config.comm.algorithm, DT_ALGORITHM_RING);
+    assert_int_equal(config.comm.algorithm, DT_ALGORITHM_AUTO);
+    assert_int_equal(dt_config_ring_ranks(&config), 32);
     assert_string_equal(config.output.dir, "runs/default");
     load(&loaded, NULL, NULL, 0);
     assert_memory_equal(&config, &loaded, sizeof(config));
