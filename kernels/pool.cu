@@ -121,9 +121,54 @@ static __global__ void avg_pool_kernel(T *dst, const T *src, struct dt_pool_shap
     dt_store8(dst + i * DT_CHANNEL_PACK, sum);
 }
 
+// The same for large windows, such as a whole image: the threads of a block share them. A block
+// makes one pixel of dst, of WIDE packs of channels; the order of the additions depends on the
+// shape alone.
+enum { WIDE = 8, SHARERS = 32, LARGE_WINDOW = 32 };
+
+template <typename T>
+static __global__ void __launch_bounds__(WIDE *SHARERS)
+    avg_pool_large_kernel(T *dst, const T *src, struct dt_pool_shape s)
+{
+    __shared__ float sums[SHARERS][WIDE][DT_CHANNEL_PACK];
+    const unsigned packs = s.cp / DT_CHANNEL_PACK, pack = blockIdx.y * WIDE + threadIdx.x;
+    const size_t i = (size_t)blockIdx.x * packs + pack;
+    const struct place at = place_of((unsigned)i, (int)packs, s.out_h, s.out_w);
+    const struct window_range rows = window_of(at.h, s.in_h, s.out_h);
+    const struct window_range columns = window_of(at.w, s.in_w, s.out_w);
+    const int width = length_of(columns), area = length_of(rows) * width;
+    float sum[DT_CHANNEL_PACK] = {0}, v[DT_CHANNEL_PACK];
+
+    for (int p = (int)threadIdx.y; pack < packs && p < area; p += SHARERS) {
+        const int h = rows.first + p / width, w = columns.first + p % width;
+        dt_load8(v, src + offset_of(at, h, w, s.in_h, s.in_w, s.cp));
+        for (int k = 0; k < DT_CHANNEL_PACK; k++)
+            sum[k] += v[k];
+    }
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
+        sums[threadIdx.y][threadIdx.x][k] = sum[k];
+    for (unsigned half = SHARERS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        for (int k = 0; threadIdx.y < half && k < DT_CHANNEL_PACK; k++)
+            sums[threadIdx.y][threadIdx.x][k] += sums[threadIdx.y + half][threadIdx.x][k];
+    }
+    if (pack >= packs || threadIdx.y > 0)
+        return;
+    for (int k = 0; k < DT_CHANNEL_PACK; k++)
+        sum[k] = sums[0][threadIdx.x][k] / (float)area;
+    dt_store8(dst + i * DT_CHANNEL_PACK, sum);
+}
+
 cudaError_t dt_kernel_avg_pool(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
                                const struct dt_pool_shape *shape)
 {
+    const int window = shape->in_h / shape->out_h * (shape->in_w / shape->out_w);
+    const unsigned pixels = (unsigned)(shape->n * shape->out_h * shape->out_w);
+    const unsigned columns = (unsigned)(shape->cp / DT_CHANNEL_PACK + WIDE - 1) / WIDE;
+    const struct dt_geometry large = {pixels, columns, WIDE, SHARERS};
+    if (window >= LARGE_WINDOW)
+        return DT_BY_TYPE(type, (dt_launch(avg_pool_large_kernel<T>, large, stream, (T *)dst,
+                                           (const T *)src, *shape)));
     return DT_BY_TYPE(
         type, (launch(avg_pool_kernel<T>, shape, shape->out_h, shape->out_w, stream, dst, src)));
 }

@@ -195,7 +195,7 @@ def part_4(rig):
 
 def in_time(rig):
     rig.program("tests/emulator/gpu_cuda_norm", HANG)
-    options = "--seconds", "330", "--checks", "gpu_cuda_norm"  # of which 300 are for other checks
+    options = "--seconds", "45", "--checks", "gpu_cuda_norm"  # of which 15 are for other checks
     code, _, data = rig.run(1, "short", *options)
     assert code == 0, code
     assert "not done after" in data["checks"]["gpu_cuda_norm"]["why"], data["checks"]

@@ -178,7 +178,8 @@ TEST(avg_pool)
     static const struct dt_pool_shape shapes[] = {
         {3, 16, 7, 7, 1, 1, 0, 0, 0},  {2, 8, 6, 5, 4, 3, 0, 0, 0},   {1, 24, 2, 3, 5, 7, 0, 0, 0},
         {2, 8, 12, 12, 6, 6, 0, 0, 0}, {1, 8, 13, 13, 6, 6, 0, 0, 0}, {1, 8, 1, 1, 7, 7, 0, 0, 0},
-        {1, 8, 10, 7, 3, 7, 0, 0, 0}};
+        {1, 8, 10, 7, 3, 7, 0, 0, 0},  {2, 72, 40, 33, 1, 1, 0, 0, 0},
+        {1, 136, 13, 20, 2, 2, 0, 0, 0}};
     for (size_t t = 0; t < DT_COUNT(TYPES); t++)
         for (size_t i = 0; i < DT_COUNT(shapes); i++)
             check_avg_pool(TYPES[t], &shapes[i], shapes[i].cp - 3);

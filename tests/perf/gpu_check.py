@@ -545,7 +545,7 @@ def do_part(s):
         if stage.part > s.args.part or not checks:
             continue
         say(f"\n==== {', '.join(name for name, _ in checks)} (at {s.clock.now():.0f} s)")
-        s.clock.reserve_s = stage.reserve_s
+        s.clock.reserve_s = min(stage.reserve_s, s.args.seconds / 3)  # in a short visit less
         with futures.ThreadPoolExecutor(stage.workers) as pool:
             list(pool.map(lambda item: s.check(*item), checks))
         if "compare" in stage.checks and s.torch and s.args.part < 3:
