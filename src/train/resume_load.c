@@ -56,13 +56,13 @@ static dt_status load_state(struct dt_engine *engine, const struct dt_resume *re
 
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_engine *engine)
 {
-    char passes[128] = "the same micro-batches";
+    char passes[160] = "the same micro-batches", images[DT_STAGE_IMAGES];
+    dt_stage_images(images, &engine->stage);
     const bool differs = saved->n_parts != engine->stage.n_passes * engine->ranks.n_workers;
     if (differs)
-        snprintf(
-            passes, sizeof passes,
-            "micro-batches of %d images instead of %d, which changes the batch norm statistics",
-            engine->stage.micro_batch_size, saved->micro_batch_size);
+        snprintf(passes, sizeof passes,
+                 "micro-batches of %s instead of %d, which changes the batch norm statistics",
+                 images, saved->micro_batch_size);
     if (saved->n_ranks != engine->ranks.n_ranks)
         dt_log(DT_LOG_INFO,
                "resuming a run of %d rank%s on %d: same samples and schedule, %s; results agree "
