@@ -1,4 +1,5 @@
-/* Rank r has the r-th part of each global batch, so gathered rows are in order. */
+/* Rank r has the r-th part of each global batch. Rank 0 takes one part after the other, so that its
+ * memory does not grow with the ranks. */
 #include "eval/predictions.h"
 
 #include <stdlib.h>
@@ -11,7 +12,7 @@ enum { NAME_BYTES = 2 * DT_PATH_MAX };
 
 struct dt_predictions {
     struct dt_predictions_options options;
-    float *logits;         /* of the batch, all ranks */
+    float *logits;         /* rank 0: of another rank's part of the batch */
     double *probabilities; /* of one image */
 };
 
@@ -34,25 +35,26 @@ static void print_image(FILE *out, const struct dt_predictions *p, uint32_t id, 
                                  p->probabilities, n, names);
 }
 
-static void print_batch(FILE *out, const struct dt_predictions *p, int64_t batch)
+/* The rows of a rank, of which the first is image `first`; behind the last image there are none. */
+static void print_rows(FILE *out, const struct dt_predictions *p, int64_t first,
+                       const float *logits)
 {
     const struct dt_sets *sets = p->options.sets;
-    const int64_t size = (int64_t)sets->ranks.n_ranks * sets->config->eval.batch_size_per_rank;
-    const int64_t left = dt_dataset_size(sets->val_set) - batch * size;
-    for (int64_t row = 0; row < size && row < left; row++)
-        print_image(out, p, (uint32_t)(batch * size + row), p->logits + row * sets->num_classes);
+    const int64_t left = dt_dataset_size(sets->val_set) - first;
+    for (int64_t row = 0; row < sets->config->eval.batch_size_per_rank && row < left; row++)
+        print_image(out, p, (uint32_t)(first + row), logits + row * sets->num_classes);
 }
 
-/* The header for batch -1. */
-static dt_status write_batch(const struct dt_predictions *p, int64_t batch)
+/* Without logits the header. */
+static dt_status write_rows(const struct dt_predictions *p, int64_t first, const float *logits)
 {
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
-    if (out && batch < 0)
+    if (out && !logits)
         dt_predictions_print_head(out, p->options.sets->num_classes, p->options.names);
     else if (out)
-        print_batch(out, p, batch);
+        print_rows(out, p, first, logits);
     return dt_file_write_stream(p->options.fd, out, &text, &bytes, p->options.path);
 }
 
@@ -60,8 +62,7 @@ dt_status dt_predictions_create(struct dt_predictions **predictions,
                                 const struct dt_predictions_options *options)
 {
     const struct dt_sets *sets = options->sets;
-    const size_t rows =
-        (size_t)sets->ranks.n_ranks * (size_t)sets->config->eval.batch_size_per_rank;
+    const size_t rows = (size_t)sets->config->eval.batch_size_per_rank;
     dt_status status = DT_OK;
     struct dt_predictions *made = NULL;
     *predictions = NULL;
@@ -70,7 +71,7 @@ dt_status dt_predictions_create(struct dt_predictions **predictions,
     DT_TRY_OUT(DT_NEW(made->logits, rows * (size_t)sets->num_classes));
     DT_TRY_OUT(DT_NEW(made->probabilities, (size_t)sets->num_classes));
     if (sets->ranks.rank == 0 && options->top == 0)
-        DT_TRY_OUT(write_batch(made, -1));
+        DT_TRY_OUT(write_rows(made, 0, NULL));
     *predictions = made;
     return DT_OK;
 out:
@@ -90,8 +91,15 @@ void dt_predictions_destroy(struct dt_predictions *predictions)
 dt_status dt_predictions_add(struct dt_predictions *p, int64_t batch)
 {
     const struct dt_sets *sets = p->options.sets;
-    const size_t rows = (size_t)sets->config->eval.batch_size_per_rank;
-    DT_TRY(dt_comm_gather(sets->ranks.comm, p->logits, p->options.logits,
-                          rows * (size_t)sets->num_classes * sizeof(float)));
-    return sets->ranks.rank == 0 ? write_batch(p, batch) : DT_OK;
+    const struct dt_ranks *ranks = &sets->ranks;
+    const int rows = sets->config->eval.batch_size_per_rank;
+    const size_t bytes = (size_t)rows * (size_t)sets->num_classes * sizeof(float);
+    dt_status status = DT_OK;
+    for (int r = 0; r < ranks->n_ranks; r++) {
+        float *logits = ranks->rank == 0 && r > 0 ? p->logits : p->options.logits;
+        DT_TRY(dt_comm_copy(ranks->comm, logits, bytes, r, 0));
+        if (ranks->rank == 0 && status == DT_OK) /* else the others still have to send */
+            status = write_rows(p, (batch * ranks->n_ranks + r) * rows, logits);
+    }
+    return status;
 }

@@ -10,7 +10,7 @@
 struct dt_predictions;
 struct dt_predictions_options {
     const struct dt_sets *sets;
-    const float *logits;      /* where those of this rank's batch are, see dt_predictions_add */
+    float *logits;            /* where those of this rank's batch are, see dt_predictions_add */
     const char *const *names; /* of the classes */
     int fd;                   /* of rank 0 */
     const char *path;         /* its name in errors */

@@ -162,16 +162,20 @@ static void restart_times(struct dt_watchdog *w, double now_s)
 
 /* --- The monitor --- */
 
-/* Before MPI has started, hosts are unknown: ranks of this node are those that are seen here. Where
- * each rank has a parent of its own, they do not even find each other's beats. */
-static bool is_elsewhere(const struct dt_watchdog *w, const struct peer *peer)
+/* Where each rank has a parent of its own, they do not even find each other's beats. */
+static bool sees_nobody(const struct dt_watchdog *w)
 {
-    bool is_alone = true;
-    if (w->options.dir || peer->is_known || peer->beat.pid > 0)
-        return false;
     for (int r = 0; r < w->options.n_ranks; r++)
         if (r != w->options.rank && (w->peers[r].is_known || w->peers[r].beat.pid > 0))
-            is_alone = false;
+            return false;
+    return true;
+}
+
+/* Before MPI has started, hosts are unknown: ranks of this node are those that are seen here. */
+static bool is_elsewhere(const struct dt_watchdog *w, const struct peer *peer, bool is_alone)
+{
+    if (w->options.dir || peer->is_known || peer->beat.pid > 0)
+        return false;
     if (is_alone)
         return true;
     if (w->options.comm)
@@ -182,12 +186,13 @@ static bool is_elsewhere(const struct dt_watchdog *w, const struct peer *peer)
 /* Fills w->views with what this rank knows. Ages are frozen while the beats cannot be read. */
 static void look_around(struct dt_watchdog *w)
 {
+    const bool is_alone = sees_nobody(w);
     for (int r = 0; r < w->options.n_ranks; r++) {
         const struct peer *peer = &w->peers[r];
         double since_s = fmax(peer->is_known ? peer->seen_s : 0, w->start_s);
         w->views[r] = (struct dt_view){.beat = peer->beat,
                                        .is_known = peer->is_known,
-                                       .is_elsewhere = is_elsewhere(w, peer),
+                                       .is_elsewhere = is_elsewhere(w, peer, is_alone),
                                        .process = peer->process,
                                        .age_s = fmax(w->read_s - since_s, 0)};
     }
