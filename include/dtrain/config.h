@@ -156,7 +156,7 @@ struct dt_config {
         int64_t max_steps;       /* 0 = no limit */
         int global_batch_size;   /* images per update over all ranks; dt_config_batch_size */
         int batch_size_per_rank; /* instead: the global batch grows with the ranks; 0 = not */
-        int micro_batch_size;    /* images per rank and pass, 0 = global batch / ranks, or _AUTO */
+        int micro_batch_size;    /* most images per rank and pass, 0 = no limit, or _AUTO */
         struct dt_train_stage stages[DT_MAX_STAGES]; /* in the order of epochs; dt_config_stage */
         int n_stages;
         uint64_t seed; /* 0 .. 2^53 */

@@ -71,7 +71,7 @@ enum { DT_FORECAST_RANKS_MOST = 16 };
 
 struct dt_forecast_options {
     int ranks[DT_FORECAST_RANKS_MOST], n_ranks;
-    struct dt_forecast_network network; /* has_trees follows from the configuration */
+    struct dt_forecast_network network; /* ring_ranks follows from the configuration */
     bool measure_link;                  /* network.link is that of the ring between these ranks */
     double step_s;                      /* step time on one rank, 0 = measure it here */
     const char *json_path;              /* NULL = no file */

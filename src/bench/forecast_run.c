@@ -175,9 +175,9 @@ static dt_status choose_cap(struct forecast *f)
 /* --- The forecast as a table, in sentences and as JSON --- */
 
 /* Per rank and step. */
-static int images_of(const struct forecast *f)
+static double images_of(const struct forecast *f)
 {
-    return f->base.engine.stage.n_passes * f->base.engine.stage.micro_batch_size;
+    return (double)f->base.engine.stage.global_batch_size / f->base.engine.ranks.n_workers;
 }
 
 static double images_per_s(const struct forecast *f, int n_ranks)
@@ -200,10 +200,11 @@ static void print_forecast(const struct forecast *f)
     double bytes = 0;
     for (int i = 0; i < f->step.n_buckets; i++)
         bytes += f->step.buckets[i].bytes;
-    printf("%s, %d images per rank: %.2f ms without communication (%s), gradients of %.1f MB in %d "
-           "bucket(s)\n",
-           f->base.engine.model->name, images_of(f), 1e3 * dt_forecast_step_s(&f->step, 1, network),
-           f->measured_s > 0 ? "measured" : "given", bytes / 1e6, f->step.n_buckets);
+    printf(
+        "%s, %.7g images per rank: %.2f ms without communication (%s), gradients of %.1f MB in %d "
+        "bucket(s)\n",
+        f->base.engine.model->name, images_of(f), 1e3 * dt_forecast_step_s(&f->step, 1, network),
+        f->measured_s > 0 ? "measured" : "given", bytes / 1e6, f->step.n_buckets);
     printf("Link: %.3g GB/s, %.3g us%s", network->link.bytes_per_s / 1e9,
            1e6 * network->link.latency_s, f->options->measure_link ? " (measured)" : "");
     if (network->ranks_per_node > 1)
@@ -239,7 +240,7 @@ static void print_forecast(const struct forecast *f)
 static dt_status save_json(const struct forecast *f)
 {
     struct dt_jsonw w = {.pretty = true};
-    dt_jsonw_add(&w, "{dtrain: %s, model: %s, images_per_rank: %d", dt_version,
+    dt_jsonw_add(&w, "{dtrain: %s, model: %s, images_per_rank: %g", dt_version,
                  f->base.engine.model->name, images_of(f));
     dt_jsonw_add(&w, "link_bytes_per_s: %g, link_latency_s: %g, overlaps: %hhd",
                  f->network.link.bytes_per_s, f->network.link.latency_s, f->step.overlaps);

@@ -262,8 +262,6 @@ static int most_workers(const struct bench *b)
 /* --- All measurements --- */
 
 /* Small batches, one per step; neither changes the rates. */
-/* Minimum over the ranks, as all must measure the same points. */
-/* Small batches, one per step; neither changes the rates. */
 static dt_status begin_result(struct bench *b)
 {
     const struct dt_config *config = b->engine.config;
@@ -274,7 +272,7 @@ static dt_status begin_result(struct bench *b)
         batch--; /* mixup and CutMix need pairs */
     b->engine.stage.n_passes = 1;
     b->engine.stage.least = b->engine.stage.micro_batch_size = batch;
-    b->engine.stage.global_batch_size = b->engine.ranks.n_ranks * batch;
+    b->engine.stage.global_batch_size = b->engine.ranks.n_workers * batch;
     b->options = dt_engine_loader_options(&b->engine, &b->sets, true);
     b->result = (struct dt_input_result){
         .path = config->data.train,

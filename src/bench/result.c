@@ -57,7 +57,7 @@ void dt_bench_print_header(const struct dt_bench *b)
     printf("Model:       %s, images of %s, %d classes\n", b->engine.model->name,
            dt_sets_sizes(&b->sets, config->model.image_size, sizes), b->sets.num_classes);
     printf("Mode:        %s\n", modes[mode(b)].text);
-    printf("Batch size:  %d global\n             %.4g per rank", b->engine.stage.global_batch_size,
+    printf("Batch size:  %d global\n             %.7g per rank", b->engine.stage.global_batch_size,
            b->images);
     printf(b->engine.stage.n_passes > 1 ? " in %d micro-batches\n" : "\n",
            b->engine.stage.n_passes);

@@ -207,7 +207,7 @@ static dt_status run_size(struct sizes *z, int per_rank, struct dt_text *table)
         const double n = b->engine.ranks.n_ranks;
         const double p50_s = dt_percentile_f64(b->step_s, (size_t)b->n_steps, 0.5);
         dt_memory_format(plan, sizeof plan, dt_plan_bytes(b->engine.plan));
-        dt_text_add(table, "%10.4g %12.1f %10s %12.1f %8s %12s\n", b->images, b->mean * n,
+        dt_text_add(table, "%10.7g %12.1f %10s %12.1f %8s %12s\n", b->images, b->mean * n,
                     cell(ci95, b->ci95 * n), 1e3 * p50_s, cell(mfu, 100 * b->mfu), plan);
     }
     const bool is_skipped =

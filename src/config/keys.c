@@ -271,9 +271,8 @@ const struct dt_key dt_keys[] = {
         "Images per update and rank, so that the global batch grows with the ranks; 0: "
         "global_batch_size / ranks (dtrain bench without either: 32)"),
     INT(train.micro_batch_size, 0, 0, 1 << 16,
-        "Most images per rank and micro-batch, of which batch norm sees one at a time; 0: all "
-        "images "
-        "of a rank; auto: as many as fit into the memory of the ranks' devices",
+        "Most images per rank and micro-batch, of which batch norm sees one at a time; 0: all of a "
+        "rank's; auto: as many as fit into the memory of the ranks' devices",
         INEXACT, .choices = micro_batches),
     {FIELD(train.stages), .type = DT_KEY_TABLE, .columns = stage_columns,
      .n_columns = DT_COUNT(stage_columns), .max_length = DT_MAX_STAGES,

@@ -3,7 +3,7 @@
  * lines end in LF or CRLF, and a byte order mark of UTF-8 is skipped. Paths are relative to the
  * folder of the file. If all labels are integers, they are the labels; otherwise they are names,
  * and the labels their positions in byte-sorted order. All images must exist when the file is
- * opened. */
+ * opened, where it is read (struct dt_data_share). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

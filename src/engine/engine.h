@@ -47,8 +47,8 @@ struct dt_engine {
     const struct dt_task *task;
     const struct dt_parallel *parallel;
     const struct dt_model *model;
-    int saved_parts; /* micro-batches per global batch of the resumed run, 0 = none: reused if the
-                        ranks can share them */
+    int saved_parts, saved_batch; /* micro-batches per global batch of the resumed run, and that:
+                                     the parts are reused if the ranks can share them; 0 = none */
     int n_threads;
     const struct dt_backend *backend;
     const char *no_gpu; /* why device.kind auto is the CPU in a build with CUDA, else NULL */
@@ -57,7 +57,7 @@ struct dt_engine {
     struct dt_stage stage;
     uint32_t n_images[DT_MAX_CANVASES]; /* for training, by canvas; a classifier's in [0] */
     /* Ids in the graph, by phase and canvas; of a classifier for canvas 0. `smaller`: in training
-     * for the smaller micro-batches, if not all are alike. */
+     * for the smaller micro-batches; the same if all are alike. */
     int program[DT_N_PHASES][DT_MAX_CANVASES], smaller[DT_MAX_CANVASES];
     struct dt_graph *graph;
     struct dt_plan *plan;

@@ -34,6 +34,8 @@ static dt_status build_phase(struct dt_engine *engine, const struct dt_sets *set
         const int most = phase == DT_TRAIN ? stage->micro_batch_size : rows;
         DT_TRY(build_program(engine, sets, phase, canvas, most));
         engine->program[phase][canvas] = engine->graph->current;
+        if (phase == DT_TRAIN)
+            engine->smaller[canvas] = engine->graph->current;
         if (phase == DT_EVAL || stage->least == most)
             continue;
         DT_TRY(build_program(engine, sets, phase, canvas, stage->least));

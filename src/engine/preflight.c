@@ -228,23 +228,29 @@ static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_
     return n;
 }
 
+/* A few samples on every rank; it is enough if one of them all is good. Collective. */
 static dt_status try_set(const struct dt_sets *sets, const struct dt_dataset *set, const char *key)
 {
     uint32_t ids[N_TRIED];
     int n = choose_samples(ids, dt_dataset_size(set), sets), n_bad = 0;
     char name[512], problem[2048];
+    dt_status status = DT_OK;
     for (int i = 0; i < n; i++) {
         dt_pulse_beat(&dt_pulse_main);
-        dt_status status = dt_dataset_try(set, ids[i], sets->config->model.image_size);
+        status = dt_dataset_try(set, ids[i], sets->config->model.image_size);
         if (status == DT_ERR_DATA && n_bad++ == 0)
             snprintf(problem, sizeof problem, "%s: %s",
                      dt_dataset_name(set, ids[i], name, sizeof name), dt_error_text());
-        if (status != DT_ERR_DATA)
-            DT_TRY(status);
+        if (status != DT_OK && status != DT_ERR_DATA)
+            break;
+        status = DT_OK;
     }
-    if (n_bad == n)
-        DT_FAIL(DT_ERR_DATA, "none of %d samples of %s could be decoded; the first is %s", n, key,
-                problem);
+    DT_TRY(dt_comm_agree(sets->ranks.comm, status));
+    int64_t all[] = {n, n_bad};
+    DT_TRY(dt_comm_sum_i64(sets->ranks.comm, all, DT_COUNT(all)));
+    if (all[1] == all[0])
+        DT_FAIL(DT_ERR_DATA, "none of %" PRId64 " samples of %s could be decoded; one is %s",
+                all[0], key, problem);
     if (n_bad > 0)
         dt_log(DT_LOG_WARNING, "%d of %d samples of %s could not be decoded; the first is %s",
                n_bad, n, key, problem);
@@ -287,8 +293,8 @@ static dt_status try_sets(struct dt_sets *sets)
             status = check_set(&n_bad[i], sets, both[i], set_keys[i]);
         else if (both[i])
             status = try_set(sets, both[i], set_keys[i]);
+        DT_TRY(dt_comm_agree(sets->ranks.comm, status));
     }
-    DT_TRY(dt_comm_agree(sets->ranks.comm, status));
     DT_TRY(dt_comm_sum_i64(sets->ranks.comm, n_bad, DT_COUNT(both)));
     for (size_t i = 0; i < DT_COUNT(both) && status == DT_OK; i++)
         if (both[i])

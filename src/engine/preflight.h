@@ -21,7 +21,8 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
 /* Checks that all ranks have the same configuration (bytes) and libraries: DT_ERR_DISAGREE names
  * the rank, the host and the difference; different libraries cause a warning, unless those of a
  * training keep weights in different orders. Then that all see the data of which rank 0 has made
- * the index: one rank of each machine, and of each current folder, reads what data.check asks for.
+ * the index: one rank of each machine, and of each current folder, reads what data.check asks for,
+ * by default 64 pieces of the files: a file that one machine lacks may become a bad sample later.
  * Overwrites the weights; call it when
  * the data sets and the plan, if there is one, are open. */
 dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets);
@@ -31,8 +32,8 @@ dt_status dt_same_data_compare(struct dt_comm *comm, const struct dt_dataset *se
                                enum dt_digest kind, bool reads);
 /* Sums a known vector over the ranks on the plan's plane: DT_ERR_DEVICE if the result is wrong.
  * Decodes data sets of at most data.check_images whole: a warning for each bad one, DT_ERR_DATA if
- * they exceed data.max_bad_fraction; of others a few samples on every rank: DT_ERR_DATA if a rank
- * can decode none, a warning if it cannot decode all. */
+ * they exceed data.max_bad_fraction; of others a few samples on every rank: DT_ERR_DATA if none of
+ * all can be decoded, a warning of a rank that cannot decode all of its own. */
 dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets);
 /* Checks for space for keep + 1 checkpoints of `bytes`, minus the existing ones. Rank 0. */
 dt_status dt_preflight_space(const struct dt_config *config, uint64_t bytes);

@@ -155,16 +155,18 @@ static dt_status load_classes(struct dt_sets *sets)
 
 static dt_status open_sets(struct dt_sets *sets, const struct dt_sets_options *options)
 {
+    struct dt_comm *comm = sets->ranks.comm;
     dt_status status = DT_OK;
     if (sets->num_classes == 0)
         sets->num_classes = sets->config->model.num_classes;
     if (sets->config->data.class_map[0] && sets->classes.n == 0)
-        status = load_classes(sets);
+        status = dt_comm_agree(comm, load_classes(sets));
     if (status == DT_OK && options->train)
-        status = open_set(sets, &sets->train_set, true, options->cache_dir);
-    if (status == DT_OK && options->val)
-        status = sets->images ? open_images(sets)
-                              : open_set(sets, &sets->val_set, false, options->cache_dir);
+        status = dt_comm_agree(comm, open_set(sets, &sets->train_set, true, options->cache_dir));
+    if (status == DT_OK && options->val && sets->images)
+        status = open_images(sets);
+    else if (status == DT_OK && options->val)
+        status = dt_comm_agree(comm, open_set(sets, &sets->val_set, false, options->cache_dir));
     if (status == DT_OK)
         status = dt_classes_text(&sets->classes_text, &sets->classes);
     if (options->may_lack) {

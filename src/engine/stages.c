@@ -123,14 +123,17 @@ static dt_status count_passes(struct dt_engine *engine, int most_images)
 {
     struct dt_stage *stage = &engine->stage;
     const int limit = engine->config->train.micro_batch_size, parts = engine->saved_parts;
+    const int images = stage->global_batch_size, unit = dt_engine_split(engine).unit;
+    const bool fits = parts > 0 && parts % engine->ranks.n_workers == 0 && images / unit >= parts &&
+                      (images % parts == 0 || images == engine->saved_batch);
     stage->n_passes = 1;
     if (limit > 0) {
-        const int unit = dt_engine_split(engine).unit, most = limit / unit * unit;
+        const int most = limit / unit * unit;
         if (most == 0)
             DT_FAIL(DT_ERR_CONFIG, "train.micro_batch_size: data.mixup and data.cutmix mix pairs, "
                                    "so 1 image is too few; make it even");
         stage->n_passes = (most_images + most - 1) / most;
-    } else if (parts > 0 && parts % engine->ranks.n_workers == 0) {
+    } else if (fits) {
         stage->n_passes = parts / engine->ranks.n_workers;
     }
     return DT_OK;

@@ -45,13 +45,12 @@ static void warn(const struct dt_engine *engine)
     if (model->frozen_norm && !model->initial_checkpoint[0])
         dt_log(DT_LOG_WARNING, "model.frozen_norm without model.initial_checkpoint: the backbone "
                                "has random weights and nothing that normalises");
-    if (!model->frozen_norm && model->sync_bn == 0 &&
-        engine->stage.micro_batch_size < LEAST_FOR_NORM)
+    if (!model->frozen_norm && model->sync_bn == 0 && engine->stage.least < LEAST_FOR_NORM)
         dt_log(DT_LOG_WARNING,
                "batch norm takes its statistics from %d image(s), which are few; set "
                "model.sync_bn=true on several ranks, or model.frozen_norm=true with pretrained "
                "weights",
-               engine->stage.micro_batch_size);
+               engine->stage.least);
 }
 
 /* A global batch has one canvas. */

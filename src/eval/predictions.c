@@ -68,7 +68,8 @@ dt_status dt_predictions_create(struct dt_predictions **predictions,
     *predictions = NULL;
     DT_TRY(DT_NEW(made, 1));
     made->options = *options;
-    DT_TRY_OUT(DT_NEW(made->logits, rows * (size_t)sets->num_classes));
+    if (sets->ranks.rank == 0)
+        DT_TRY_OUT(DT_NEW(made->logits, rows * (size_t)sets->num_classes));
     DT_TRY_OUT(DT_NEW(made->probabilities, (size_t)sets->num_classes));
     if (sets->ranks.rank == 0 && options->top == 0)
         DT_TRY_OUT(write_rows(made, 0, NULL));

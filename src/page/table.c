@@ -362,7 +362,7 @@ dt_status dt_facts_environment(struct dt_table *table, const struct dt_run *runs
         {"train_images", "training images"},
         {"val_images", "validation images"},
         {"global_batch_size", "global batch size"},
-        {"micro_batch_size", "images per rank and pass"},
+        {"micro_batch_size", "most images per rank and pass"},
     };
     char time[DT_TIME_BYTES];
     begin(table, runs, n);

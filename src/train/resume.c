@@ -249,6 +249,7 @@ dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
     DT_TRY(dt_comm_agree(engine->ranks.comm, status));
     DT_TRY(dt_comm_bcast(engine->ranks.comm, &engine->saved_parts, sizeof engine->saved_parts, 0));
     DT_TRY(dt_comm_bcast(engine->ranks.comm, resume, sizeof *resume, 0));
+    engine->saved_batch = resume->state.global_batch_size;
     engine->saved_precision = resume->found ? resume->state.precision : -1;
     dt_engine_enter(engine, resume->state.epoch);
     return DT_OK;

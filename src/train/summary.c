@@ -66,7 +66,8 @@ static void print_device(struct dt_text *line, const struct dt_summary *summary)
     dt_comm_describe_plane(summary->engine->plane, plane, sizeof plane);
     if (summary->engine->ranks.n_ranks > 1)
         dt_text_add(line, "; %s", plane);
-    if (dt_config_sums(summary->engine->config) && !dt_engine_comm_options(summary->engine).ring)
+    if (summary->engine->ranks.n_ranks > 1 && dt_config_sums(summary->engine->config) &&
+        !dt_engine_comm_options(summary->engine).ring)
         dt_text_add(line, ", which chooses how to sum (comm.algorithm=ring: in a fixed order)");
 }
 

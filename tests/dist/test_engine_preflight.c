@@ -251,8 +251,10 @@ TEST_WITH(samples, make_config, remove_dir)
         assert_int_equal(nftw(other.data.train, truncate_file, 16, FTW_PHYS), 0);
     assert_ok(dt_comm_barrier(comm));
     dt_status status = dt_preflight_try(&engine, &sets);
-    assert_all(status == DT_ERR_DATA && dt_error_origin() == 0 &&
-               has_text("none of 8 samples of data.train could be decoded; the first is ") &&
+    char none[80];
+    snprintf(none, sizeof none, "none of %d samples of data.train could be decoded; one is ",
+             8 * n);
+    assert_all(status == DT_ERR_DATA && dt_error_origin() == 0 && has_text(none) &&
                has_text(".jpg: "));
     close_engine();
 }

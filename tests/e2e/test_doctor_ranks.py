@@ -62,7 +62,7 @@ check_figures()
 check_one_rank()
 slow = f"rank 1 ({os.uname().nodename}) computes "
 check_problems(
-    [(69, slow, []), (66, "/nowhere: No such file", [0, 1])],
+    [(69, slow, []), (66, "/nowhere: No such file", [0])],
     "data.source=folder",
     "data.train=/nowhere",
     fault="slow@1:20",

@@ -128,7 +128,7 @@ fi
 # --- Undecodable data ---
 cp -r "$work/train" "$work/broken"
 truncate -s 300 "$work"/broken/*/*.jpg
-one_error 65 "none of 8 samples of data.train could be decoded; the first is $work/broken/" \
+one_error 65 "none of 16 samples of data.train could be decoded; one is $work/broken/" \
     "${mpi[@]}" -np 2 "$dtrain" --config "$work/config.json" --out "$work/bad" \
     --set data.train="$work/broken" --set data.check_images=0
 cp -r "$work/train" "$work/flawed"
