@@ -278,8 +278,8 @@ struct dt_bn_statistics {
 };
 /* Training: mean, biased variance and running statistics. Over several ranks: each fills a slot;
  * bn_combine makes the rest of n_slots of them, one after the other, by their numbers of rows.
- * Backward it is the same with
- * the two sums: with a slot bn_bwd_sums leaves out coefs, and bn_bwd_combine makes them. */
+ * Backward it is the same with the two sums: with a slot bn_bwd_sums leaves out coefs, and
+ * bn_bwd_combine makes them. */
 cudaError_t dt_kernel_bn_stats(cudaStream_t stream, enum dt_dtype type,
                                const struct dt_bn_statistics *out, const void *src,
                                const struct dt_norm_args *args);

@@ -3,7 +3,7 @@
 # minutes and has no packages (README.md in this folder):
 #
 #   scripts/gpu_check.sh pack [FOLDER [OUT [CMAKE OPTIONS]]]  # here: packs what travels with the source
-#   scripts/gpu_check.sh 1|2|3|4 [FOLDER [OUT [OPTIONS]]]       # there: one part
+#   scripts/gpu_check.sh 1|2|3|4 [FOLDER [OUT [OPTIONS]]]     # there: one part
 #
 # FOLDER (default runs/gpu) may contain:
 #   build.tar.xz    made by pack: the programs, for the case that they cannot be built there

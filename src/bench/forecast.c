@@ -30,7 +30,7 @@ double dt_forecast_reduce_s(double bytes, int n_ranks, const struct dt_forecast_
 {
     int on_node = n_ranks < network->ranks_per_node ? n_ranks : network->ranks_per_node;
     int n_nodes = (n_ranks + on_node - 1) / on_node;
-    bool trees = network->has_trees && n_ranks > network->ring_ranks;
+    bool trees = n_ranks > network->ring_ranks;
     if (n_ranks <= 1)
         return 0;
     double one_ring_s = ring_s(bytes, n_ranks, n_nodes > 1 ? &network->link : &network->local);

@@ -26,8 +26,7 @@ struct dt_forecast_network {
     struct dt_link link;  /* of a node to the others */
     struct dt_link local; /* between ranks of a node; unused if ranks_per_node is 1 */
     int ranks_per_node;
-    bool has_trees; /* the library may choose them instead of the ring ... */
-    int ring_ranks; /* ... on more ranks */
+    int ring_ranks; /* on more ranks the library may choose trees instead of the ring */
 };
 
 struct dt_forecast_step {
@@ -43,8 +42,9 @@ struct dt_forecast_step {
 /* Ring: 2 (n - 1) messages of bytes / n. Tree: up and down in `log2 n` levels, in as many pieces as
  * are best. */
 double dt_forecast_sum_s(double bytes, int n, const struct dt_link *link, bool has_trees);
-/* One ring through all ranks, whose messages between nodes set the pace; with has_trees, if that is
- * faster, within the nodes, where each rank gets the sum of its part, and then between them. */
+/* One ring through all ranks, whose messages between nodes set the pace; on more than ring_ranks,
+ * if that is faster, within the nodes, where each rank gets the sum of its part, and then between
+ * them. */
 double dt_forecast_reduce_s(double bytes, int n_ranks, const struct dt_forecast_network *network);
 /* Puts buckets in the order of readiness. */
 void dt_forecast_sort(struct dt_forecast_bucket *buckets, int n);

@@ -17,7 +17,6 @@ enum { PER_RANK = 32 /* images, unless the configuration says: as in Horovod's b
 
 /* --- Steps --- */
 
-/* Incomplete batches, at the end of a validation set, are left out. */
 /* Incomplete batches, at the end of a validation set, are skipped. */
 static dt_status run_pass(struct dt_bench *b, struct dt_scalars *scalars, int pass)
 {

@@ -68,6 +68,10 @@ dt_status dt_comm_mpi_status(int code, const char *call, const char *file, int l
             return dt_mpi_status;                                                        \
     } while (0)
 
+/* control.c: dt_comm_bcast among some ranks. */
+dt_status dt_comm_bcast_among(struct dt_comm *comm, MPI_Comm ranks, void *data, size_t bytes,
+                              int root);
+
 /* Adds the time since begin_s to wait_s, and a span of it to the timeline. */
 void dt_comm_count_wait(struct dt_comm *comm, const char *what, double begin_s);
 /* DT_MPI for a call that returns only when other ranks make theirs; `what` is for the watchdog. */

@@ -42,15 +42,20 @@ void dt_comm_count_wait(struct dt_comm *comm, const char *what, double begin_s)
         dt_trace_span("wait for ranks", "call", what, begin_s, end_s);
 }
 
-dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root)
+dt_status dt_comm_bcast_among(struct dt_comm *comm, MPI_Comm ranks, void *data, size_t bytes,
+                              int root)
 {
     for (size_t done = 0; done < bytes;) {
         size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
-        DT_MPI_WAIT("bcast",
-                    MPI_Bcast((char *)data + done, (int)piece, MPI_BYTE, root, comm->control));
+        DT_MPI_WAIT("bcast", MPI_Bcast((char *)data + done, (int)piece, MPI_BYTE, root, ranks));
         done += piece;
     }
     return DT_OK;
+}
+
+dt_status dt_comm_bcast(struct dt_comm *comm, void *data, size_t bytes, int root)
+{
+    return dt_comm_bcast_among(comm, comm->control, data, bytes, root);
 }
 
 dt_status dt_comm_sum_f64(struct dt_comm *comm, double *values, int count)

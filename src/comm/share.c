@@ -12,22 +12,11 @@
 #include "base/pulse.h"
 #include "comm/comm_internal.h"
 
-enum { PIECE_BYTES = 1 << 30 };
-
 /* What the first rank of a node tells the others: where its memory is, and what lies at its end. */
 struct place {
     int64_t pid, fd;
     uint64_t mark;
 };
-
-static dt_status bcast(struct dt_comm *comm, MPI_Comm ranks, char *data, size_t bytes)
-{
-    for (size_t done = 0; done < bytes; done += PIECE_BYTES) {
-        const size_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
-        DT_MPI_WAIT("share", MPI_Bcast(data + done, (int)piece, MPI_BYTE, 0, ranks));
-    }
-    return DT_OK;
-}
 
 static void *map(int fd, size_t bytes, int protection)
 {
@@ -76,7 +65,7 @@ static dt_status map_node(struct dt_shared *shared, struct dt_comm *comm, size_t
     struct place place = {.pid = getpid(), .fd = -1, .mark = (uint64_t)(dt_clock_s() * 1e9)};
     if (is_first)
         place.fd = make_memory(shared, &place, bytes);
-    DT_MPI_WAIT("share", MPI_Bcast(&place, sizeof place, MPI_BYTE, 0, comm->node));
+    DT_TRY(dt_comm_bcast_among(comm, comm->node, &place, sizeof place, 0));
     if (!is_first)
         find_memory(shared, &place, bytes);
     int have = shared->data != NULL;
@@ -98,12 +87,12 @@ static dt_status send(struct dt_comm *comm, struct dt_shared *shared, size_t byt
     DT_MPI_WAIT("share", MPI_Comm_split(comm->control, color, comm->rank, &first_ranks));
     dt_status status = DT_OK;
     if (first_ranks != MPI_COMM_NULL) {
-        status = bcast(comm, first_ranks, shared->data, bytes);
+        status = dt_comm_bcast_among(comm, first_ranks, shared->data, bytes, 0);
         MPI_Comm_free(&first_ranks);
     }
     DT_TRY(status);
     if (!shared->is_mapped)
-        return bcast(comm, comm->node, shared->data, bytes);
+        return dt_comm_bcast_among(comm, comm->node, shared->data, bytes, 0);
     DT_MPI_WAIT("share", MPI_Barrier(comm->node));
     return DT_OK;
 }

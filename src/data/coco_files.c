@@ -78,9 +78,6 @@ static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_o
 static dt_status share_coco(struct dt_block *block, struct dt_dataset *dataset)
 {
     struct coco_files *files = dataset->state;
-    if (block->use == DT_BLOCK_READ)
-        DT_TRY(DT_NEW(files, 1));
-    dataset->state = files;
     DT_BLOCK_VALUE(block, files->path);
     DT_BLOCK_VALUE(block, files->folder);
     return dt_coco_set_share(block, &files->set, dataset);
@@ -113,5 +110,6 @@ const struct dt_dataset_kind dt_dataset_coco = {
     .file = file_coco,
     .key = dt_coco_set_key,
     .share = share_coco,
+    .state_bytes = sizeof(struct coco_files),
     .close = close_coco,
 };

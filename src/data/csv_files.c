@@ -281,9 +281,6 @@ static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_op
 static dt_status share_csv(struct dt_block *block, struct dt_dataset *dataset)
 {
     struct table *table = dataset->state;
-    if (block->use == DT_BLOCK_READ)
-        DT_TRY(DT_NEW(table, 1));
-    dataset->state = table;
     dataset->classes = &table->classes;
     DT_BLOCK_VALUE(block, table->path);
     DT_BLOCK_VALUE(block, table->folder_bytes);
@@ -324,5 +321,6 @@ const struct dt_dataset_kind dt_dataset_csv = {
     .file = name_csv,
     .key = key_csv,
     .share = share_csv,
+    .state_bytes = sizeof(struct table),
     .close = close_csv,
 };

@@ -212,8 +212,20 @@ static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_o
 
 /* --- Several ranks --- */
 
+/* The kind, and if it shares its state, that. */
 static dt_status use_block(struct dt_block *block, struct dt_dataset *dataset)
 {
+    size_t kind = 0;
+    while (kind < DT_COUNT(kinds) && kinds[kind] != dataset->kind)
+        kind++;
+    DT_BLOCK_VALUE(block, kind);
+    dataset->kind = kind < DT_COUNT(kinds) ? kinds[kind] : &dt_dataset_list;
+    if (!dataset->kind->share)
+        return DT_OK;
+    if (block->use == DT_BLOCK_READ)
+        dataset->state = dt_mem_alloc(1, dataset->kind->state_bytes, "a data set");
+    if (!dataset->state)
+        return DT_ERR_MEMORY;
     DT_BLOCK_VALUE(block, dataset->n);
     DT_BLOCK_VALUE(block, dataset->n_files);
     DT_BLOCK_VALUE(block, dataset->n_classes);
@@ -243,37 +255,27 @@ static void close_state(struct dt_dataset *dataset)
     dataset->state = NULL;
 }
 
-/* The state of the rank that reads, for all ranks; that rank too has it from the block then. */
-static dt_status share_state(struct dt_dataset *dataset, const struct dt_dataset_options *options)
+/* The rank that reads has its state from the block, too, as all ranks of its node. */
+static dt_status open_shared(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     const struct dt_data_share *share = options->share;
     struct dt_block block = {.use = DT_BLOCK_COUNT};
     struct dt_shared shared;
     char *data = NULL;
-    dt_status status = share->reads ? write_block(&data, &block, dataset) : DT_OK;
+    dt_status status = share->reads ? read_kind(dataset, options) : DT_OK;
+    if (share->reads && status == DT_OK)
+        status = write_block(&data, &block, dataset);
     status = share->give(share->context, status, &shared, data, block.bytes);
     free(data);
     DT_TRY(status);
-    close_state(dataset);
+    if (share->reads && dataset->kind->share)
+        close_state(dataset);
     dataset->shared = shared;
     block = (struct dt_block){.use = DT_BLOCK_READ, .at = shared.data};
-    return use_block(&block, dataset);
-}
-
-static dt_status open_shared(struct dt_dataset *dataset, const struct dt_dataset_options *options)
-{
-    const struct dt_data_share *share = options->share;
-    struct dt_shared shared;
-    dt_status status = share->reads ? read_kind(dataset, options) : DT_OK;
-    size_t kind = 0;
-    while (share->reads && kind < DT_COUNT(kinds) && kinds[kind] != dataset->kind)
-        kind++;
-    DT_TRY(share->give(share->context, status, &shared, &kind, sizeof kind));
-    memcpy(&kind, shared.data, sizeof kind);
-    dt_shared_free(&shared);
-    dataset->kind = kind < DT_COUNT(kinds) ? kinds[kind] : &dt_dataset_list;
+    DT_TRY(use_block(&block, dataset));
     if (dataset->kind->share)
-        return share_state(dataset, options);
+        return DT_OK;
+    dt_shared_free(&dataset->shared);
     return share->reads ? DT_OK : read_kind(dataset, options);
 }
 
@@ -311,10 +313,10 @@ void dt_dataset_close(struct dt_dataset *dataset)
 {
     if (!dataset)
         return;
-    if (!dataset->is_view)
+    if (!dataset->is_view) {
         close_state(dataset);
-    if (!dataset->is_view)
         free(dataset->label_map);
+    }
     dt_cache_destroy(dataset->cache);
     free(dataset->ids);
     free(dataset);

@@ -264,9 +264,6 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
 static dt_status share_folder(struct dt_block *block, struct dt_dataset *dataset)
 {
     struct folder *folder = dataset->state;
-    if (block->use == DT_BLOCK_READ)
-        DT_TRY(DT_NEW(folder, 1));
-    dataset->state = folder;
     dataset->classes = &folder->classes;
     DT_BLOCK_VALUE(block, folder->root);
     dt_block_names(block, &folder->classes);
@@ -332,5 +329,6 @@ const struct dt_dataset_kind dt_dataset_folder = {
     .key = key_folder,
     .forget = dt_files_forget,
     .share = share_folder,
+    .state_bytes = sizeof(struct folder),
     .close = close_folder,
 };

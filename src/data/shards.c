@@ -265,15 +265,6 @@ static dt_status check_keys(const struct dt_dataset *dataset, const char *path)
     return status;
 }
 
-static dt_status make_state(struct dt_dataset *dataset)
-{
-    struct shards *shards;
-    DT_TRY(DT_NEW(shards, 1));
-    dataset->state = shards;
-    dataset->classes = &shards->classes;
-    return DT_OK;
-}
-
 /* All shards are closed. */
 static dt_status make_descriptors(struct shards *shards)
 {
@@ -294,8 +285,11 @@ static dt_status make_descriptors(struct shards *shards)
 
 static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
-    DT_TRY(make_state(dataset));
-    struct shards *shards = dataset->state;
+    struct shards *shards;
+
+    DT_TRY(DT_NEW(shards, 1));
+    dataset->state = shards;
+    dataset->classes = &shards->classes;
     shards->has_boxes = options->has_boxes;
     DT_TRY(dt_brace_expand(&shards->paths, options->path));
     shards->n = shards->paths.n;
@@ -319,9 +313,9 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
 
 static dt_status share_shards(struct dt_block *block, struct dt_dataset *dataset)
 {
-    if (block->use == DT_BLOCK_READ)
-        DT_TRY(make_state(dataset));
     struct shards *shards = dataset->state;
+    if (block->use == DT_BLOCK_READ)
+        dataset->classes = &shards->classes;
     DT_BLOCK_VALUE(block, shards->has_boxes);
     DT_BLOCK_VALUE(block, shards->n);
     DT_BLOCK_VALUE(block, shards->n_entries);
@@ -489,5 +483,6 @@ const struct dt_dataset_kind dt_dataset_shards = {
     .file = file_shards,
     .key = key_shards,
     .share = share_shards,
+    .state_bytes = sizeof(struct shards),
     .close = close_shards,
 };

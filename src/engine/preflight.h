@@ -23,8 +23,7 @@ dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_
  * training keep weights in different orders. Then that all see the data of which rank 0 has made
  * the index: one rank of each machine, and of each current folder, reads what data.check asks for,
  * by default 64 pieces of the files: a file that one machine lacks may become a bad sample later.
- * Overwrites the weights; call it when
- * the data sets and the plan, if there is one, are open. */
+ * Overwrites the weights; call it when the data sets and the plan, if there is one, are open. */
 dt_status dt_preflight_agree(struct dt_engine *engine, struct dt_sets *sets);
 /* Compares one set, which all ranks have open; the ranks that do not read count as equal. `key` is
  * data.train or data.val. DT_OK if no difference is found; rank 0 reads. */

@@ -118,7 +118,7 @@ void dt_stage_images(char out[DT_STAGE_IMAGES], const struct dt_stage *stage)
         snprintf(out, DT_STAGE_IMAGES, "%d or %d images", stage->least, stage->micro_batch_size);
 }
 
-/* The fewest passes in which no micro-batch exceeds train.micro_batch_size. */
+/* The fewest passes in which no micro-batch exceeds train.micro_batch_size. Before, it is one. */
 static dt_status count_passes(struct dt_engine *engine, int most_images)
 {
     struct dt_stage *stage = &engine->stage;
@@ -126,7 +126,6 @@ static dt_status count_passes(struct dt_engine *engine, int most_images)
     const int images = stage->global_batch_size, unit = dt_engine_split(engine).unit;
     const bool fits = parts > 0 && parts % engine->ranks.n_workers == 0 && images / unit >= parts &&
                       (images % parts == 0 || images == engine->saved_batch);
-    stage->n_passes = 1;
     if (limit > 0) {
         const int most = limit / unit * unit;
         if (most == 0)

@@ -64,10 +64,10 @@ static void print_device(struct dt_text *line, const struct dt_summary *summary)
     dt_text_add(line, "%d rank%s on %s", summary->engine->ranks.n_ranks,
                 DT_S(summary->engine->ranks.n_ranks), device);
     dt_comm_describe_plane(summary->engine->plane, plane, sizeof plane);
-    if (summary->engine->ranks.n_ranks > 1)
-        dt_text_add(line, "; %s", plane);
-    if (summary->engine->ranks.n_ranks > 1 && dt_config_sums(summary->engine->config) &&
-        !dt_engine_comm_options(summary->engine).ring)
+    if (summary->engine->ranks.n_ranks == 1)
+        return;
+    dt_text_add(line, "; %s", plane);
+    if (dt_config_sums(summary->engine->config) && !dt_engine_comm_options(summary->engine).ring)
         dt_text_add(line, ", which chooses how to sum (comm.algorithm=ring: in a fixed order)");
 }
 

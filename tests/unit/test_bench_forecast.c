@@ -1,4 +1,5 @@
 /* The model of dtrain forecast: cases by hand, bounds, and published runs on many GPUs. */
+#include <limits.h>
 #include <math.h>
 
 #include "base/mem.h"
@@ -10,7 +11,8 @@ static const struct dt_forecast_step step = {buckets, 3, 0.1, 0.01, true};
 
 static struct dt_forecast_network flat(double bytes_per_s, double latency_s)
 {
-    return (struct dt_forecast_network){.link = {bytes_per_s, latency_s}, .ranks_per_node = 1};
+    return (struct dt_forecast_network){
+        .link = {bytes_per_s, latency_s}, .ranks_per_node = 1, .ring_ranks = INT_MAX};
 }
 
 static void assert_close(double got, double want)
@@ -40,7 +42,7 @@ TEST(hand_computed)
     network.local = (struct dt_link){1e10, 1e-4};
     assert_close(dt_forecast_reduce_s(8e6, 4, &network), 6 * (1e-4 + 2e-4));
     assert_close(dt_forecast_reduce_s(8e6, 8, &network), 14 * (1e-3 + 1e-3));
-    network.has_trees = true;
+    network.ring_ranks = 0;
     assert_close(dt_forecast_reduce_s(8e6, 8, &network), 6 * (1e-4 + 2e-4) + 2 * (1e-3 + 4e-3));
     /* Tree of 8 ranks, 3 levels: one piece is best if latency is all; else sqrt(2 * 8 / 1) = 4. */
     assert_close(dt_forecast_sum_s(1e3, 8, &(struct dt_link){1e9, 1e-3}, true), 6 * (1e-3 + 1e-6));
@@ -68,7 +70,7 @@ TEST(bounds)
     single.n_buckets = 1;
     for (int trees = 0; trees < 2; trees++) {
         struct dt_forecast_network network = flat(1e9, 1e-5), ideal = flat(INFINITY, 0);
-        network.has_trees = ideal.has_trees = trees;
+        network.ring_ranks = ideal.ring_ranks = trees ? 0 : INT_MAX;
         assert_true(dt_forecast_exposed_s(&step, 1, &network) == 0);
         assert_true(dt_forecast_efficiency(&step, 1, &network) == 1);
         assert_true(dt_forecast_exposed_s(&step, 512, &ideal) == 0);
@@ -137,7 +139,6 @@ TEST(published)
             .link = {1e9 * published[i].node_gb_per_s, 5e-6},
             .local = {1e9 * published[i].local_gb_per_s, 3e-6},
             .ranks_per_node = published[i].per_node,
-            .has_trees = true,
         };
         double from_s = published[i].from * published[i].batch / published[i].from_images_per_s;
         double compute_s = from_s - dt_forecast_reduce_s(51.1e6, published[i].from, &network);
