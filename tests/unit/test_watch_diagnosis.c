@@ -131,7 +131,8 @@ TEST(several)
     assert_non_null(strstr(text_of(&c), "; and 1016 more; the newest"));
     for (int r = 1; r < N_MAX; r++)
         let_wait(r, 61);
-    assert_non_null(strstr(text_of(&c), "; ranks 1, 2, 3, 4, 5, 6, 7, 8 and 1015 more wait for it"));
+    assert_non_null(
+        strstr(text_of(&c), "; ranks 1, 2, 3, 4, 5, 6, 7, 8 and 1015 more wait for it"));
 }
 
 TEST(all_wait)
