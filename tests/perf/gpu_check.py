@@ -470,7 +470,7 @@ def network(name, s):
     bench = functools.partial(s.bench.bench, "fp16", batch, seconds=200, name=name, **keys)
     row = {"batch": batch, "dtrain": bench(steps=50)}
     text = f"{name}, fp16, batch {batch}: {row['dtrain']['images_per_s']:.0f} images/s"
-    for mode in modes:
+    for mode in (mode for mode in modes if mode in s.args.modes):
         row[mode] = s.ask_torch(f"images {name} {mode} fp16 {batch} {s.args.measure}", 60)
         text += f", torch {mode} {row[mode].get('images_per_s', math.nan):.0f}"
         if "error" in row[mode]:
@@ -493,7 +493,8 @@ def torch_modes(s):
     if s.args.part == 4:
         for name, (share, kinds, _) in NETWORKS.items():
             modes.update({f"{name} {k} fp16 {int(batch * share)}": f"network {name}" for k in kinds})
-    return [mode for mode, check in modes.items() if wanted(s, check)]
+    chosen = {mode: check for mode, check in modes.items() if mode.split()[1] in s.args.modes}
+    return [mode for mode, check in chosen.items() if wanted(s, check)]
 
 
 def wanted(s, name):
@@ -569,6 +570,7 @@ def parse():
     parser.add_argument("--out", required=True, help="folder for gpu.json and the logs")
     parser.add_argument("--seconds", type=float, default=540)
     parser.add_argument("--checks", default="", help="only those that match this pattern")
+    parser.add_argument("--modes", default=",".join(MODES), help="of PyTorch's modes, these")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--measure", type=float, default=2.0, help="seconds per turn")
     parser.add_argument("--build-seconds", type=float, default=200)
