@@ -61,6 +61,7 @@ int dt_comm_rank(const struct dt_comm *comm);
 int dt_comm_size(const struct dt_comm *comm);
 int dt_comm_local_rank(const struct dt_comm *comm); /* on this node */
 int dt_comm_local_size(const struct dt_comm *comm);
+int dt_comm_first_of_node(const struct dt_comm *comm); /* rank of the node's local rank 0 */
 const char *dt_comm_host(const struct dt_comm *comm, int rank); /* name of its node */
 /* CPUs that this rank may use, and how many ranks of its node, itself included, may use some of
  * them: from the sched_getaffinity masks when find_binding was last called. Local. */

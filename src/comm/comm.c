@@ -37,6 +37,8 @@ static dt_status connect_ranks(struct dt_comm *comm)
     DT_MPI(MPI_Comm_set_errhandler(comm->node, MPI_ERRORS_RETURN));
     DT_MPI(MPI_Comm_rank(comm->node, &comm->local_rank));
     DT_MPI(MPI_Comm_size(comm->node, &comm->local_size));
+    comm->first_of_node = comm->rank;
+    DT_TRY(dt_comm_bcast_among(comm, comm->node, &comm->first_of_node, sizeof(int), 0));
     return dt_comm_find_binding(comm);
 }
 
@@ -111,6 +113,11 @@ int dt_comm_local_rank(const struct dt_comm *comm)
 int dt_comm_local_size(const struct dt_comm *comm)
 {
     return comm->local_size;
+}
+
+int dt_comm_first_of_node(const struct dt_comm *comm)
+{
+    return comm->first_of_node;
 }
 
 const char *dt_comm_host(const struct dt_comm *comm, int rank)

@@ -28,7 +28,7 @@ struct dt_comm {
     MPI_Comm control; /* MPI_COMM_NULL until open creates it */
     MPI_Comm data;
     MPI_Comm node; /* the ranks that share memory with this one */
-    int rank, size, local_rank, local_size;
+    int rank, size, local_rank, local_size, first_of_node;
     char (*hosts)[DT_HOST_MAX];    /* of all ranks */
     int n_allowed_cpus, n_sharing; /* see comm.h */
     bool is_bound;                 /* no two ranks of the node share a CPU */

@@ -95,6 +95,8 @@ static dt_status start_watchdog(const struct dt_ranks *ranks, const struct dt_co
         .comm = ranks->comm,
         .rank = ranks->rank,
         .n_ranks = ranks->n_ranks,
+        .node = dt_comm_first_of_node(ranks->comm),
+        .n_local = dt_comm_local_size(ranks->comm),
         .limits = config->watchdog,
     };
     DT_TRY(share_start_id(ranks, &options.start_id));

@@ -10,7 +10,7 @@
 #include "base/text.h"
 
 enum {
-    PERIODS_TO_ANSWER = 3, /* a rank with an older beat does not answer */
+    PERIODS_TO_ANSWER = 4, /* a rank with an older beat does not answer */
     MAX_NAMED = 8,
 };
 

@@ -30,20 +30,34 @@ dt_status dt_heartbeat_path(char *path, const char *dir)
     return dt_file_path(path, "%s/heartbeat.bin", dir);
 }
 
-dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat)
+/* Writes the chosen ones of n beats. */
+static dt_status write_beats(const char *path, const struct dt_heartbeat *beats, const bool *chosen,
+                             int n)
 {
-    memcpy(beat->magic, magic, sizeof magic);
-    beat->checksum = checksum(beat);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (fd < 0)
         DT_FAIL(DT_ERR_IO, "cannot open %s for writing: %s", path, strerror(errno));
-    ssize_t n = pwrite(fd, beat, sizeof *beat, (off_t)beat->rank * (off_t)sizeof *beat);
-    int error = n < 0 ? errno : n != (ssize_t)sizeof *beat ? ENOSPC : 0;
+    int error = 0;
+    for (int i = 0; i < n && error == 0; i++) {
+        if (!chosen[i])
+            continue;
+        const ssize_t done =
+            pwrite(fd, &beats[i], sizeof *beats, beats[i].rank * (off_t)sizeof *beats);
+        error = done < 0 ? errno : done != (ssize_t)sizeof *beats ? ENOSPC : 0;
+    }
     if (close(fd) != 0 && error == 0)
         error = errno;
     if (error != 0)
         DT_FAIL(DT_ERR_IO, "cannot write %s: %s", path, strerror(error));
     return DT_OK;
+}
+
+dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat)
+{
+    const bool chosen = true;
+    memcpy(beat->magic, magic, sizeof magic);
+    beat->checksum = checksum(beat);
+    return write_beats(path, beat, &chosen, 1);
 }
 
 dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartbeat *beats,
@@ -63,6 +77,35 @@ dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartb
                    (start_id < 0 || beats[r].start_id == start_id);
 out:
     close(fd);
+    return status;
+}
+
+dt_status dt_heartbeat_merge(const char *const paths[2], int64_t start_id, int n_ranks)
+{
+    struct dt_heartbeat *beats[2] = {NULL};
+    bool *valid[2] = {NULL};
+    int n_newer[2] = {0};
+    dt_status status = DT_OK;
+    for (int i = 0; i < 2; i++) {
+        DT_TRY_OUT(DT_NEW(beats[i], (size_t)n_ranks));
+        DT_TRY_OUT(DT_NEW(valid[i], (size_t)n_ranks));
+        DT_TRY_OUT(dt_heartbeat_read(paths[i], start_id, beats[i], valid[i], n_ranks));
+    }
+    for (int r = 0; r < n_ranks; r++) {
+        const bool both = valid[0][r] && valid[1][r];
+        for (int i = 0; i < 2; i++) {
+            valid[i][r] &= !both || beats[i][r].beat > beats[1 - i][r].beat;
+            n_newer[i] += valid[i][r];
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        if (n_newer[i] > 0)
+            DT_TRY_OUT(write_beats(paths[1 - i], beats[i], valid[i], n_ranks));
+out:
+    for (int i = 0; i < 2; i++) {
+        free(valid[i]);
+        free(beats[i]);
+    }
     return status;
 }
 

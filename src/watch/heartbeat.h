@@ -1,6 +1,7 @@
-/* The beats in <run folder>/heartbeat.bin, through which the watchdogs of all ranks share their
- * state. Every access opens and closes the file, so that nodes of a network file system see each
- * other's writes. fault.h does not count these writes, because they depend on the clock. */
+/* The beats in <run folder>/heartbeat.bin and in a file of each node, through which the watchdogs
+ * of all ranks share their state. Every access opens and closes the file, so that nodes of a
+ * network file system see each other's writes. fault.h does not count these writes, because they
+ * depend on the clock. */
 #ifndef DTRAIN_WATCH_HEARTBEAT_H
 #define DTRAIN_WATCH_HEARTBEAT_H
 
@@ -30,7 +31,8 @@ struct dt_heartbeat {
     char magic[8];
     int64_t start_id; /* random, shared by all ranks of one start */
     int32_t rank, pid;
-    uint32_t flags, unused;
+    uint32_t flags;
+    int32_t node;  /* the first rank of its node */
     uint64_t beat; /* grows with every write */
     char host[64];
     struct dt_heartbeat_thread main, writer;
@@ -45,6 +47,9 @@ dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat);
  * this start (-1: any). DT_ERR_NO_INPUT, DT_ERR_IO, ... */
 dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartbeat *beats,
                             bool *valid, int n_ranks);
+/* Copies beats of this start, of ranks 0 .. n_ranks-1, from each of two files to the other if they
+ * are newer. */
+dt_status dt_heartbeat_merge(const char *const paths[2], int64_t start_id, int n_ranks);
 /* Waits until this rank sees the beat of rank 0 in `dir`, for 5 s, as a network file system may
  * show a new file late. DT_ERR_DISAGREE: the two ranks have a folder each. Local. */
 dt_status dt_heartbeat_find_first(const char *dir, int64_t start_id, const struct dt_comm *comm);

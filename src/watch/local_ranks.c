@@ -184,7 +184,7 @@ void dt_local_ranks_nodes(char *out, size_t bytes, const char *own)
 }
 
 /* Others can guess the name, so a file of theirs is not used, and nobody may write to this one. */
-dt_status dt_local_ranks_path(char *out, int i)
+dt_status dt_local_ranks_path(char *out, int i, const char *name)
 {
     const char *dir = getenv("PMIX_SERVER_TMPDIR"), *job = getenv("PMIX_NAMESPACE");
     char parent[16], state;
@@ -193,9 +193,9 @@ dt_status dt_local_ranks_path(char *out, int i)
     struct stat info;
     snprintf(parent, sizeof parent, "%d", (int)getppid());
     if (i == 0 && dir && job)
-        DT_TRY(dt_file_path(out, "%s/dtrain-%s.beats", dir, job));
+        DT_TRY(dt_file_path(out, "%s/dtrain-%s.%s", dir, job, name));
     else if (i > 0 && read_stat(parent, &state, &unused, &begin))
-        DT_TRY(dt_file_path(out, "/dev/shm/dtrain-%s-%llu.beats", parent, begin));
+        DT_TRY(dt_file_path(out, "/dev/shm/dtrain-%s-%llu.%s", parent, begin, name));
     else
         DT_FAIL(DT_ERR_NO_INPUT, "nothing identifies the launcher");
     int fd = open(out, O_RDONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);

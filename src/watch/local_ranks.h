@@ -20,10 +20,10 @@ void dt_local_ranks_find(struct dt_local_rank *by_rank, int n_ranks, const char 
 void dt_local_ranks_nodes(char *out, size_t bytes, const char *own);
 /* The same from a list like node[1-3,7],login (Slurm) or node[1:1-3,7],login@0(5) (Open MPI). */
 void dt_local_ranks_expand(char *out, size_t bytes, const char *list, const char *own);
-/* Creates, if needed, a file of this user in which the ranks of this node can share their beats: in
- * the folder that the launcher keeps for the job (0), or in /dev/shm (1). Out has DT_PATH_MAX
- * bytes. DT_ERR_NO_INPUT, DT_ERR_PERMISSION. */
+/* Creates, if needed, a file of this user, which ends in `name`, for what the ranks of this node
+ * share: in the folder that the launcher keeps for the job (0), or in /dev/shm (1). Out has
+ * DT_PATH_MAX bytes. DT_ERR_NO_INPUT, DT_ERR_PERMISSION. */
 enum { DT_LOCAL_RANKS_PATHS = 2 };
-dt_status dt_local_ranks_path(char *out, int i);
+dt_status dt_local_ranks_path(char *out, int i, const char *name);
 
 #endif

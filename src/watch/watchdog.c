@@ -1,7 +1,8 @@
-/* Three threads. The monitor checks the pulses and the beats, decides, and never blocks. The
- * heartbeat thread writes this rank's beat and reads those of the others; it may get stuck in the
- * file system. The reporter sleeps until a hang, then prints who is to blame and writes the report.
- * Even if one of them hangs then, the monitor ends the process. */
+/* Four threads. The monitor checks the pulses and the beats, decides, and never blocks. The
+ * heartbeat thread writes this rank's beat and reads those of the others. The relay looks at the
+ * run folder, and exchanges beats with it if that is this rank's task. The reporter sleeps until a
+ * hang, then prints who is to blame and writes the report. The last three may get stuck in the file
+ * system; even then the monitor ends the process. */
 #include "watch/watchdog.h"
 
 #include <errno.h>
@@ -26,10 +27,11 @@
 #include "watch/local_ranks.h"
 
 enum {
-    PERIODS_OF_LIMIT = 5,
-    PERIODS_OF_STALL = 4, /* the requested one and three more */
-    PERIODS_OF_SLACK = 2, /* delay between two ranks' views, or between two ranks of one hang */
-    STEPS_OF_LIMIT = 10,  /* median steps */
+    PERIODS_OF_LIMIT = 10, /* at least: after some, another rank relays */
+    PERIODS_OF_STALL = 4,  /* the requested one and three more */
+    PERIODS_OF_SLACK = 2,  /* delay between two ranks' views, or between two ranks of one hang */
+    PERIODS_OF_SIGHT = 3,  /* delay until all ranks have seen a beat */
+    STEPS_OF_LIMIT = 10,   /* median steps */
 };
 /* Length of a period: more ranks poll less often, to spare the file system. */
 static const double normal_s = 1.0, longest_s = 5.0, ranks_per_s = 64.0;
@@ -40,8 +42,8 @@ static const double stop_s = 5.0;   /* to wait for a heartbeat thread that may h
 static const double apart_s = 8.0;  /* for those who know more to speak and end the job */
 static const double margin_s = 5.0; /* for mpirun to notice that a node is lost */
 
-/* HEARTBEAT last: it is not started without other ranks. */
-enum thread { MONITOR, REPORTER, HEARTBEAT, N_THREADS };
+/* The last two are not started without a file each. */
+enum thread { MONITOR, REPORTER, HEARTBEAT, RELAY, N_THREADS };
 
 struct progress {
     uint64_t n_moves;
@@ -59,8 +61,9 @@ struct dt_watchdog {
     struct dt_watchdog_options options;
     struct dt_comm_launch launch;
     char dir[DT_PATH_MAX], path[DT_PATH_MAX]; /* run folder, file of the beats; "" = none */
-    bool is_replaced;                         /* by a watchdog that writes to the same file */
-    double period_s, apart_s;                 /* see diagnosis.h */
+    char shared[DT_PATH_MAX]; /* heartbeat.bin, if `path` is a file of this node; else "" */
+    bool is_replaced;         /* by a watchdog that writes to the same file */
+    double period_s, apart_s; /* see diagnosis.h */
     _Atomic double step_limit_s;
     pthread_t threads[N_THREADS];
     int n_threads; /* started */
@@ -73,12 +76,15 @@ struct dt_watchdog {
     struct peer *peers;
     double start_s;   /* all timers start here; moved by a stall */
     double checked_s; /* last check by the monitor */
-    double read_s;    /* when the beats were last read */
+    double read_s;    /* when the beats of this node were last read */
+    double relayed_s; /* and those of other nodes: when a relay of this node last succeeded */
+    uint64_t relay;   /* the mark that it left then, see relay() */
     bool has_alarm;   /* another rank, alarm_rank, has expired */
     int alarm_rank;
-    bool must_write; /* the beat must be written now */
-    uint32_t told;   /* flags already written to the file */
-    bool has_left;   /* the heartbeat thread has finished */
+    bool must_write, must_relay;       /* now */
+    uint32_t told;                     /* flags already written to the file */
+    uint64_t told_us;                  /* when they were */
+    atomic_bool has_left, has_relayed; /* the heartbeat thread and the relay have finished */
     bool has_checkpoint;
     char nodes[256]; /* see local.h */
     struct dt_view *views;
@@ -88,8 +94,8 @@ struct dt_watchdog {
     bool *valid;
     struct dt_local_rank *local;
     double looked_s; /* when they were last looked for, which takes a while */
-    bool has_warned;
-    ino_t lock_inode; /* of the run folder's lock, 0 = not known yet */
+    atomic_bool has_warned;
+    ino_t lock_inode; /* of the relay: of the run folder's lock, 0 = not known yet */
 };
 
 static struct dt_watchdog *current; /* used by the main thread only */
@@ -108,7 +114,7 @@ static void wait_until(struct dt_watchdog *w, double until_s)
 /* Time for all ranks to see a beat and to write their reports. */
 static double leave_time(const struct dt_watchdog *w)
 {
-    return fmax(leave_s, 2 * w->period_s);
+    return fmax(leave_s, PERIODS_OF_SIGHT * w->period_s);
 }
 
 /* --- Own pulses --- */
@@ -150,8 +156,9 @@ static void observe_self(struct dt_watchdog *w, double now_s)
     struct dt_heartbeat *own = &w->own;
     observe(&own->main, &w->main, w, &dt_pulse_main, now_s);
     observe(&own->writer, &w->writer, w, &dt_pulse_writer, now_s);
-    /* A main thread that waits for its own writer moves as long as the writer does. */
-    if (own->main.section == DT_SECTION_SAVE && own->writer.section == DT_SECTION_SAVE)
+    /* A main thread that waits for its own writer moves as long as the writer does, and has a limit
+     * of its own from the writer's end on. */
+    if (own->main.section == DT_SECTION_SAVE)
         own->main.idle_s = fmin(own->main.idle_s, own->writer.idle_s);
 }
 
@@ -183,6 +190,12 @@ static bool is_elsewhere(const struct dt_watchdog *w, const struct peer *peer, b
     return w->launch.n_local < w->options.n_ranks;
 }
 
+static bool is_near(const struct dt_watchdog *w, const struct peer *peer)
+{
+    return peer->is_known ? peer->beat.node == w->own.node
+                          : strcmp(peer->beat.host, w->options.comm ? w->own.host : "") == 0;
+}
+
 /* Fills w->views with what this rank knows. Ages are frozen while the beats cannot be read. */
 static void look_around(struct dt_watchdog *w)
 {
@@ -190,18 +203,20 @@ static void look_around(struct dt_watchdog *w)
     for (int r = 0; r < w->options.n_ranks; r++) {
         const struct peer *peer = &w->peers[r];
         double since_s = fmax(peer->is_known ? peer->seen_s : 0, w->start_s);
-        w->views[r] = (struct dt_view){.beat = peer->beat,
-                                       .is_known = peer->is_known,
-                                       .is_elsewhere = is_elsewhere(w, peer, is_alone),
-                                       .process = peer->process,
-                                       .age_s = fmax(w->read_s - since_s, 0)};
+        w->views[r] = (struct dt_view){
+            .beat = peer->beat,
+            .is_known = peer->is_known,
+            .is_elsewhere = is_elsewhere(w, peer, is_alone),
+            .process = peer->process,
+            .age_s = fmax((is_near(w, peer) ? w->read_s : w->relayed_s) - since_s, 0)};
     }
     w->views[w->options.rank] = (struct dt_view){.beat = w->own, .is_known = true};
 }
 
 static struct dt_diagnosis_case case_of(const struct dt_watchdog *w, double now_s)
 {
-    bool is_late = now_s - fmax(w->read_s, w->start_s) > blind_s + 3 * w->period_s;
+    const double seen_s = fmax(fmin(w->read_s, w->relayed_s), w->start_s);
+    bool is_late = now_s - seen_s > blind_s + PERIODS_OF_SIGHT * w->period_s;
     return (struct dt_diagnosis_case){
         .ranks = w->views,
         .n_ranks = w->options.n_ranks,
@@ -237,7 +252,7 @@ static void end_process(struct dt_watchdog *w)
 {
     double guard = dt_clock_s() + guard_s + leave_time(w);
     w->own.flags |= DT_HEARTBEAT_EXPIRED;
-    w->must_write = true;
+    w->must_write = w->must_relay = true;
     pthread_cond_broadcast(&w->change);
     while (dt_clock_s() < guard)
         wait_until(w, guard);
@@ -279,6 +294,10 @@ static void take_beats(struct dt_watchdog *w, double now_s)
         w->alarm_rank = r;
     }
     w->read_s = now_s;
+    const uint64_t relay = w->valid[w->options.n_ranks] ? w->read[w->options.n_ranks].beat : 0;
+    if (!w->shared[0] || relay != w->relay)
+        w->relayed_s = now_s;
+    w->relay = relay;
     if (w->has_alarm)
         pthread_cond_broadcast(&w->change);
 }
@@ -317,6 +336,13 @@ static bool is_lock_lost(struct dt_watchdog *w)
     return there.st_ino != w->lock_inode;
 }
 
+static void warn(struct dt_watchdog *w)
+{
+    if (!atomic_exchange(&w->has_warned, true))
+        dt_log(DT_LOG_WARNING, "the other ranks cannot see the watchdog of rank %d: %s",
+               w->options.rank, dt_error_text());
+}
+
 /* Writes and reads the beats once. Call with the lock held; it is released during the access, which
  * may hang: the monitor must be able to end the process meanwhile. So the beat is copied before,
  * and `told` gets the flags that were written, not those that have been set since. */
@@ -331,7 +357,6 @@ static void exchange(struct dt_watchdog *w)
     w->must_write = false;
     struct dt_heartbeat own = w->own;
     const double limit_s = own.main.limit_s;
-    bool has_checkpoint = w->has_checkpoint;
     bool is_late =
         limit_s > 0 && own.main.idle_s > limit_s / 2 && begin_s - w->looked_s > limit_s / 4;
     char nodes[sizeof w->nodes] = "";
@@ -343,21 +368,16 @@ static void exchange(struct dt_watchdog *w)
             dt_local_ranks_nodes(nodes, sizeof nodes, own.host);
     }
     bool is_written = dt_heartbeat_write(w->path, &own) == DT_OK;
-    if (!is_written && !w->has_warned) {
-        w->has_warned = true;
-        dt_log(DT_LOG_WARNING, "the other ranks cannot see the watchdog of rank %d: %s",
-               w->options.rank, dt_error_text());
-    }
+    if (!is_written)
+        warn(w);
     dt_status status =
-        dt_heartbeat_read(w->path, w->options.start_id, w->read, w->valid, w->options.n_ranks);
+        dt_heartbeat_read(w->path, w->options.start_id, w->read, w->valid, w->options.n_ranks + 1);
     double now_s = dt_clock_s();
-    if (is_lock_lost(w))
-        atomic_store(&has_lost_lock, true);
-    has_checkpoint = has_checkpoint || is_checkpoint_there(w);
     pthread_mutex_lock(&w->lock);
-    w->has_checkpoint = has_checkpoint;
-    if (is_written)
+    if (is_written && w->told != own.flags) {
         w->told = own.flags;
+        w->told_us = (uint64_t)(now_s * 1e6);
+    }
     if (is_late) {
         take_local_ranks(w);
         memcpy(w->nodes, nodes, sizeof nodes);
@@ -372,7 +392,7 @@ static void *run_heartbeat(void *arg)
     pthread_mutex_lock(&w->lock);
     while (!w->must_stop) {
         exchange(w);
-        double until_s = dt_clock_s() + w->period_s;
+        double until_s = dt_clock_s() + (w->shared[0] ? w->period_s / 2 : w->period_s);
         while (dt_clock_s() < until_s && !w->must_stop && !w->must_write)
             wait_until(w, until_s);
     }
@@ -386,6 +406,70 @@ static void *run_heartbeat(void *arg)
     return NULL;
 }
 
+/* --- The relay --- */
+
+/* Whether no rank before this one answers on its node, or can be expected to. */
+static bool relays(const struct dt_watchdog *w)
+{
+    const double now_s = dt_clock_s();
+    if (!w->shared[0])
+        return false;
+    for (int r = w->own.node; r < w->options.rank; r++) {
+        const struct peer *peer = &w->peers[r];
+        const bool has_left = peer->is_known && (peer->beat.flags & DT_HEARTBEAT_HAS_LEFT);
+        if (is_near(w, peer) && !has_left &&
+            now_s - fmax(peer->seen_s, w->start_s) <= PERIODS_OF_SIGHT * w->period_s)
+            return false;
+    }
+    return true;
+}
+
+/* What other nodes have to say reaches the file of this one, and leaves a mark there: the beat of a
+ * rank after the last, in microseconds, is when this began. */
+static dt_status relay(const struct dt_watchdog *w)
+{
+    struct dt_heartbeat mark = {.start_id = w->options.start_id,
+                                .rank = w->options.n_ranks,
+                                .beat = (uint64_t)(dt_clock_s() * 1e6)};
+    DT_TRY(dt_heartbeat_merge((const char *const[]){w->path, w->shared}, w->options.start_id,
+                              w->options.n_ranks));
+    return dt_heartbeat_write(w->path, &mark);
+}
+
+/* Call with the lock held; it is released during the access. */
+static void look_at_folder(struct dt_watchdog *w)
+{
+    const bool is_relay = relays(w);
+    bool has_checkpoint = w->has_checkpoint;
+    w->must_relay = false;
+    pthread_mutex_unlock(&w->lock);
+    if (is_relay && relay(w) != DT_OK && !w->has_left) /* others then remove the file */
+        warn(w);
+    if (is_lock_lost(w))
+        atomic_store(&has_lost_lock, true);
+    if (is_relay || !w->shared[0])
+        has_checkpoint = has_checkpoint || is_checkpoint_there(w);
+    pthread_mutex_lock(&w->lock);
+    w->has_checkpoint = has_checkpoint;
+}
+
+static void *run_relay(void *arg)
+{
+    struct dt_watchdog *w = arg;
+    pthread_mutex_lock(&w->lock);
+    for (bool is_last = false; !is_last;) {
+        is_last = w->has_left;
+        look_at_folder(w);
+        double until_s = dt_clock_s() + w->period_s;
+        while (dt_clock_s() < until_s && !w->has_left && !w->must_relay)
+            wait_until(w, until_s);
+    }
+    w->has_relayed = true;
+    pthread_cond_broadcast(&w->change);
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
 /* --- The end --- */
 
 /* Sets flags of the beat, or none, and has it written at once. */
@@ -393,7 +477,7 @@ static void set_flag(struct dt_watchdog *w, uint32_t flag)
 {
     pthread_mutex_lock(&w->lock);
     w->own.flags |= flag;
-    w->must_write = true;
+    w->must_write = w->must_relay = true;
     pthread_cond_broadcast(&w->change);
     pthread_mutex_unlock(&w->lock);
 }
@@ -414,7 +498,8 @@ static void say(struct dt_watchdog *w)
 static bool have_all_written(struct dt_watchdog *w)
 {
     pthread_mutex_lock(&w->lock);
-    bool all = !w->path[0] || (w->told & DT_HEARTBEAT_WRITTEN);
+    bool all = !w->path[0] ||
+               ((w->told & DT_HEARTBEAT_WRITTEN) && (!w->shared[0] || w->relay > w->told_us));
     look_around(w);
     struct dt_diagnosis_case c = case_of(w, dt_clock_s());
     for (int r = 0; r < w->options.n_ranks; r++)
@@ -488,6 +573,7 @@ static const struct {
     [MONITOR] = {run_monitor, "dt-watchdog"},
     [REPORTER] = {run_reporter, "dt-hang"},
     [HEARTBEAT] = {run_heartbeat, "dt-heartbeat"},
+    [RELAY] = {run_relay, "dt-relay"},
 };
 
 static double find_period(const struct dt_watchdog_options *options)
@@ -501,24 +587,36 @@ static double find_period(const struct dt_watchdog_options *options)
     return period_s;
 }
 
-/* Writes the first beat: what cannot be written fails now. */
-static dt_status find_file(struct dt_watchdog *w)
+/* A file that the ranks of this node share, of the start or of a run. */
+static bool find_local_file(struct dt_watchdog *w, const char *name)
 {
-    if (w->options.dir) {
-        DT_TRY(dt_file_path(w->dir, "%s", w->options.dir));
-        DT_TRY(dt_heartbeat_path(w->path, w->dir));
-        w->options.dir = w->dir;
-        w->has_checkpoint = is_checkpoint_there(w);
-        dt_hang_report_remove(w->dir, w->options.rank);
-        return dt_heartbeat_write(w->path, &w->own);
-    }
-    bool is_found = w->options.n_ranks == 1;
-    for (int i = 0; i < DT_LOCAL_RANKS_PATHS && !is_found; i++)
-        is_found = dt_local_ranks_path(w->path, i) == DT_OK &&
-                   dt_heartbeat_write(w->path, &w->own) == DT_OK;
-    if (!is_found)
-        w->path[0] = '\0';
+    for (int i = 0; i < DT_LOCAL_RANKS_PATHS; i++)
+        if (dt_local_ranks_path(w->path, i, name) == DT_OK &&
+            dt_heartbeat_write(w->path, &w->own) == DT_OK)
+            return true;
+    w->path[0] = '\0';
     dt_error_clear();
+    return false;
+}
+
+/* Writes the first beat: what cannot be written fails now. */
+static dt_status find_files(struct dt_watchdog *w)
+{
+    if (!w->options.dir) {
+        if (w->options.n_ranks > 1)
+            find_local_file(w, "beats");
+        return DT_OK;
+    }
+    DT_TRY(dt_file_path(w->dir, "%s", w->options.dir));
+    DT_TRY(dt_heartbeat_path(w->shared, w->dir));
+    w->options.dir = w->dir;
+    w->has_checkpoint = is_checkpoint_there(w);
+    dt_hang_report_remove(w->dir, w->options.rank);
+    DT_TRY(dt_heartbeat_write(w->shared, &w->own));
+    if (w->options.n_local > 1 && find_local_file(w, "run-beats"))
+        return DT_OK;
+    memcpy(w->path, w->shared, sizeof w->path);
+    w->shared[0] = '\0';
     return DT_OK;
 }
 
@@ -535,8 +633,8 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
     pthread_mutex_init(&w->lock, NULL);
     DT_TRY(DT_NEW(w->peers, n));
     DT_TRY(DT_NEW(w->views, n));
-    DT_TRY(DT_NEW(w->read, n));
-    DT_TRY(DT_NEW(w->valid, n));
+    DT_TRY(DT_NEW(w->read, n + 1)); /* and the relay's mark */
+    DT_TRY(DT_NEW(w->valid, n + 1));
     DT_TRY(DT_NEW(w->local, n));
     w->options = *options;
     w->launch = dt_comm_launched();
@@ -546,7 +644,11 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
         w->apart_s = fmax(w->apart_s, options->limits.init_timeout_s + apart_s);
     atomic_init(&w->step_limit_s, options->limits.step_timeout_s);
     w->own = (struct dt_heartbeat){
-        .start_id = options->start_id, .rank = options->rank, .pid = (int32_t)getpid()};
+        .start_id = options->start_id,
+        .rank = options->rank,
+        .node = options->node,
+        .pid = (int32_t)getpid(),
+    };
     dt_host_name(host);
     memcpy(w->own.host, host, sizeof w->own.host - 1);
     w->checked_s = dt_clock_s();
@@ -555,7 +657,7 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
     for (int r = 0; r < options->n_ranks && options->comm; r++)
         snprintf(w->peers[r].beat.host, sizeof w->own.host, "%.63s",
                  dt_comm_host(options->comm, r));
-    return find_file(w);
+    return find_files(w);
 }
 
 bool dt_watchdog_has_lost_lock(void)
@@ -563,16 +665,31 @@ bool dt_watchdog_has_lost_lock(void)
     return atomic_load(&has_lost_lock);
 }
 
-/* Waits for a limited time, as the heartbeat thread may be stuck in the file system. */
-static bool has_heartbeat_ended(struct dt_watchdog *w)
+/* Waits for a limited time, as these threads may be stuck in the file system. */
+static bool has_ended(struct dt_watchdog *w, const atomic_bool *flag)
 {
     double until_s = dt_clock_s() + stop_s;
     pthread_mutex_lock(&w->lock);
-    while (!w->has_left && dt_clock_s() < until_s)
+    while (!*flag && dt_clock_s() < until_s)
         wait_until(w, until_s);
-    bool has_left = w->has_left;
+    const bool ended = *flag;
     pthread_mutex_unlock(&w->lock);
-    return has_left;
+    return ended;
+}
+
+/* Whether all other ranks of this node have left. Without a folder some may be of other nodes. */
+static bool is_file_needless(const struct dt_watchdog *w)
+{
+    int n_left = 0, n_here = 0;
+    for (int r = 0; r < w->options.n_ranks && w->peers; r++) {
+        const struct peer *peer = &w->peers[r];
+        if (r == w->options.rank || !peer->is_known || !is_near(w, peer))
+            continue;
+        n_left += (peer->beat.flags & DT_HEARTBEAT_HAS_LEFT) != 0;
+        n_here++;
+    }
+    return n_left == n_here &&
+           (!w->options.dir || (w->shared[0] && n_left == w->options.n_local - 1));
 }
 
 static void stop(struct dt_watchdog *w, bool is_replaced)
@@ -583,15 +700,12 @@ static void stop(struct dt_watchdog *w, bool is_replaced)
     pthread_cond_broadcast(&w->change);
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; i < w->n_threads; i++) {
-        if (i == HEARTBEAT && !has_heartbeat_ended(w))
+        if ((i == HEARTBEAT && !has_ended(w, &w->has_left)) ||
+            (i == RELAY && !has_ended(w, &w->has_relayed)))
             return; /* leaks the thread and the memory it uses */
         pthread_join(w->threads[i], NULL);
     }
-    bool have_all_left = w->peers;
-    for (int r = 0; r < w->options.n_ranks && have_all_left; r++)
-        have_all_left = r == w->options.rank || !w->peers[r].is_known ||
-                        (w->peers[r].beat.flags & DT_HEARTBEAT_HAS_LEFT);
-    if (!is_replaced && !w->options.dir && have_all_left)
+    if (!is_replaced && is_file_needless(w))
         (void)unlink(w->path);
     pthread_cond_destroy(&w->change);
     pthread_mutex_destroy(&w->lock);
@@ -608,7 +722,7 @@ dt_status dt_watchdog_start(const struct dt_watchdog_options *options)
     struct dt_watchdog *w;
     DT_TRY(DT_NEW(w, 1));
     dt_status status = prepare_watchdog(w, options);
-    int error = 0, n = w->path[0] ? N_THREADS : HEARTBEAT;
+    int error = 0, n = w->options.dir ? N_THREADS : w->path[0] ? RELAY : HEARTBEAT;
     while (status == DT_OK && w->n_threads < n && error == 0) {
         int i = w->n_threads;
         error = dt_thread_start(&w->threads[i], threads[i].name, threads[i].run, w);

@@ -1,6 +1,8 @@
 /* Every rank watches itself and the others: it checks the pulses (pulse.h) about once a second
- * (every few seconds with many ranks) and writes a beat into <run folder>/heartbeat.bin, or where
- * there is no run folder into a file that the ranks of its node share.
+ * (every few seconds with many ranks) and writes a beat into a file that the ranks of its node
+ * share. The first of these that answers relays: it exchanges that file's beats with
+ * <run folder>/heartbeat.bin, so that a shared file system is read once per node. Where ranks
+ * cannot share a file, each of them uses the run folder.
  *
  * A rank is stuck if its main thread or its checkpoint writer has not moved for the time limit of
  * its section and is not waiting for other ranks. It is dead if its beat has not changed for the
@@ -29,7 +31,8 @@ struct dt_watchdog_options {
     const char *dir;            /* existing run folder, or NULL */
     const struct dt_comm *comm; /* to know the hosts; NULL before MPI has started */
     int rank, n_ranks;
-    int64_t start_id; /* >= 0, random, the same on all ranks: other beats are ignored */
+    int node, n_local; /* with a folder: the first rank of this node, and how many it has */
+    int64_t start_id;  /* >= 0, random, the same on all ranks: other beats are ignored */
     struct dt_config_watchdog limits;
 };
 

@@ -127,7 +127,8 @@ int nanosleep(const struct timespec *time, struct timespec *left)
 int pthread_cond_timedwait(pthread_cond_t *change, pthread_mutex_t *lock,
                            const struct timespec *until)
 {
-    return vt_wait(change, lock, until->tv_sec * INT64_C(1000000000) + until->tv_nsec);
+    /* The caller may have rounded it down to now, and would ask again for ever. */
+    return vt_wait(change, lock, until->tv_sec * INT64_C(1000000000) + until->tv_nsec + 2);
 }
 
 int pthread_cond_wait(pthread_cond_t *change, pthread_mutex_t *lock)

@@ -228,14 +228,14 @@ TEST(path_of_beats)
     assert_int_equal(make_test_dir(NULL), 0);
     setenv("PMIX_SERVER_TMPDIR", test_dir, 1);
     setenv("PMIX_NAMESPACE", "job", 1);
-    assert_int_equal(dt_local_ranks_path(path, 0), DT_OK);
+    assert_int_equal(dt_local_ranks_path(path, 0, "beats"), DT_OK);
     assert_int_equal(stat(path, &info), 0);
     assert_int_equal(info.st_mode & 077, 0);
     assert_int_equal(rename(path, at("other")), 0);
     assert_int_equal(symlink(at("other"), path), 0);
-    assert_int_equal(dt_local_ranks_path(path, 0), DT_ERR_PERMISSION);
+    assert_int_equal(dt_local_ranks_path(path, 0, "beats"), DT_ERR_PERMISSION);
     assert_int_equal(remove_test_dir(NULL), 0);
-    assert_int_equal(dt_local_ranks_path(path, 0), DT_ERR_PERMISSION);
+    assert_int_equal(dt_local_ranks_path(path, 0, "beats"), DT_ERR_PERMISSION);
 }
 
 TEST(writer)

@@ -41,6 +41,18 @@ FILE *fdopen(int fd, const char *mode)
     return open_it(fd, mode);
 }
 
+/* How often this process has opened the beats of the run folder. */
+static atomic_int n_opens;
+int open(const char *path, int flags, ...)
+{
+    va_list rest;
+    va_start(rest, flags);
+    const mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    n_opens += strstr(path, "/heartbeat.bin") != NULL;
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
 /* --- What a rank can do --- */
 
 /* Trains, as it looks from outside. */
@@ -104,6 +116,30 @@ static void stop_process(int rank)
     raise(SIGSTOP);
 }
 
+/* The rank that relays for its node is stopped: another one relays, and that it still answers is
+ * seen on both nodes. */
+static void stop_relay(int rank)
+{
+    if (rank == 0)
+        stop_process(0);
+    dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
+    for (; rank == 1; vt_sleep(0.1))
+        dt_pulse_beat(&dt_pulse_main);
+    wait_for_others(DT_SECTION_COMPUTE);
+}
+
+/* The first node's relay leaves before the others have anything to say. */
+static void stuck_later(int rank)
+{
+    if (rank == 0) {
+        dt_watchdog_stop();
+        vt_sleep(12);
+        _exit(DT_ERR_HANG);
+    }
+    train(3, 0.1);
+    second_stuck(rank);
+}
+
 static void all_wait(int rank)
 {
     (void)rank;
@@ -129,10 +165,12 @@ static void writer_stuck(int rank)
 
 /* --- No alarm --- */
 
+/* The first of two on a node relays for both. */
 static void healthy(int rank)
 {
-    (void)rank;
     train(12, 0.9);
+    if (own_options.n_local == 2 && (n_opens > 1) != (rank == 0))
+        _exit(5);
     dt_watchdog_stop();
     _exit(0);
 }
@@ -298,12 +336,17 @@ enum {
     NOTHING,
     LEAVE_EARLY,
     LONG_STEPS,
+    TWO_NODES,
     BLOCKED_REPORT,
     BLIND_STUCK,
     BLIND_WAITING,
     NO_FOLDER,
     ELSEWHERE,
     ALARM_ONLY,
+    NODES_STUCK,
+    NODES_FIRST_STUCK,
+    NODES_STOPPED,
+    NODES_RELAY_LEFT,
     N_SCENARIOS
 };
 
@@ -312,6 +355,7 @@ static struct scenario {
     void (*run)(int rank);
     int n_ranks;
     enum dt_section section; /* in which second_stuck is stuck */
+    int second_node;         /* its first rank, 0 = there is one node */
     pid_t pids[VT_RANKS];
     int out; /* stderr of all */
     char dir[128];
@@ -334,31 +378,43 @@ static struct scenario {
     [NOTHING] = {"nothing", nothing_under_way, 2},
     [LEAVE_EARLY] = {"leave", leave_early, 2},
     [LONG_STEPS] = {"long_steps", long_steps, 1},
+    [TWO_NODES] = {"nodes", healthy, 3, .second_node = 2},
     [BLOCKED_REPORT] = {"blocked_report", blocked_report, 1},
     [BLIND_STUCK] = {"blind_stuck", blind_and_stuck, 1},
     [BLIND_WAITING] = {"blind_waiting", blind_and_waiting, 2},
     [NO_FOLDER] = {"no_folder", no_folder, 3},
     [ELSEWHERE] = {"elsewhere", elsewhere, 2},
     [ALARM_ONLY] = {"alarm", alarm_only, 2},
+    [NODES_STUCK] = {"nodes_stuck", second_stuck, 3, DT_SECTION_DATA, 2},
+    [NODES_FIRST_STUCK] = {"nodes_first", first_stuck, 3, .second_node = 1},
+    [NODES_STOPPED] = {"nodes_stopped", stop_relay, 3, .second_node = 2},
+    [NODES_RELAY_LEFT] = {"nodes_left", stuck_later, 3, DT_SECTION_DATA, 2},
 };
 
-static const double limit_s = 2.0; /* the period is then 0.4 s */
+static const double limit_s = 2.0; /* the period is then 0.2 s */
 
 static void run_rank(const struct scenario *s, int rank, int out)
 {
     bool has_folder = s->run != no_folder && s->run != elsewhere;
+    const int first = s->second_node && rank >= s->second_node ? s->second_node : 0;
+    const int end = first == 0 && s->second_node ? s->second_node : s->n_ranks;
+    char job[16];
     own_options = (struct dt_watchdog_options){.dir = has_folder ? s->dir : NULL,
                                                .rank = rank,
                                                .n_ranks = s->n_ranks + (s->run == elsewhere),
+                                               .node = first,
+                                               .n_local = end - first,
                                                .start_id = 7,
                                                .limits = {limit_s, limit_s, limit_s}};
     setenv("PMIX_SERVER_TMPDIR", s->dir, 1);
-    setenv("PMIX_NAMESPACE", "job", 1);
+    snprintf(job, sizeof job, "job%d", first);
+    setenv("PMIX_NAMESPACE", job, 1);
     setenv("OMPI_COMM_WORLD_RANK", "0", 1);
     setenv("OMPI_COMM_WORLD_LOCAL_SIZE", s->n_ranks == 2 ? "2" : "3", 1);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out, STDERR_FILENO);
     own_section = s->section;
+    n_opens = 0;
     if (dt_watchdog_start(&own_options) != DT_OK)
         _exit(2);
     s->run(rank);
@@ -548,6 +604,23 @@ TEST(a_stopped_process_is_named)
     expect_text(s, "; ranks 1, 2 wait for it");
 }
 
+TEST(nodes)
+{
+    const struct scenario *s = expect_hang(NODES_STUCK);
+    expect_text(s, "error[HANG] rank 1 (");
+    expect_text(s, "; ranks 0, 2 wait for it; ");
+    s = expect_hang(NODES_FIRST_STUCK);
+    expect_text(s, "error[HANG] rank 0 (");
+    expect_text(s, "; ranks 1, 2 wait for it; ");
+    s = expect_hang_but_for(NODES_STOPPED, 0);
+    expect_text(s, "error[HANG] rank 0 (");
+    expect_text(s, ", for ");
+    expect_text(s, " s; rank 2 waits for it; ");
+    s = expect_hang(NODES_RELAY_LEFT);
+    expect_text(s, "error[HANG] rank 1 (");
+    expect_text(s, "; rank 2 waits for it; ");
+}
+
 TEST(all_wait)
 {
     const struct scenario *s = expect_hang(ALL_WAIT);
@@ -564,7 +637,7 @@ TEST(writer_stuck)
 
 TEST(no_false_alarm)
 {
-    for (int i = SUSPENDED; i <= LONG_STEPS; i++) {
+    for (int i = SUSPENDED; i <= TWO_NODES; i++) {
         expect_ends(&scenarios[i], 0);
         assert_string_equal(scenarios[i].text, "");
     }
@@ -636,6 +709,28 @@ TEST(slots)
     assert_int_equal(dt_heartbeat_last_step(dir), -1);
 }
 
+TEST(two_files_are_merged)
+{
+    const char *const paths[] = {at("merge-a"), at("merge-b")};
+    static const uint64_t in_file[2][4] = {{5, 2, 0, 7}, {4, 3, 6, 7}};
+    for (int i = 0; i < 2; i++)
+        for (int r = 0; r < 4; r++) {
+            struct dt_heartbeat beat = {.start_id = 1, .rank = r, .beat = in_file[i][r]};
+            if (beat.beat > 0)
+                assert_int_equal(dt_heartbeat_write(paths[i], &beat), DT_OK);
+        }
+    assert_int_equal(dt_heartbeat_merge(paths, 1, 3), DT_OK);
+    for (int i = 0; i < 2; i++) {
+        struct dt_heartbeat beats[4];
+        bool valid[4];
+        assert_int_equal(dt_heartbeat_read(paths[i], 1, beats, valid, 4), DT_OK);
+        assert_true(valid[0] && valid[1] && valid[2] && valid[3]);
+        assert_true(beats[0].beat == 5 && beats[1].beat == 3 && beats[2].beat == 6);
+    }
+    assert_int_equal(dt_heartbeat_merge((const char *const[]){paths[0], at("missing")}, 1, 3),
+                     DT_ERR_NO_INPUT);
+}
+
 /* --- Crashes, and the test of the watchdog by itself --- */
 
 static int crash(const struct scenario *s, int number)
@@ -680,6 +775,18 @@ static void *wait_on(void *context)
     return context;
 }
 
+static int count_lines(const char *path, const char *part)
+{
+    char line[1024];
+    FILE *f = fopen(path, "r");
+    int n = 0;
+    while (f && fgets(line, sizeof line, f))
+        n += strstr(line, part) != NULL;
+    if (f)
+        fclose(f);
+    return n;
+}
+
 /* As `kill -QUIT` asks: every thread shows its stack, and the process goes on. */
 TEST(stacks_are_shown)
 {
@@ -695,6 +802,9 @@ TEST(stacks_are_shown)
         dt_pulse_enter(&dt_pulse_main, DT_SECTION_COMPUTE);
         if (dt_thread_start(&thread, "loader 0", wait_on, NULL) == 0)
             kill(getpid(), SIGQUIT);
+        /* Either thread may have got the signal. */
+        for (int i = 0; i < 1000 && count_lines(path, "dtrain: stack of rank 3") < 2; i++)
+            dt_clock_sleep(0.01);
         _exit(7);
     }
     assert_int_equal(end_of(pid), 7);
