@@ -1,5 +1,5 @@
 #!/bin/bash
-# Training on the emulated GPU in every precision, recorded and not: frozen layers, stages, a detector,
+# Training on the emulated GPU in every precision: mixed and weighted images, stages, a detector,
 # timelines and benchmarks.
 . "$(dirname "$0")/train_common.sh"
 
@@ -37,28 +37,6 @@ losses fp16 cpu 0.01
 losses bf16 cpu 0.03
 for precision in fp32 tf32 bf16 fp16; do losses $precision; done
 
-# The same with algorithms that are measured, on two ranks by rank 0 for both, and with each of
-# cuDNN's list.
-train 2 measured --set device.allow_shared_gpu=true --set train.deterministic=false
-losses measured cpu 1e-3
-grep -q '"plan": "eng' "$work/cache/cudnn-plans.json" || fail "the choices are not kept"
-for candidate in 1 2 3 4 5; do
-    train 1 forced-$candidate --set device.conv_candidate=$candidate --set train.deterministic=false
-    losses forced-$candidate cpu 1e-3
-done
-
-# Freezing: after two epochs a new plan and, after the warm-up, a new recording.
-freeze=(--set 'optim.freeze=["conv2"]' --set optim.unfreeze_epoch=2 --set train.max_steps=12)
-train 1 cpu-frozen --set device.kind=cpu "${freeze[@]}"
-for ranks in 1 2; do
-    train $ranks frozen-$ranks --set device.allow_shared_gpu=true "${freeze[@]}"
-    says "after 2 epochs: all parameters are trained"
-    losses frozen-$ranks cpu-frozen 1e-3
-done
-train 1 frozen-bf16 --set train.precision=bf16 "${freeze[@]}"
-losses frozen-bf16 cpu-frozen 0.03
-if (losses cpu-frozen cpu 1e-5) > /dev/null 2>&1; then fail "freezing changes nothing"; fi
-
 # Stages: each with a new plan, a new recording and other pinned memory, on two ranks and resumed.
 stages=(--set 'train.stages=[{"epoch":1,"image_size":12},{"epoch":3,"image_size":20,"batch":12}]'
     --set train.max_steps=13)
@@ -90,18 +68,6 @@ a, b = ([next(d for d in json.load(open(p)) if d["image_id"] == i) for i in rang
 assert all(abs(x["score"] - y["score"]) < 1e-4 for x, y in zip(a, b)), (a, b)
 PY
 
-# Batch norm amplifies rounding from step to step, so this takes few steps, at a small rate.
-norm_agrees() { # seed
-    local bn=(--set model.name=resnet20 --set train.max_steps=3 --set train.seed=$1
-        --set schedule.lr=0.0005 --set model.image_size=8)
-    train 1 cpu-bn-$1 --set device.kind=cpu "${bn[@]}"
-    train 1 fp32-bn-$1 "${bn[@]}"
-    losses fp32-bn-$1 cpu-bn-$1 1e-3
-    echo -n "batch norm, seed $1: "
-    /usr/bin/python3 "$here/../e2e/compare.py" "$(momentum_of "$work/fp32-bn-$1")" \
-        "$(momentum_of "$work/cpu-bn-$1")" 1e-4 0.3
-}
-some_seed norm_agrees
 for precision in bf16 fp16; do
     grep '"event": *"step"' "$work/$precision/metrics.jsonl" | tail -1 > "$work/$precision-step"
 done
@@ -109,15 +75,6 @@ grep -q '"loss_scale":65536,"skipped_steps":0}' "$work/fp16-step" ||
     fail "no loss scale in the step event: $(cat "$work/fp16-step")"
 ! grep -q "loss_scale\|comm_s" "$work/bf16-step" || fail "$(cat "$work/bf16-step")"
 
-# Recorded or not, in one pass or two, the numbers are the same.
-for settings in "" "--set train.micro_batch_size=4" "--set train.precision=fp16"; do
-    train 1 recorded $settings
-    train 1 unrecorded $settings --set device.cuda_graph=false
-    [ "$(hash_of "$work/recorded")" = "$(hash_of "$work/unrecorded")" ] ||
-        fail "recording changes the weights: $settings"
-    losses recorded unrecorded 0
-    rm -r "$work/recorded" "$work/unrecorded"
-done
 # A traced step is not replayed, and computes the same.
 train 1 traced --trace 5-6
 [ "$(hash_of "$work/traced")" = "$(hash_of "$work/fp32")" ] || fail "tracing changes the weights"
