@@ -358,6 +358,17 @@ dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
     return save_record(folder, &record);
 }
 
+bool dt_run_folder_state(struct dt_run_state *out, const char *path)
+{
+    char file[DT_PATH_MAX];
+    struct record record = {0};
+    const bool is_there =
+        dt_file_path(file, "%s/RUN", path) == DT_OK && load_record(&record, file) == DT_OK;
+    dt_error_clear();
+    *out = (struct dt_run_state){record.incarnation, record.is_running, record.exit_code};
+    return is_there;
+}
+
 bool dt_run_folder_is_alive(const char *path)
 {
     char file[DT_PATH_MAX];

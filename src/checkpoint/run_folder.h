@@ -42,6 +42,13 @@ dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh);
 /* Whether a run is in progress in the folder `path`, as far as its files show: RUN does not say
  * "ended", and heartbeat.bin is younger than 60 s, or missing as with output.shared=false. */
 bool dt_run_folder_is_alive(const char *path);
+struct dt_run_state {
+    int64_t incarnation;
+    bool is_running; /* says RUN; exit_code is that of a run that has ended */
+    int exit_code;
+};
+/* False if there is no intact RUN. */
+bool dt_run_folder_state(struct dt_run_state *out, const char *path);
 /* Whether the folder has been removed, renamed or replaced since it was opened: its .lock is no
  * longer the one that this process holds, so another job may begin there. False if not open. */
 bool dt_run_folder_is_lost(const struct dt_run_folder *folder);

@@ -27,12 +27,12 @@ struct dt_arguments {
         top, count, n_images, max_detections, n_gpus;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
-    const char *ranks, *link, *local_link, *step_time;
-    int64_t ranks_per_node, min_bytes, max_bytes;
+    const char *ranks, *link, *local_link, *step_time, *hosts, *hostfile, *interface;
+    int64_t ranks_per_node, min_bytes, max_bytes, n_cpus, max_restarts;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
         tee, quiet, all_checkpoints, follow, recompute_bn, help, version;
-    const char *topic; /* of `dtrain help TOPIC`, or NULL */
-    char **operands;
+    const char *topic;        /* of `dtrain help TOPIC`, or NULL */
+    char **operands, **words; /* words: owned, or NULL */
     int n_operands;
 };
 
@@ -66,6 +66,10 @@ struct dt_arguments {
     RANKS(samples, "samples", "",                                                                  \
           "Draw training images as the network sees them: augmented, mixed, with their classes.",  \
           1, "config", "set", "count", "output")                                                   \
+    LOCAL(launch, "launch", "ARGUMENT...",                                                         \
+          "Start ranks with mpirun, watch them, and start them again if some are lost: launch "    \
+          "--ranks 4 -- --config FILE; for short: dtrain --ranks 4 --config FILE.",                \
+          0, "ranks", "hosts", "hostfile", "cpus", "interface", "max-restarts")                    \
     LOCAL(report, "report", "RUN...",                                                              \
           "Draw runs as one web page: curves, results, differences, warnings, restarts.", 0,       \
           "output")                                                                                \

@@ -87,7 +87,19 @@ static const struct dt_option options[] = {
      "smallest size of --allreduce (default: 8)"},
     {"max-bytes", DT_OPTION_INTEGER, AT(max_bytes), 1, INT64_C(1) << 32, "N",
      "largest size of --allreduce (default: 256 MiB, or what memory allows)"},
-    {"ranks", DT_OPTION_TEXT, AT(ranks), 0, 0, "N,N,...", "numbers of ranks to predict"},
+    {"ranks", DT_OPTION_TEXT, AT(ranks), 0, 0, "N",
+     "number of ranks to start (default: one per slot of the hosts); forecast: numbers to predict, "
+     "such as 8,64"},
+    {"hosts", DT_OPTION_TEXT, AT(hosts), 0, 0, "A:8,B:8",
+     "start ranks on these hosts, with so many slots each (default: the job's, or this one)"},
+    {"hostfile", DT_OPTION_TEXT, AT(hostfile), 0, 0, "FILE",
+     "the same from a file, a host per line"},
+    {"cpus", DT_OPTION_INTEGER, AT(n_cpus), 1, 4096, "N",
+     "bind each rank to N CPUs (default: not bound)"},
+    {"interface", DT_OPTION_TEXT, AT(interface), 0, 0, "NAME",
+     "the network between the hosts, such as eth0"},
+    {"max-restarts", DT_OPTION_INTEGER, AT(max_restarts), 0, 1000000, "N",
+     "start again on the hosts that are left, up to N times, if ranks were lost (default: 0)"},
     {"link", DT_OPTION_TEXT, AT(link), 0, 0, "RATE,TIME",
      "bandwidth and latency between nodes, such as 100Gb/s,2us, or measured: between these ranks"},
     {"local-link", DT_OPTION_TEXT, AT(local_link), 0, 0, "RATE,TIME",
@@ -358,6 +370,30 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     return args->help || args->version ? DT_OK : check_given(args);
 }
 
+/* "dtrain --ranks N WORD..." as "dtrain launch --ranks N -- WORD...". */
+static dt_status expand_ranks(struct dt_arguments *args, int *argc, char ***argv)
+{
+    static const char option[] = "--ranks";
+    char **old = *argv, **words;
+    const char *rest = *argc > 1 && strncmp(old[1], option, strlen(option)) == 0
+                           ? old[1] + strlen(option)
+                           : "none";
+    const int n = rest[0] == '\0' && *argc > 2 ? 3 : 2; /* words up to N */
+    if (rest[0] != '\0' && rest[0] != '=')
+        return DT_OK;
+    DT_TRY(DT_NEW(args->words, (size_t)*argc + 3));
+    words = args->words;
+    *words++ = old[0];
+    *words++ = (char *)"launch";
+    for (int i = 1; i < n; i++)
+        *words++ = old[i];
+    *words++ = (char *)"--";
+    memcpy(words, old + n, (size_t)(*argc - n) * sizeof *words);
+    *argc += 2;
+    *argv = args->words;
+    return DT_OK;
+}
+
 dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
 {
     *args = (struct dt_arguments){.resume = "auto",
@@ -375,6 +411,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .max_detections = 100,
                                   .n_gpus = -1,
                                   .data = "synthetic"};
+    DT_TRY(expand_ranks(args, &argc, &argv));
     /* The leading sub-command, "train ...", or help on it, "help train" or "train help". */
     bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;
     args->help = help_first;
@@ -408,6 +445,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
 
 void dt_arguments_reset(struct dt_arguments *args)
 {
+    free(args->words);
     free(args->sets);
 }
 

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/sort.h"
+#include "base/text.h"
 
 enum {
     NOTES_MOST = 200,
@@ -339,11 +340,33 @@ static bool is_alive(const struct dt_run *run)
     return !is_free;
 }
 
+/* What dtrain launch has written: "137 (restart), 0 (ended)". */
+static void load_launches(struct dt_run *run)
+{
+    enum { FILE_MAX = 1 << 20 };
+    struct dt_text text = dt_text_in(run->launches, sizeof run->launches);
+    char path[DT_PATH_MAX], *lines = NULL;
+    size_t bytes;
+    if (dt_file_path(path, "%s/restarts.jsonl", run->folder) != DT_OK ||
+        dt_file_load(&lines, &bytes, path, FILE_MAX) != DT_OK)
+        lines = NULL; /* there is none */
+    for (char *rest = lines, *line; rest && (line = strsep(&rest, "\n"));) {
+        struct dt_json_doc *doc = NULL;
+        if (dt_json_parse(&doc, line, strlen(line), path, NULL) == DT_OK)
+            dt_text_add_whole(&text, "%s%g (%s)", text.used ? ", " : "",
+                              dt_event_number(doc, "exit_code"), dt_event_text(doc, "then"));
+        dt_json_destroy(doc);
+    }
+    free(lines);
+    dt_error_clear();
+}
+
 dt_status dt_run_load(struct dt_run *run, const char *path)
 {
     struct events *events = NULL;
     *run = (struct dt_run){.median_images_per_s = NAN};
     DT_TRY(set_paths(run, path));
+    load_launches(run);
     FILE *file = fopen(run->path, "re");
     if (!file)
         DT_FAIL(dt_file_input_status(errno), "cannot read %s: %s", run->path, strerror(errno));

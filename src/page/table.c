@@ -213,6 +213,13 @@ dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, si
     dt_table_add(table, "restarts, warnings");
     for (size_t i = 0; i < n; i++)
         dt_table_add(table, "%" PRId64 ", %" PRId64, runs[i].n_restarts, runs[i].n_warnings);
+    bool is_launched = false;
+    for (size_t i = 0; i < n; i++)
+        is_launched |= runs[i].launches[0] != '\0';
+    if (is_launched)
+        dt_table_add(table, "restarts of dtrain launch");
+    for (size_t i = 0; i < n && is_launched; i++)
+        dt_table_add(table, "%s", runs[i].launches);
     free(results.points);
     return dt_table_check(table);
 }

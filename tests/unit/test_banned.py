@@ -10,6 +10,7 @@ BANNED = (
     "system popen exec[lv]p?e? execvpe fexecve strcpy strcat stpcpy sprintf vsprintf gets atoi atol "
     "atoll atof strtok strtok_r tmpnam tempnam mktemp alloca rand srand random"
 ).split()
+STARTS_PROGRAMS = "src/launch/process.c"  # execvp, there alone
 CALL = re.compile(r"(?<![\w.>])(%s)\s*\(" % "|".join(BANNED))
 # Comments and texts are blanked out; a text may hold what looks like a comment and the reverse.
 NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
@@ -45,6 +46,7 @@ problems = []
 for path in sources():
     n_files += 1
     text = open(os.path.join(ROOT, path), encoding="utf-8").read()
-    problems += [f"{path}:{line}: {name}() is banned" for line, name in calls(text)]
+    found = [call for call in calls(text) if (path, call[1]) != (STARTS_PROGRAMS, "execvp")]
+    problems += [f"{path}:{line}: {name}() is banned" for line, name in found]
 print("\n".join(problems) or f"banned functions: none in {n_files} files")
 sys.exit(1 if problems or n_files < 100 else 0)

@@ -29,6 +29,7 @@ ALLOWED = {
     "page": {"config"},
     "watch": {"config", "comm", "events"},
     "checkpoint": {"config", "models", "graph", "plan", "comm", "watch"},
+    "launch": {"watch", "checkpoint"},
     "trace": {"comm"},
     "engine": {"config", "models", "graph", "plan", "backend", "comm", "boxes", "data", "events", "watch", "checkpoint"},
 }
@@ -36,7 +37,7 @@ ALLOWED["eval"] = ALLOWED["engine"] | {"image", "engine"}
 ALLOWED["train"] = ALLOWED["eval"] | {"trace", "eval"}
 ALLOWED["bench"] = ALLOWED["train"] | {"train"}
 ALLOWED["doctor"] = ALLOWED["bench"] | {"bench"}
-ALLOWED["cli"] = ALLOWED["doctor"] | {"doctor", "pack", "page"}
+ALLOWED["cli"] = ALLOWED["doctor"] | {"doctor", "launch", "pack", "page"}
 ALLOWED["main"] = ALLOWED["cli"] | {"cli"}
 PRIVATE = {"config", "graph", "models", "cpu", "cuda", "comm", "plan", "events"}  # folders of src/
 PUBLIC = {"anchors": "base", "box": "base", "dtype": "base", "optim": "base", "activation": "base", "gpu": "backend"}  # headers of include/dtrain not named after their room

@@ -1,0 +1,72 @@
+/* `dtrain launch`: what the ranks would refuse is refused before they are started. */
+#include <getopt.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "launch/launch.h"
+
+/* The run folder of a training that will have one; its configuration must be right. */
+static dt_status find_run(char dir[DT_PATH_MAX], const struct dt_arguments *job)
+{
+    static struct dt_config config;
+    dir[0] = '\0';
+    if (job->command->run_on_ranks != dt_cmd_train || job->dry_run || job->help)
+        return DT_OK;
+    if (job->config && dt_config_is_stream(job->config)) /* it can be read only once */
+        return job->out ? dt_file_path(dir, "%s", job->out) : DT_OK;
+    DT_TRY(dt_arguments_config(&config, job));
+    return dt_file_path(dir, "%s", config.output.dir);
+}
+
+/* Checks the words as the ranks will. */
+static dt_status check_job(char dir[DT_PATH_MAX], const struct dt_arguments *args)
+{
+    char **words;
+    struct dt_arguments job = {0};
+    dt_status status;
+    DT_TRY(DT_NEW(words, (size_t)args->n_operands + 2)); /* getopt changes their order */
+    words[0] = (char *)"dtrain";
+    memcpy(words + 1, args->operands, (size_t)args->n_operands * sizeof *words);
+    optind = 0;
+    DT_TRY_OUT(dt_arguments_parse(&job, args->n_operands + 1, words));
+    if (!job.command->run_on_ranks)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE,
+                            "dtrain %s does not run on several ranks; call it "
+                            "without launch",
+                            job.command->name));
+    DT_TRY_OUT(find_run(dir, &job));
+out:
+    dt_arguments_reset(&job);
+    free(words);
+    return status;
+}
+
+dt_status dt_cmd_launch(const struct dt_arguments *args)
+{
+    char dir[DT_PATH_MAX], *end = NULL;
+    const long n_ranks = args->ranks ? strtol(args->ranks, &end, 10) : 0;
+    int code = 0;
+    if (args->ranks && (*end || n_ranks < 1 || n_ranks > 1 << 20))
+        DT_FAIL(DT_ERR_USAGE, "--ranks: \"%s\" is not a number of ranks", args->ranks);
+    if (args->hosts && args->hostfile)
+        DT_FAIL(DT_ERR_USAGE, "--hosts and --hostfile: give one of them");
+    if (dt_comm_launched().n_ranks > 1)
+        DT_FAIL(DT_ERR_USAGE, "dtrain launch starts the ranks itself; call it without mpirun");
+    DT_TRY(check_job(dir, args));
+    const struct dt_launch_options options = {.hosts = args->hosts,
+                                              .hostfile = args->hostfile,
+                                              .interface = args->interface,
+                                              .n_ranks = (int)n_ranks,
+                                              .n_cpus = (int)args->n_cpus,
+                                              .max_restarts = (int)args->max_restarts,
+                                              .run_dir = dir[0] ? dir : NULL,
+                                              .words = args->operands,
+                                              .n_words = args->n_operands};
+    DT_TRY(dt_launch(&options, &code));
+    if (code != 0) /* its ranks have said why */
+        exit(code);
+    return DT_OK;
+}

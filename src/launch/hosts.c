@@ -1,0 +1,166 @@
+#include "launch/hosts.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "launch/process.h"
+
+enum { SLOTS_MAX = 65536, FILE_MAX = 1 << 20 };
+
+/* --- Which --- */
+
+static dt_status add_host(struct dt_launch_hosts *out, const char *name, size_t bytes, int slots)
+{
+    for (int i = 0; i < out->n; i++)
+        if (strlen(out->list[i].name) == bytes && memcmp(out->list[i].name, name, bytes) == 0) {
+            out->list[i].slots += slots;
+            return DT_OK;
+        }
+    struct dt_launch_host *list = realloc(out->list, ((size_t)out->n + 1) * sizeof *list);
+    if (!list)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory for the hosts");
+    out->list = list;
+    list[out->n] = (struct dt_launch_host){.slots = slots};
+    snprintf(list[out->n++].name, sizeof list->name, "%.*s", (int)bytes, name);
+    return DT_OK;
+}
+
+/* One entry, which is changed: "a", "a:8", "a slots=8 max_slots=8". */
+static dt_status take_entry(struct dt_launch_hosts *out, char *entry, const char *source)
+{
+    entry[strcspn(entry, "#\r")] = '\0';
+    entry += strspn(entry, " \t");
+    const size_t bytes = strcspn(entry, " \t:");
+    const char *rest = entry + bytes + strspn(entry + bytes, " \t:");
+    char *end = NULL;
+    long slots = 1;
+    if (bytes == 0 && !*rest)
+        return DT_OK;
+    if (strncmp(rest, "slots=", 6) == 0)
+        rest += 6;
+    if (*rest)
+        slots = strtol(rest, &end, 10);
+    /* The name becomes a word of ssh's command line. */
+    if (bytes == 0 || bytes >= DT_HOST_MAX || entry[0] == '-' || slots < 1 || slots > SLOTS_MAX ||
+        (end && (end == rest || (*end && *end != ' ' && *end != '\t'))))
+        DT_FAIL(DT_ERR_USAGE, "%s: \"%s\" is not a host such as node1 or node1:8", source, entry);
+    return add_host(out, entry, bytes, (int)slots);
+}
+
+static dt_status take_all(struct dt_launch_hosts *out, char *text, const char *separators,
+                          const char *source)
+{
+    for (char *entry; (entry = strsep(&text, separators));)
+        DT_TRY(take_entry(out, entry, source));
+    if (out->n == 0)
+        DT_FAIL(DT_ERR_USAGE, "%s names no host", source);
+    return DT_OK;
+}
+
+dt_status dt_launch_hosts_find(struct dt_launch_hosts *out, const char *hosts, const char *hostfile)
+{
+    static const char *const files[] = {"PBS_NODEFILE", "LSB_DJOB_HOSTFILE",
+                                        "OMPI_MCA_orte_default_hostfile"};
+    char *text = NULL;
+    size_t bytes;
+    *out = (struct dt_launch_hosts){0};
+    for (size_t i = 0; i < DT_COUNT(files) && !hosts && !(hostfile && hostfile[0]); i++)
+        hostfile = getenv(files[i]);
+    if (!hosts && !(hostfile && hostfile[0]))
+        return DT_OK;
+    if (hosts && !(text = strdup(hosts)))
+        DT_FAIL(DT_ERR_MEMORY, "out of memory for the hosts");
+    if (!hosts)
+        DT_TRY(dt_file_load(&text, &bytes, hostfile, FILE_MAX));
+    dt_status status = take_all(out, text, hosts ? "," : "\n", hosts ? "--hosts" : hostfile);
+    free(text);
+    return status;
+}
+
+int dt_launch_slots(const struct dt_launch_hosts *hosts)
+{
+    int n = 0;
+    for (int i = 0; i < hosts->n; i++)
+        n += hosts->list[i].slots;
+    return n;
+}
+
+/* --- Which answer --- */
+
+static bool is_here(const char *name)
+{
+    char own[DT_HOST_MAX];
+    dt_host_name(own);
+    const size_t bytes = strcspn(own, ".");
+    return strcmp(name, "localhost") == 0 ||
+           (strncmp(name, own, bytes) == 0 && (name[bytes] == '\0' || name[bytes] == '.'));
+}
+
+/* Runs `script` there, or here if name is NULL. */
+static pid_t start_shell(const char *name, const char *script)
+{
+    const char *agent = getenv("OMPI_MCA_plm_rsh_agent");
+    const bool is_ssh = !agent || !agent[0] || strcmp(agent, "ssh") == 0;
+    const char *const ssh[] = {"ssh", "-o",  "BatchMode=yes", "-o", "ConnectTimeout=5",
+                               name,  script};
+    const char *const other[] = {agent, name, script}, *const here[] = {"sh", "-c", script};
+    const char *const *at = !name ? here : is_ssh ? ssh : other;
+    const size_t n = name && is_ssh ? DT_COUNT(ssh) : 3;
+    struct dt_words words = {0};
+    pid_t pid = -1;
+    dt_status status = DT_OK;
+    for (size_t i = 0; i < n && status == DT_OK; i++)
+        status = dt_words_add(&words, "%s", at[i]);
+    if (status == DT_OK)
+        status = dt_process_start(&pid, &words, DT_PROCESS_HELPER, -1);
+    dt_words_reset(&words);
+    return status == DT_OK ? pid : -1;
+}
+
+/* Whether it ended well in time. */
+static bool has_worked(pid_t pid, double until_s)
+{
+    int code = 1;
+    if (pid < 0)
+        return false;
+    const bool in_time = dt_process_has_ended(pid, until_s, &code);
+    if (!in_time) {
+        kill(pid, SIGKILL);
+        dt_process_has_ended(pid, until_s + 1, &code);
+    }
+    return in_time && code == 0;
+}
+
+void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *gone, int bytes)
+{
+    static const double patience_s = 15;
+    struct dt_text names = dt_text_in(gone, (size_t)bytes);
+    char script[256];
+    pid_t *pids, here;
+    int n_left = 0;
+    snprintf(script, sizeof script,
+             "for f in /proc/[0-9]*/environ; do if grep -qzx DTRAIN_LAUNCH=%s $f; then "
+             "f=${f%%/*}; kill -9 ${f##*/}; fi; done 2> /dev/null; true",
+             id);
+    here = start_shell(NULL, script);
+    gone[0] = '\0';
+    if (hosts->n > 0 && (pids = malloc((size_t)hosts->n * sizeof *pids))) {
+        for (int i = 0; i < hosts->n; i++)
+            pids[i] = is_here(hosts->list[i].name) ? 0 : start_shell(hosts->list[i].name, script);
+        const double until_s = dt_clock_s() + patience_s;
+        for (int i = 0; i < hosts->n; i++)
+            if (pids[i] == 0 || has_worked(pids[i], until_s))
+                hosts->list[n_left++] = hosts->list[i];
+            else
+                dt_text_add(&names, "%s%s", names.used ? ", " : "", hosts->list[i].name);
+        free(pids);
+        hosts->n = n_left;
+    }
+    has_worked(here, dt_clock_s() + patience_s);
+}

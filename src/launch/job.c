@@ -1,0 +1,146 @@
+#include "launch/job.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/mem.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/run_folder.h"
+
+/* A rank beats every 1 to 5 s, and file systems show that late. */
+static const double silent_s = 40, all_silent_s = 120, ended_s = 30;
+static const double fresh_s = 10; /* somebody answers */
+static const double pause_s = 10; /* of this process: it was suspended, or the file system hung */
+
+/* Of all beats in the folder; those of an earlier job with more ranks are not of interest. */
+static dt_status read_beats(const struct dt_job *job, struct dt_heartbeat *beats, bool *valid)
+{
+    char path[DT_PATH_MAX];
+    memset(valid, 0, (size_t)job->n_ranks);
+    DT_TRY(dt_heartbeat_path(path, job->dir));
+    return dt_heartbeat_read(path, -1, beats, valid, job->n_ranks);
+}
+
+/* Takes over what has changed, at the time now_s; before the start nothing lives. */
+static dt_status take_beats(struct dt_job *job, bool is_start, double now_s)
+{
+    struct dt_heartbeat *beats = NULL;
+    bool *valid = NULL;
+    dt_status status = DT_OK;
+    DT_TRY_OUT(DT_NEW(beats, (size_t)job->n_ranks));
+    DT_TRY_OUT(DT_NEW(valid, (size_t)job->n_ranks));
+    DT_TRY_OUT(read_beats(job, beats, valid));
+    for (int r = 0; r < job->n_ranks; r++) {
+        struct dt_job_beat *rank = &job->ranks[r];
+        if (!valid[r] ||
+            (beats[r].beat == rank->beat.beat && beats[r].start_id == rank->beat.start_id))
+            continue;
+        *rank = (struct dt_job_beat){beats[r], !is_start, now_s};
+    }
+out:
+    free(valid);
+    free(beats);
+    return status;
+}
+
+dt_status dt_job_begin(struct dt_job *job, const char *dir, int n_ranks)
+{
+    struct dt_run_state state;
+    *job = (struct dt_job){.n_ranks = n_ranks, .looked_s = dt_clock_s()};
+    if (!dir || n_ranks < 1)
+        return DT_OK;
+    DT_TRY(dt_file_path(job->dir, "%s", dir));
+    DT_TRY(DT_NEW(job->ranks, (size_t)n_ranks));
+    if (dt_run_folder_state(&state, dir))
+        job->incarnation = state.incarnation;
+    (void)take_beats(job, true, job->looked_s);
+    dt_error_clear();
+    return DT_OK;
+}
+
+static bool is_over(const struct dt_heartbeat *beat)
+{
+    return beat->flags & (DT_HEARTBEAT_HAS_LEFT | DT_HEARTBEAT_WRITTEN);
+}
+
+/* The first rank of the node that has been silent for longest, -1 if one of each answers. */
+static int find_silent_node(const struct dt_job *job, double now_s)
+{
+    int found = -1;
+    double longest_s = silent_s;
+    for (int first = 0; first < job->n_ranks; first++) {
+        double age_s = INFINITY;
+        for (int r = first; r < job->n_ranks; r++)
+            if (job->ranks[r].lives && job->ranks[r].beat.node == first)
+                age_s =
+                    is_over(&job->ranks[r].beat) ? 0 : fmin(age_s, now_s - job->ranks[r].seen_s);
+        if (!isfinite(age_s) || age_s < longest_s)
+            continue;
+        longest_s = age_s;
+        found = first;
+    }
+    return found;
+}
+
+enum dt_job_state dt_job_look(struct dt_job *job, char host[DT_HOST_MAX])
+{
+    const double now_s = dt_clock_s(), slept_s = now_s - job->looked_s;
+    double latest_s = 0;
+    int n_live = 0, n_over = 0;
+    if (!job->ranks || take_beats(job, false, now_s) != DT_OK) {
+        dt_error_clear();
+        return DT_JOB_RUNS;
+    }
+    job->looked_s = dt_clock_s();
+    for (int r = 0; r < job->n_ranks; r++) {
+        struct dt_job_beat *rank = &job->ranks[r];
+        if (slept_s > pause_s || job->looked_s - now_s > pause_s)
+            rank->seen_s = job->looked_s;
+        n_live += rank->lives;
+        n_over += rank->lives && is_over(&rank->beat);
+        latest_s = rank->lives ? fmax(latest_s, rank->seen_s) : latest_s;
+    }
+    const double quiet_s = now_s - latest_s;
+    if (n_live == 0)
+        return DT_JOB_RUNS;
+    if (n_over == n_live)
+        return quiet_s > ended_s ? DT_JOB_HAS_ENDED : DT_JOB_RUNS;
+    const int silent = quiet_s < fresh_s ? find_silent_node(job, now_s) : -1;
+    if (silent >= 0)
+        memcpy(host, job->ranks[silent].beat.host, sizeof job->ranks[silent].beat.host);
+    return silent >= 0 ? DT_JOB_SILENT_HOST : quiet_s > all_silent_s ? DT_JOB_SILENT : DT_JOB_RUNS;
+}
+
+int dt_job_code(const struct dt_job *job, int code)
+{
+    enum { LOST_NODE = 205 };
+    struct dt_run_state state;
+    if (!job->dir[0] || !dt_run_folder_state(&state, job->dir) ||
+        state.incarnation <= job->incarnation)
+        return code;
+    if (!state.is_running)
+        return state.exit_code;
+    return code == 0 ? LOST_NODE : code;
+}
+
+int64_t dt_job_step(const struct dt_job *job)
+{
+    char dir[DT_PATH_MAX];
+    int64_t *steps = NULL, newest = -1;
+    int n = 0;
+    if (job->dir[0] && dt_file_path(dir, "%s/checkpoints", job->dir) == DT_OK &&
+        dt_checkpoint_list(&steps, &n, dir) == DT_OK && n > 0)
+        newest = steps[0];
+    free(steps);
+    dt_error_clear();
+    return newest;
+}
+
+void dt_job_end(struct dt_job *job)
+{
+    free(job->ranks);
+    job->ranks = NULL;
+}

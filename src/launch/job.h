@@ -1,0 +1,45 @@
+/* What the run folder shows of a job from outside: beats of its ranks, how it has ended, how far it
+ * has got. */
+#ifndef DTRAIN_LAUNCH_JOB_H
+#define DTRAIN_LAUNCH_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/file.h"
+#include "watch/heartbeat.h"
+
+struct dt_job_beat {
+    struct dt_heartbeat beat;
+    bool lives;    /* it has changed since the start */
+    double seen_s; /* when */
+};
+
+struct dt_job {
+    char dir[DT_PATH_MAX]; /* run folder, "" = unknown */
+    int n_ranks;
+    int64_t incarnation; /* of the run before the start */
+    struct dt_job_beat *ranks;
+    double looked_s;
+};
+
+enum dt_job_state {
+    DT_JOB_RUNS, /* or nothing is known */
+    DT_JOB_SILENT_HOST,
+    DT_JOB_SILENT,    /* no rank of any host */
+    DT_JOB_HAS_ENDED, /* all ranks have left, or have found a hang */
+};
+
+/* Remembers what is there before a start. */
+dt_status dt_job_begin(struct dt_job *job, const char *dir, int n_ranks);
+/* Looks once; `host` gets the name of a host whose ranks have been silent while others answer. Call
+ * it about once a second: after a longer pause of this process all times begin anew. */
+enum dt_job_state dt_job_look(struct dt_job *job, char host[DT_HOST_MAX]);
+/* The exit code that the run itself has written, or what the launcher says; of the latter, 0 of a
+ * run that has not ended becomes 205, as Open MPI 4 says of a lost node. */
+int dt_job_code(const struct dt_job *job, int code);
+/* Of the newest checkpoint, -1 if there is none. */
+int64_t dt_job_step(const struct dt_job *job);
+void dt_job_end(struct dt_job *job);
+
+#endif

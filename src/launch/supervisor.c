@@ -1,0 +1,233 @@
+/* One thread, which waits for signals: that of the launcher's end, and those that are passed on. */
+#include "launch/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "launch/job.h"
+#include "launch/launcher.h"
+
+static const double longest_wait_s = 60; /* between two starts; the first is 1 s, then it doubles */
+static const double end_s = 10;          /* for a launcher that was told to end */
+
+enum { SHOWN_BYTES = 8192 };
+
+struct launch {
+    const struct dt_launch_options *options;
+    const struct dt_launcher *launcher;
+    struct dt_launch_hosts hosts;
+    struct dt_job job;
+    char id[17]; /* DTRAIN_LAUNCH of all processes of this launch */
+    sigset_t signals;
+    int n_ranks;                /* of this start, 0: the launcher's choice */
+    pid_t pid;                  /* of the launcher */
+    int n_asked;                /* how often this process was told to end */
+    char why[DT_HOST_MAX + 64]; /* the supervisor has ended it, "" if not */
+};
+
+/* --- The launcher's process --- */
+
+static dt_status start_launcher(struct launch *l)
+{
+    char shown[SHOWN_BYTES];
+    struct dt_words words = {0};
+    dt_status status = DT_OK;
+    DT_TRY_OUT(dt_launcher_command(&words, l->launcher, l->options, &l->hosts, l->n_ranks));
+    dt_words_quote(shown, sizeof shown, &words);
+    dt_log(DT_LOG_INFO, "launch: %s", shown);
+    DT_TRY_OUT(dt_process_start(&l->pid, &words, DT_PROCESS_JOB, -1));
+out:
+    dt_words_reset(&words);
+    return status;
+}
+
+static void end_launcher(struct launch *l)
+{
+    int code;
+    kill(l->pid, SIGTERM);
+    while (!dt_process_has_ended(l->pid, dt_clock_s() + end_s, &code))
+        kill(-l->pid, SIGKILL);
+}
+
+/* Training saves and ends when it gets SIGUSR1, which every launcher passes on; other commands, or
+ * the second time, just end. */
+static void pass_on(struct launch *l, int number)
+{
+    const bool saves = l->options->run_dir && l->n_asked == 0;
+    l->n_asked++;
+    dt_log(DT_LOG_INFO, "launch: got %s, the job is told to %s", strsignal(number),
+           saves ? "save and end; once more ends it at once" : "end");
+    kill(l->pid, saves ? SIGUSR1 : SIGTERM);
+}
+
+/* Looks at the job, and ends it if it cannot end by itself. */
+static bool is_stuck(struct launch *l)
+{
+    char host[DT_HOST_MAX] = "";
+    switch (dt_job_look(&l->job, host)) {
+    case DT_JOB_SILENT_HOST:
+        snprintf(l->why, sizeof l->why, "the ranks on %s do not answer", host);
+        return true;
+    case DT_JOB_SILENT:
+        snprintf(l->why, sizeof l->why, "no rank answers");
+        return true;
+    case DT_JOB_HAS_ENDED:
+        snprintf(l->why, sizeof l->why, "the ranks have ended, the launcher has not");
+        return true;
+    case DT_JOB_RUNS:
+        break;
+    }
+    return false;
+}
+
+/* Until the launcher has ended; returns the exit code of the job. */
+static int watch(struct launch *l)
+{
+    static const struct timespec second = {.tv_sec = 1};
+    int code = 0;
+    while (!dt_process_has_ended(l->pid, 0, &code)) {
+        siginfo_t info;
+        const int number = sigtimedwait(&l->signals, &info, &second);
+        if (number > 0 && number != SIGCHLD) {
+            pass_on(l, number);
+        } else if (number < 0 && is_stuck(l)) {
+            dt_log(DT_LOG_WARNING, "launch: %s; the job is ended", l->why);
+            end_launcher(l);
+            return dt_job_code(&l->job, DT_ERR_HANG);
+        }
+    }
+    return dt_job_code(&l->job, code);
+}
+
+/* --- Whether to start again --- */
+
+/* A device failed, a hang, weights differ, a rank or a node was lost, or a rank crashed. */
+static bool can_help(int code)
+{
+    static const int codes[] = {DT_ERR_DEVICE, DT_ERR_HANG, DT_ERR_DIVERGED,
+                                205,           255,         SIGKILL /* as MPICH says it */};
+    for (size_t i = 0; i < DT_COUNT(codes); i++)
+        if (code == codes[i])
+            return true;
+    return code > 128 && code <= 128 + SIGSYS && code != 128 + SIGTERM && code != 128 + SIGINT;
+}
+
+/* A line of restarts.jsonl about the start that has just ended. */
+static void record(const struct launch *l, int n, double seconds, int code, int64_t step,
+                   const char *then)
+{
+    struct dt_jsonw w = {0};
+    char path[DT_PATH_MAX];
+    if (!l->job.dir[0] || dt_file_path(path, "%s/restarts.jsonl", l->job.dir) != DT_OK)
+        return;
+    dt_jsonw_add(&w, "{time_s: %g, start: %d, ranks: %d, seconds: %g, exit_code: %d",
+                 dt_clock_unix_s(), n, l->job.n_ranks, round(seconds * 10) / 10, code);
+    dt_jsonw_add(&w, "checkpoint_step: %" PRId64 ", why: %s, then: %s}", step, l->why, then);
+    const int fd =
+        open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (dt_jsonw_end(&w) != DT_OK || fd < 0 || dprintf(fd, "%s\n", w.text) < 0)
+        dt_log(DT_LOG_WARNING, "launch: cannot write %s: %s", path, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    dt_jsonw_reset(&w);
+}
+
+/* NULL: it is started again. */
+static const char *refuse_restart(struct launch *l, int n, int code, int64_t step,
+                                  int64_t *last_step)
+{
+    char gone[1024];
+    if (code == 0 || l->n_asked > 0 || !can_help(code))
+        return "ended";
+    dt_launch_hosts_clean(&l->hosts, l->id, gone, sizeof gone);
+    if (l->options->max_restarts == 0)
+        return "ended";
+    if (n > l->options->max_restarts)
+        return "gave up: --max-restarts is reached";
+    if (n > 1 && step <= *last_step)
+        return "gave up: no newer checkpoint than at the last restart";
+    *last_step = step;
+    if (gone[0])
+        dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without", gone);
+    if (gone[0] && l->hosts.n == 0)
+        return "gave up: no host answers";
+    return NULL;
+}
+
+/* Waits before the next start, and returns false if it shall not be. */
+static bool back_off(struct launch *l, int n, int code)
+{
+    const double wait_s = fmin(ldexp(1, n - 1), longest_wait_s), until_s = dt_clock_s() + wait_s;
+    dt_log(DT_LOG_NOTICE, "launch: the job ended with %d; restart %d of %d in %.0f s", code, n,
+           l->options->max_restarts, wait_s);
+    while (dt_clock_s() < until_s && l->n_asked == 0) {
+        const struct timespec second = {.tv_sec = 1};
+        const int number = sigtimedwait(&l->signals, NULL, &second);
+        l->n_asked += number > 0 && number != SIGCHLD;
+    }
+    return l->n_asked == 0;
+}
+
+static int count_ranks(const struct launch *l)
+{
+    const int slots = dt_launch_slots(&l->hosts), n = l->options->n_ranks;
+    return slots == 0 || (n > 0 && n < slots) || (n > 0 && l->hosts.n == 0) ? n : slots;
+}
+
+/* Until it has ended for good. */
+static dt_status run_job(struct launch *l, int *code)
+{
+    int64_t last_step = -1;
+    for (int n = 1;; n++) {
+        const double begin_s = dt_clock_s();
+        l->why[0] = '\0';
+        l->n_ranks = n == 1 && l->options->n_ranks ? l->options->n_ranks : count_ranks(l);
+        DT_TRY(dt_job_begin(&l->job, l->options->run_dir, l->n_ranks));
+        DT_TRY(start_launcher(l));
+        *code = watch(l);
+        const int64_t step = dt_job_step(&l->job);
+        const char *end = refuse_restart(l, n, *code, step, &last_step);
+        if (n > 1 || !end || strcmp(end, "ended") != 0)
+            record(l, n, dt_clock_s() - begin_s, *code, step, end ? end : "restart");
+        dt_job_end(&l->job);
+        if (end && strcmp(end, "ended") != 0)
+            dt_log(DT_LOG_WARNING, "launch: the job ended with %d; %s", *code, end);
+        if (end || !back_off(l, n, *code))
+            return DT_OK;
+    }
+}
+
+dt_status dt_launch(const struct dt_launch_options *options, int *code)
+{
+    static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    struct launch l = {.options = options};
+    uint64_t id = 0;
+    (void)!getrandom(&id, sizeof id, 0);
+    snprintf(l.id, sizeof l.id, "%016" PRIx64, id);
+    setenv("DTRAIN_LAUNCH", l.id, 1);
+    sigemptyset(&l.signals);
+    for (size_t i = 0; i < DT_COUNT(numbers); i++)
+        sigaddset(&l.signals, numbers[i]);
+    sigprocmask(SIG_BLOCK, &l.signals, NULL);
+    dt_status status = dt_launch_hosts_find(&l.hosts, options->hosts, options->hostfile);
+    if (status == DT_OK)
+        status = dt_launcher_find(&l.launcher);
+    if (status == DT_OK)
+        status = run_job(&l, code);
+    dt_job_end(&l.job);
+    free(l.hosts.list);
+    return status;
+}

@@ -1,0 +1,166 @@
+"""dtrain launch: the launcher's command line, exit codes, signals, restarts, and that nothing is left behind.
+
+    python3 test_launch.py BUILD/dtrain"""
+
+import glob
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import DTRAIN, content, load, rig, run, train, write, write_config  # noqa: E402
+
+SETS = ["--set", "train.max_steps=1000000", "--set", "output.log_every=1000000"]
+
+
+def start(folder, *options, sets=SETS):
+    words = [DTRAIN, "launch", "--ranks", "2", *options, "--", "--config", "config.json", "--out", folder, *sets]
+    with open(f"{folder}.log", "w", encoding="utf-8") as log:
+        return subprocess.Popen(words, stdout=log, stderr=log, env={**os.environ, **rig.ENVIRONMENT})
+
+
+def said(folder):
+    return content(f"{folder}.log").decode()
+
+
+def left(folder):
+    """Processes with this run folder in their command line, but for the supervisor: ranks and launcher."""
+    found = {}
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            words = content(path).decode().split("\0")
+        except OSError:
+            continue
+        if folder in words and "launch" not in words:
+            found[int(path.split("/")[2])] = os.path.basename(words[0])
+    return found
+
+
+def wait(what, seconds=100):
+    until = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+    return found
+
+
+def wait_for_checkpoint(folder):
+    """A newer one than now."""
+    before = rig.newest_step(folder)
+    wait(lambda: rig.newest_step(folder) > before)
+
+
+def kill_rank(folder):
+    pids = [pid for pid, name in left(folder).items() if name == "dtrain"]
+    os.kill(max(pids), signal.SIGKILL)
+
+
+def ends(process, code, folder):
+    assert process.wait(100) == code, (code, process.returncode, said(folder))
+    wait(lambda: not left(folder))
+
+
+write_config({**rig.SETTINGS, "checkpoint": {"every_epochs": 0, "every_steps": 20}})
+plain = train("plain", "train.max_steps=60", ranks=2)
+short = run("--ranks", "2", "--config", "config.json", "--out", "short", "--set", "train.max_steps=60")
+line = r"^dtrain: launch: .* -np? 2 .*dtrain --config config.json --out short"
+assert re.search(line, short.said, re.M), short.said
+assert content("plain/model.safetensors") == content("short/model.safetensors"), "other bits than with mpirun"
+assert not os.path.exists("short/restarts.jsonl")
+print("as mpirun: passed", flush=True)
+
+# What cannot work is refused before ranks are started.
+for code, text, words in (
+    (64, "--confg: dtrain train has no such option", ["--", "--confg", "config.json"]),
+    (66, "nowhere.json: no such file", ["--", "--config", "nowhere.json"]),
+    (78, "train.epochs", ["--", "--config", "config.json", "--set", "train.epochs=many"]),
+    (64, "dtrain report does not run on several ranks", ["--", "report", "short"]),
+    (64, '"a:x" is not a host', ["--hosts", "a:x", "--", "--config", "config.json"]),
+    (64, "give one of them", ["--hosts", "a", "--hostfile", "b", "--", "--config", "config.json"]),
+    (66, "hosts.txt", ["--hostfile", "hosts.txt", "--", "--config", "config.json"]),
+    (64, "needs ARGUMENT", []),
+):
+    refused = run("launch", "--ranks", "2", *words, code=code)
+    assert text in refused.said and "launch: " not in refused.said, (text, refused.said)
+missing = run("--ranks", "2", "--config", "config.json", code=66, env={"DTRAIN_MPIRUN": "no-mpirun"})
+assert "there is no no-mpirun in PATH" in missing.said, missing.said
+inside = run("launch", "--", "--config", "config.json", code=64, env={"PMI_RANK": "0", "PMI_SIZE": "2"})
+assert "call it without mpirun" in inside.said, inside.said
+failed = run("--ranks", "2", "--config", "config.json", "--set", "train.global_batch_size=1", code=78)
+assert "restart" not in failed.said, failed.said
+print("refused before the start: passed", flush=True)
+
+# Ctrl-C and SIGTERM save; a second one ends at once.
+for number in (signal.SIGINT, signal.SIGTERM):
+    process = start("stopped", "--max-restarts", "3")
+    wait_for_checkpoint("stopped")
+    process.send_signal(number)
+    ends(process, 75, "stopped")
+    assert load("stopped/RUN")["exit_code"] == 75 and "restart 1" not in said("stopped"), said("stopped")
+process = start("stopped")
+wait(lambda: "resum" in said("stopped"))
+os.kill(process.pid, signal.SIGSTOP)  # so that both are there before the first is looked at
+os.kill(process.pid, signal.SIGTERM)
+os.kill(process.pid, signal.SIGINT)
+os.kill(process.pid, signal.SIGCONT)
+assert process.wait(100) in (1, 75, 143), said("stopped")
+wait(lambda: not left("stopped"))
+words = ["bench", "--config", "config.json", "--set", "bench.rounds=100000", "--set", "output.dir=b"]
+bench = subprocess.Popen(
+    [DTRAIN, "--ranks", "2", *words],
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.DEVNULL,
+    env={**os.environ, **rig.ENVIRONMENT},
+)
+wait(lambda: [name for name in left("output.dir=b").values() if name == "dtrain"])
+bench.send_signal(signal.SIGINT)
+assert bench.wait(100) != 0
+wait(lambda: not left("output.dir=b"))
+print("signals: passed", flush=True)
+
+# A rank is lost: the job goes on, with the bits of a run without a fault.
+process = start("killed", "--max-restarts", "3", sets=["--set", "train.max_steps=3000"])
+for n in (1, 2):
+    wait_for_checkpoint("killed")
+    kill_rank("killed")
+    wait(lambda: f"restart {n} of" in said("killed"))
+ends(process, 0, "killed")
+train("whole", "train.max_steps=3000", ranks=2)
+assert rig.state_of("killed") == rig.state_of("whole"), "other bits after restarts"
+lines = [json.loads(line) for line in content("killed/restarts.jsonl").splitlines()]
+assert [line["exit_code"] for line in lines][-1] == 0 and lines[0]["exit_code"] in rig.after(9), lines
+assert [line["then"] for line in lines] == ["restart"] * (len(lines) - 1) + ["ended"], lines
+assert "restarts of dtrain launch" in run("compare", "killed", "whole").said
+print("restarts: passed", flush=True)
+
+# Without progress it gives up: every start dies in the same step.
+def dies(folder, step, n):
+    words = ["--ranks", "2", "--max-restarts", n, "--", "--config", "config.json", "--out", folder]
+    died = run("launch", *words, code=None, env={"DTRAIN_FAULT": f"kill@{step}:1"})
+    assert died.returncode in rig.after(9), (died.returncode, died.said)
+    return died.said
+
+
+said_at_30 = dies("stuck", 30, 9)
+assert "gave up: no newer checkpoint than at the last restart" in said_at_30, said_at_30
+lines = [json.loads(line) for line in content("stuck/restarts.jsonl").splitlines()]
+assert [line["checkpoint_step"] for line in lines] == [20, 20], lines
+assert "gave up" in dies("limit", 5, 1)
+print("gives up: passed", flush=True)
+
+# The supervisor dies: so does the job.
+process = start("orphans")
+wait_for_checkpoint("orphans")
+process.kill()
+process.wait()
+wait(lambda: not left("orphans"))
+# A launcher that it does not know.
+write("unknown", "#!/bin/sh\necho some launcher 1.0\n")
+os.chmod("unknown", 0o755)
+unknown = run("--ranks", "2", "--config", "config.json", code=66, env={"DTRAIN_MPIRUN": os.path.abspath("unknown")})
+assert "does not know (some launcher 1.0)" in unknown.said, unknown.said
+print("nothing is left: passed")

@@ -1,0 +1,113 @@
+/* Hosts in all their forms, and the command lines of all launchers. */
+#include <stdlib.h>
+
+#include "base/text.h"
+#include "launch/hosts.h"
+#include "launch/launcher.h"
+#include "test.h"
+#include "test_dir.h"
+#include "test_status.h"
+
+static void expect_hosts(const char *hosts, const char *hostfile, const char *expected)
+{
+    struct dt_launch_hosts found;
+    char text[256] = "";
+    struct dt_text line = dt_text_in(text, sizeof text);
+    assert_ok(dt_launch_hosts_find(&found, hosts, hostfile));
+    for (int i = 0; i < found.n; i++)
+        dt_text_add(&line, "%s=%d ", found.list[i].name, found.list[i].slots);
+    assert_string_equal(text, expected);
+    free(found.list);
+}
+
+TEST(hosts)
+{
+    expect_hosts("a:8,b:8", NULL, "a=8 b=8 ");
+    expect_hosts("a,b,a", NULL, "a=2 b=1 ");
+    write_text("hosts", "# of the job\nnode1 slots=4 max_slots=4\nnode2:2\r\n\n node3\t# one\n");
+    expect_hosts(NULL, at("hosts"), "node1=4 node2=2 node3=1 ");
+    expect_hosts(NULL, NULL, "");
+    write_text("nodes", "n1\nn1\nn2\nn2\n");
+    setenv("PBS_NODEFILE", at("nodes"), 1);
+    expect_hosts(NULL, NULL, "n1=2 n2=2 ");
+    expect_hosts("c", NULL, "c=1 ");
+    unsetenv("PBS_NODEFILE");
+}
+
+TEST(bad_hosts)
+{
+    static const char *const texts[] = {"a:0", "a:x", "a:3x", "-oProxyCommand=x",
+                                        ":3",  ",",   "a:-1", "a slots=70000"};
+    struct dt_launch_hosts found;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        assert_error(dt_launch_hosts_find(&found, texts[i], NULL), DT_ERR_USAGE, "--hosts");
+        free(found.list);
+    }
+    assert_error(dt_launch_hosts_find(&found, NULL, at("none")), DT_ERR_NO_INPUT, "none");
+}
+
+/* The command line with a launcher that says `version`; the program is dropped. */
+static void expect_command(const char *version, const struct dt_launch_options *options,
+                           const char *hosts, int n_ranks, const char *expected)
+{
+    struct dt_launch_hosts found;
+    const struct dt_launcher *launcher;
+    struct dt_words words = {0};
+    char script[256], text[1024];
+    snprintf(script, sizeof script, "#!/bin/sh\necho '%s'\n", version);
+    write_text("launcher", script);
+    assert_int_equal(chmod(at("launcher"), 0755), 0);
+    setenv("DTRAIN_MPIRUN", at("launcher"), 1);
+    assert_int_equal(dt_launch_hosts_find(&found, hosts, NULL), DT_OK);
+    assert_int_equal(dt_launcher_find(&launcher), DT_OK);
+    assert_int_equal(dt_launcher_command(&words, launcher, options, &found, n_ranks), DT_OK);
+    dt_words_quote(text, sizeof text, &words);
+    assert_non_null(strstr(text, "/unit_launch_hosts"));
+    memcpy(strstr(text, "/unit_launch_hosts"), "", 1);
+    *strrchr(text, ' ') = '\0';
+    assert_string_equal(strchr(text, ' ') + 1, expected);
+    dt_words_reset(&words);
+    free(found.list);
+}
+
+TEST(command_lines)
+{
+    static char *words[] = {(char *)"--config", (char *)"it's mine.json"};
+    struct dt_launch_options options = {.words = words, .n_words = 2};
+    const struct dt_launch_options bound = {.n_cpus = 4, .interface = "eth0"};
+    clearenv();
+    setenv("PATH", "/usr/bin:/bin", 1);
+    setenv("NCCL_DEBUG", "WARN", 1);
+    expect_command("mpirun (Open MPI) 4.1.4", &options, "a:2,b:2", 4,
+                   "-np 4 --host a:2,b:2 --bind-to none --mca oob_tcp_keepalive_time 10 --mca "
+                   "oob_tcp_keepalive_intvl 5 --mca oob_tcp_keepalive_probes 3 -x PATH -x "
+                   "NCCL_DEBUG -x DTRAIN_MPIRUN");
+    expect_command("mpirun (Open MPI) 5.0.11", &bound, "a:2", 4,
+                   "-np 4 --host a:2 --map-by slot:PE=4 --oversubscribe --mca "
+                   "oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 --mca "
+                   "oob_tcp_keepalive_probes 3 -x PATH -x NCCL_DEBUG -x DTRAIN_MPIRUN -x "
+                   "NCCL_SOCKET_IFNAME");
+    assert_string_equal(getenv("PRTE_MCA_oob_tcp_if_include"), "eth0");
+    assert_string_equal(getenv("NCCL_SOCKET_IFNAME"), "=eth0");
+    expect_command("HYDRA build details:", &options, "a:2,b:1", 3,
+                   "-n 3 -hosts a:2,b:1 -bind-to none");
+    expect_command("Intel(R) MPI Library for Linux* OS", &bound, "a:2,b:2", 4,
+                   "-n 4 -hosts a,b -ppn 2 -genv I_MPI_PIN_DOMAIN 4");
+    expect_command("slurm 23.11.4", &options, NULL, 1,
+                   "-n 1 --cpu-bind=none --mpi=pmix --kill-on-bad-exit=1");
+}
+
+TEST(words_are_quoted)
+{
+    struct dt_words words = {0};
+    char text[128];
+    assert_int_equal(dt_words_add(&words, "it's"), DT_OK);
+    assert_int_equal(dt_words_add(&words, "%s", ""), DT_OK);
+    assert_int_equal(dt_words_add(&words, "a=b/c"), DT_OK);
+    assert_int_equal(dt_words_add(&words, "$x"), DT_OK);
+    dt_words_quote(text, sizeof text, &words);
+    assert_string_equal(text, "'it'\\''s' '' a=b/c '$x'");
+    dt_words_reset(&words);
+}
+
+TEST_MAIN(make_test_dir, remove_test_dir)
