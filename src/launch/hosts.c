@@ -139,7 +139,7 @@ static bool has_worked(pid_t pid, double until_s)
 
 void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *gone, int bytes)
 {
-    static const double patience_s = 15;
+    static const double patience_s = 10;
     struct dt_text names = dt_text_in(gone, (size_t)bytes);
     char script[256];
     pid_t *pids, here;

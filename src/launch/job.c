@@ -11,7 +11,7 @@
 #include "checkpoint/run_folder.h"
 
 /* A rank beats every 1 to 5 s, and file systems show that late. */
-static const double silent_s = 40, all_silent_s = 120, ended_s = 30;
+static const double silent_s = 30, all_silent_s = 120, ended_s = 30;
 static const double fresh_s = 10; /* somebody answers */
 static const double pause_s = 10; /* of this process: it was suspended, or the file system hung */
 

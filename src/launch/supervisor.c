@@ -21,7 +21,7 @@
 #include "launch/launcher.h"
 
 static const double longest_wait_s = 60; /* between two starts; the first is 1 s, then it doubles */
-static const double end_s = 10;          /* for a launcher that was told to end */
+static const double end_s = 5;           /* for a launcher that was told to end */
 
 enum { SHOWN_BYTES = 8192 };
 

@@ -47,8 +47,9 @@ class Job(faults.Run):
             except OSError:
                 continue
             variables = {key: value for key, _, value in pairs}
-            if name == "dtrain" and variables.get(b"DTRAIN_JOB") == self.log.name.encode():
-                found[int(variables[b"OMPI_COMM_WORLD_RANK"])] = int(pid)
+            rank = variables.get(b"OMPI_COMM_WORLD_RANK")
+            if name == "dtrain" and rank and variables.get(b"DTRAIN_JOB") == self.log.name.encode():
+                found[int(rank)] = int(pid)
         return found
 
     def wait_for(self, text):

@@ -201,6 +201,10 @@ cluster_plug() { ip link set "$1" master switch; }
 # NODE: all its processes are killed; their connections are closed.
 cluster_kill() { kill -9 "$(cluster_pid "$1")"; }
 
+# NODE: all its processes are stopped, as in a frozen virtual machine, and go on.
+cluster_pause() { pkill -STOP --ns "$(cluster_pid "$1")" --nslist pid .; }
+cluster_wake() { pkill -CONT --ns "$(cluster_pid "$1")" --nslist pid .; }
+
 # NODE: the power fails; the others hear nothing.
 cluster_off() { cluster_cut "$1" && cluster_kill "$1"; }
 

@@ -75,7 +75,7 @@ TEST(a_paused_host_is_named)
         const double begin_s = now_s;
         assert_int_equal(pass(&job, 100, from, from + 2, host), DT_JOB_SILENT_HOST);
         assert_string_equal(host, paused ? "node2" : "node1");
-        assert_true(now_s - begin_s < 45);
+        assert_true(now_s - begin_s < 35);
         dt_job_end(&job);
     }
 }

@@ -1,0 +1,247 @@
+"""`dtrain launch` on three machines, one fault per job: the job ends by itself, as it should, and nothing of it is
+left on any machine, also when a paused one goes on.
+
+Each job gets machines of its own, so jobs run side by side."""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import traceback
+
+import machines
+from machines import SHARED, cluster, faults
+from test_campaign import skip_where_impossible
+
+HOSTS, STEPS = "node1:1,node2:1,node3:1", 400
+SIDE_BY_SIDE = 4
+ENDS_S = 300  # What takes longer never ends.
+
+
+class Case:
+    """A job of three ranks; `host`: the machine of the fault."""
+
+    def __init__(self, program, seed):
+        self.program, self.random = program, random.Random(seed)
+        self.host, self.out = self.random.choice(["node2", "node3"]), f"{SHARED}/run"
+        self.sets = {"train.max_steps": STEPS, "checkpoint.every_steps": 20}
+        self.job = self.begin = self.seconds = None
+        self.options = ["--max-restarts", "3"]
+        with open(f"{SHARED}/config.json", "w", encoding="utf-8") as file:
+            json.dump(faults.SETTINGS, file)
+
+    def start(self, out=None, hosts=HOSTS):
+        log = open(f"{out or self.out}.log", "w", encoding="utf-8")
+        command = ["bash", machines.CLUSTER, "exec", "node1", self.program, "launch", "--hosts", hosts, *self.options]
+        command += ["--", "--config", f"{SHARED}/config.json", "--out", out or self.out]
+        command += [word for key, value in self.sets.items() for word in ("--set", f"{key}={value}")]
+        env = {**os.environ, **faults.ENVIRONMENT, "DTRAIN_JOB": log.name, "OMPI_MCA_mpi_yield_when_idle": "1"}
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
+        job = machines.Job(process, log, command)
+        self.job = self.job or job
+        return job
+
+    def reach(self):
+        """A random moment of the training."""
+        self.start().wait_for("checkpoint of step")
+        time.sleep(self.random.uniform(0, 1))
+        self.begin = time.monotonic()
+
+    def pids(self):
+        """Ranks, and also launchers and daemons, of all machines."""
+        return [pid for pid in self.all_pids() if faults.process_state(pid)[0] != "Z"]
+
+    def all_pids(self):
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+                    words = file.read().split("\0")
+            except OSError:
+                continue
+            if os.path.basename(words[0]) in ("mpirun", "orted") or self.out in words and "launch" not in words:
+                yield int(pid)
+
+    def ends(self, code, *texts):
+        got = self.job.wait(ENDS_S)
+        self.seconds = time.monotonic() - self.begin
+        assert got == code, f"exit code {got}, not {code}"
+        for text in texts:
+            assert re.search(text, self.job.text()), f"no '{text}'"
+
+    def is_clean(self):
+        until = time.monotonic() + 30
+        while self.pids():
+            assert time.monotonic() < until, f"left: {self.pids()}"
+            time.sleep(0.1)
+
+    def undisturbed(self, hosts=HOSTS):
+        """The state of a run without a fault."""
+        out = f"{SHARED}/reference"
+        assert self.start(out, hosts).wait(ENDS_S) == 0, "the run without a fault"
+        return faults.state_of(out)
+
+
+# --- The faults ---
+
+
+def rank_killed(case):
+    case.reach()
+    os.kill(case.random.choice(list(case.job.pids().values())), signal.SIGKILL)
+    case.ends(0, r"the job ended with 137; restart 1 of 3")
+    case.is_clean()
+    assert faults.state_of(case.out) == case.undisturbed(), "other bits"
+
+
+def machine(verb):
+    """It is lost: the job goes on without it, on the same samples."""
+
+    def fault(case):
+        case.reach()
+        cluster(verb, case.host)
+        case.ends(0, f"no answer from {case.host}", r"restart 1 of 3")
+        if verb == "pause":
+            assert re.search(f"the ranks on {case.host} do not answer; the job is ended", case.job.text())
+            cluster("wake", case.host)
+        if verb in ("cut", "unplug"):
+            return  # its ranks cannot know yet
+        case.is_clean()
+
+    return fault
+
+
+def no_restarts(case):
+    """A paused machine ends a job that is not to be restarted."""
+    case.options = []
+    case.reach()
+    cluster("pause", case.host)
+    case.ends(80, f"the ranks on {case.host} do not answer; the job is ended")
+    cluster("wake", case.host)
+    case.is_clean()
+
+
+def stop(number):
+    def fault(case):
+        case.reach()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+                words = file.read().split("\0")
+            if words[:2] == [case.program, "launch"]:
+                os.kill(int(pid), number)
+        case.ends(75)
+        case.is_clean()
+        case.job = None
+        case.start()
+        case.ends(0)
+        assert faults.state_of(case.out) == case.undisturbed(), "other bits"
+
+    return fault
+
+
+def hang_at_start(case):
+    case.sets["watchdog.init_timeout_s"] = 12
+    case.start()
+    case.begin, found = time.monotonic(), {}
+    while 1 not in found:
+        found = case.job.pids()
+    os.kill(found[1], signal.SIGSTOP)
+    case.ends(0, r"the job ended with 80; restart 1 of 3")
+    case.is_clean()
+
+
+def bad_configuration(case):
+    case.sets["train.global_batch_size"] = 1
+    case.begin = time.monotonic()
+    case.start()
+    case.ends(78)
+    assert "restart" not in case.job.text()
+    case.is_clean()
+
+
+def disk_full(case):
+    cluster("shrink", "600k")
+    case.begin = time.monotonic()
+    case.start()
+    case.ends(73)
+    assert "restart" not in case.job.text()
+    case.is_clean()
+
+
+FAULTS = {
+    "machine paused": machine("pause"),
+    "machine paused, no restarts": no_restarts,
+    "rank killed": rank_killed,
+    "machine killed": machine("kill"),
+    "power off": machine("off"),
+    "link cut": machine("cut"),
+    "SIGTERM": stop(signal.SIGTERM),
+    "Ctrl-C": stop(signal.SIGINT),
+    "hang at the start": hang_at_start,
+    "bad configuration": bad_configuration,
+    "disk full": disk_full,
+}
+# Half of them show in the short form what the others do in the long one.
+SHORT = ("machine paused", "rank killed", "power off", "SIGTERM")
+
+
+def run_case(program, name, seed):
+    """Within the machines: prints what happened as JSON."""
+    case, problem = Case(program, seed), ""
+    try:
+        FAULTS[name](case)
+    except Exception:  # pylint: disable=broad-except
+        problem = traceback.format_exc() + (case.job.text()[-4000:] if case.job else "")
+    shutil.rmtree(case.out, ignore_errors=True)
+    print(json.dumps({"problem": problem, "seconds": case.seconds}))
+
+
+def attempt(program, name, seed):
+    """The result of one case, on machines of its own."""
+    command = ["bash", machines.CLUSTER, "run", "3", sys.executable, __file__, program]
+    command += ["--case", name, "--seed", str(seed)]
+    env = {**os.environ, "CLUSTER_KEEP": os.path.dirname(program)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("--long", action="store_true", help="every fault 5 times")
+    parser.add_argument("--case", choices=FAULTS, help=argparse.SUPPRESS)
+    parser.add_argument("--only", help="regular expression of faults")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    program = os.path.abspath(arguments.program)
+    if arguments.case:
+        run_case(program, arguments.case, arguments.seed)
+        return
+    skip_where_impossible()
+    chosen = [name for name in FAULTS if re.search(arguments.only or "", name)]
+    if not arguments.long and not arguments.only:
+        chosen = SHORT
+    results = collections.defaultdict(list)
+    with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        for name in chosen:
+            for i in range(5 if arguments.long else 1):
+                results[name].append(pool.submit(attempt, program, name, arguments.seed + i))
+    failed = False
+    for name, futures in results.items():
+        found = [future.result() for future in futures]
+        seconds = [one["seconds"] for one in found if one["seconds"]]
+        print(f"{name:28} {len(found)}   from the fault to the end at most {max(seconds, default=0):.1f} s", flush=True)
+        for one in found:
+            failed |= bool(one["problem"])
+            print(one["problem"], end="")
+    raise SystemExit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
