@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained network: installs, builds, generates labelled JPEG files, packs
-# them into shards, trains on them with two MPI ranks and prints the accuracy on the validation set.
+# them into shards, trains on them with two ranks and prints the accuracy on the validation set.
 # Where dtrain is installed, its copy of this script does the rest, in the current folder.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -22,7 +22,7 @@ fi
 echo "quickstart: training on 2 ranks"
 out=runs/quickstart
 rm -rf $out
-$MPIRUN -np 2 "$DTRAIN" --config quickstart --out $out --set device.threads=1 \
+"$DTRAIN" --ranks 2 --config quickstart --out $out --set device.threads=1 \
     --set device.kind=cpu
 
 # The last evaluation: {"event":"eval", ..., "top1":97.15, ...}

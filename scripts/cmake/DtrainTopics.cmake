@@ -1,7 +1,7 @@
 # The short forms of pages, for `dtrain help TOPIC`: what lies between <!-- help: TOPIC --> and
 # <!-- end of help --> in a page becomes rows {"TOPIC", "line"} of help_topics.inc.
 set(rows "")
-foreach(page configs/README.md scripts/README.md src/eval/README.md tests/faults/README.md)
+foreach(page configs/README.md scripts/ranks.md src/eval/README.md tests/faults/README.md)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${page})
     file(READ ${page} text)
     string(REPLACE ";" "\\;" text "${text}")

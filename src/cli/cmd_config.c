@@ -33,7 +33,7 @@ static dt_status print_new(const struct dt_arguments *args)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
     const bool on_gpu = args->n_gpus > 0;
     if (args->n_gpus > 1)
-        snprintf(start, sizeof start, "train it: mpirun -np %d dtrain --config THIS.json",
+        snprintf(start, sizeof start, "train it: dtrain --ranks %d --config THIS.json",
                  (int)args->n_gpus);
     snprintf(dir, sizeof dir, "runs/%s", name);
     dt_jsonw_add(&w, "{_comment: [%s, %s],", start, "all keys: dtrain config help");

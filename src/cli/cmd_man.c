@@ -88,10 +88,10 @@ static void put_program(void)
     put_title("DTRAIN 1", "User Commands", "dtrain",
               "train convolutional networks on many CPUs or GPUs");
     printf(".SH SYNOPSIS\n.B dtrain\n.RI [ command ]\n.RI [ options ]\n.RI [ arguments ]\n.PP\n"
-           ".B mpirun \\-np\n.I N\n.B dtrain \\-\\-config\n.I FILE\n"
+           ".B dtrain \\-\\-ranks\n.I N\n.B \\-\\-config\n.I FILE\n"
            ".SH DESCRIPTION\n"
            "dtrain trains convolutional networks data\\-parallel with synchronous SGD.\n"
-           "mpirun starts its ranks; without it, one process trains alone.\n"
+           "\\-\\-ranks or mpirun starts its ranks; otherwise one process trains alone.\n"
            "A configuration is a JSON file, whose keys\n.BR dtrain\\-config (5)\nlists.\n"
            ".SH COMMANDS\n");
     for (size_t i = 0; i < dt_n_commands; i++)

@@ -149,7 +149,7 @@ void dt_help_print(const struct dt_command *command)
     for (size_t i = 0; (topic = dt_topic_name(i)); i++)
         printf(" %s", topic);
     printf("\n\n"
-           "Start several ranks with MPI: mpirun -np 2 --bind-to none dtrain --config FILE\n\n"
+           "Start several ranks: dtrain --ranks 2 --config FILE\n\n"
            "Environment:\n");
     for (const struct dt_meaning *m = dt_environment; m->name; m++)
         printf("  %-24s %s\n", m->name, m->text);

@@ -36,6 +36,7 @@ struct dt_launcher {
 static const struct dt_launcher launchers[] = {
     OPEN_MPI("(Open MPI) 5", "PRTE_MCA_oob_tcp_if_include"),
     OPEN_MPI("(Open MPI)", "OMPI_MCA_oob_tcp_if_include"),
+    OPEN_MPI("(OpenRTE)", "OMPI_MCA_oob_tcp_if_include"), /* its mpiexec */
     {.version = "Intel(R) MPI",
      .ranks = "-n",
      .hosts = "-hosts",
@@ -191,7 +192,9 @@ dt_status dt_launcher_command(struct dt_words *out, const struct dt_launcher *la
     }
     if (hosts->n > 0 && launcher->hosts)
         DT_TRY(add_hosts(out, launcher, hosts));
-    DT_TRY(add_words(out, options->n_cpus ? launcher->bound : launcher->unbound, options->n_cpus));
+    if (options->n_cpus || !strstr(launcher_name(), "bind")) /* DTRAIN_MPIRUN may say how */
+        DT_TRY(
+            add_words(out, options->n_cpus ? launcher->bound : launcher->unbound, options->n_cpus));
     if (n_ranks > slots)
         DT_TRY(add_words(out, launcher->more, 0));
     DT_TRY(add_words(out, launcher->always, 0));
