@@ -40,6 +40,12 @@ static dt_status detect_source(enum dt_source *source, const char *path)
             suffixes);
 }
 
+/* The set in messages; generated images have no path. */
+static const char *name_of(const struct dt_dataset_options *options)
+{
+    return options->path && options->path[0] ? options->path : "the synthetic data set";
+}
+
 /* --- Classes --- */
 
 /* The label of the kind's sample `id`. */
@@ -60,7 +66,7 @@ static dt_status follow_classes(struct dt_dataset *dataset,
     const struct dt_names *classes = options->classes, *own = dataset->classes;
     if (!has_names(dataset) && (size_t)dataset->n_classes > classes->n)
         DT_FAIL(DT_ERR_DATA, "%s holds the label %d, but there are names of %zu classes only",
-                options->path, dataset->n_classes - 1, classes->n);
+                name_of(options), dataset->n_classes - 1, classes->n);
     if (has_names(dataset)) {
         DT_TRY(DT_NEW(dataset->label_map, own->n));
         DT_TRY(dt_classes_map(dataset->label_map, own, classes, options->subset,
@@ -148,7 +154,7 @@ static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_
         DT_FAIL(DT_ERR_DATA,
                 "data.val_fraction: no class of %s has two images, so none can be kept for "
                 "validation",
-                options->path);
+                name_of(options));
     return DT_OK;
 }
 

@@ -112,6 +112,12 @@ TEST(synthetic_sizes)
     options.synthetic_images = 0;
     expect_error(DT_ERR_CONFIG, "at least one image", &options);
     options.synthetic_images = 1;
+    struct dt_names names = {0};
+    assert_ok(dt_names_add(&names, "cat", 3));
+    options.classes = &names;
+    expect_error(DT_ERR_DATA, "the synthetic data set holds the label 1, but", &options);
+    dt_names_reset(&names);
+    options.classes = NULL;
     options.num_classes = 0;
     struct dt_dataset *dataset = open_good(&options);
     assert_int_equal(dt_dataset_n_classes(dataset), 1000);
