@@ -39,6 +39,10 @@ const char *dt_file_problem(const char *path, int error)
     char part[DT_PATH_MAX], *slash;
     const int before = errno;
     struct stat info;
+    if (error == EFBIG)
+        return "it would exceed the file size limit (ulimit -f)";
+    if (error == EMFILE)
+        return "this process may not open more files (ulimit -n)";
     if (error != EACCES && error != EPERM)
         return strerror(error);
     snprintf(part, sizeof part, "%s", path);
@@ -136,11 +140,6 @@ static bool is_faulty(void)
 /* A call that returns -1 and sets errno, or the fault injected in its place. */
 #define CHANGE(call) (is_faulty() ? -1 : (call))
 
-static const char *why(int error)
-{
-    return error == EFBIG ? "it would exceed the file size limit (ulimit -f)" : strerror(error);
-}
-
 dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path)
 {
     for (size_t done = 0; done < bytes;) {
@@ -155,7 +154,8 @@ dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            DT_FAIL(DT_ERR_IO, "cannot write %s: %s", path, n < 0 ? why(errno) : "no progress");
+            DT_FAIL(DT_ERR_IO, "cannot write %s: %s", path,
+                    n < 0 ? dt_file_problem(path, errno) : "no progress");
         done += (size_t)n;
     }
     return DT_OK;
@@ -210,9 +210,9 @@ dt_status dt_file_finish(int *fd, const char *path)
     const int synced = sync_fd(*fd), closed = close_written(*fd);
     *fd = -1;
     if (synced != 0)
-        DT_FAIL(DT_ERR_IO, "cannot sync %s: %s", path, why(synced));
+        DT_FAIL(DT_ERR_IO, "cannot sync %s: %s", path, dt_file_problem(path, synced));
     if (closed != 0)
-        DT_FAIL(DT_ERR_IO, "cannot close %s: %s", path, why(closed));
+        DT_FAIL(DT_ERR_IO, "cannot close %s: %s", path, dt_file_problem(path, closed));
     return DT_OK;
 }
 

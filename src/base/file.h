@@ -15,8 +15,9 @@ enum { DT_PATH_MAX = 1024 };
 
 /* The status that fits errno after a failed open/read of an input (66, 77, 71 or 74). */
 dt_status dt_file_input_status(int error);
-/* strerror(error) and, for a lack of permission, which part of the path it is about, whose that is
- * and its mode. Keeps errno; valid until the next call in this thread. */
+/* strerror(error), or which limit of ulimit has been reached; for a lack of permission also which
+ * part of the path it is about, whose that is and its mode. Keeps errno; valid until the next call
+ * in this thread. */
 const char *dt_file_problem(const char *path, int error);
 /* Opens a regular file for reading (FIFOs and devices are refused); its size goes to *bytes. */
 dt_status dt_file_open(int *fd, uint64_t *bytes, const char *path);

@@ -227,7 +227,7 @@ static dt_status wait_until_durable(struct dt_save_policy *policy, const struct 
         if (attempt == FINAL_ATTEMPTS)
             DT_FAIL(DT_ERR_IO,
                     "the checkpoint of step %lld could not be saved in %d attempts; the newest one "
-                    "is %s; free space and run again",
+                    "is %s; mend what the warnings name and run again",
                     (long long)at->step, attempt, policy->last[0] ? policy->last : "none");
         if (is_gone)
             DT_TRY(move_out(policy, at->step));

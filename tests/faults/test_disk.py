@@ -66,22 +66,22 @@ def failing_calls(rig, start, expected):
     return codes
 
 
-def small_file_limit(rig, start, expected):
-    """RLIMIT_FSIZE below the size of a checkpoint's files for the rest of the run: no save
-    succeeds. MPI needs larger files to start, so the limit is set after that."""
-    limit = 50000
-    out = rig.folder("limit")
+def limited(rig, start, expected, name, limit, option):
+    """RLIMIT_FSIZE below the size of a checkpoint's files, or no further open files, for the rest
+    of the run: no save succeeds. MPI needs more to start, so the limit is set after that."""
+    out = rig.folder(name)
     shutil.copytree(start, out)
     before = faults.bytes_of(os.path.join(out, "checkpoints"))
     run = rig.start(1, out, sets=STEPS, env={"DTRAIN_FAULT": "slow@0:5"})
     while "dtrain: start " not in run.text() and run.process.poll() is None:
         time.sleep(0.01)
-    resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
+    resource.prlimit(run.process.pid, getattr(resource, name), (limit, limit))
     code = run.wait()
-    compare(rig, "RLIMIT_FSIZE", before, out)
-    rig.check(code == 74, f"RLIMIT_FSIZE: exit code {code}\n{run.text()}")
+    compare(rig, name, before, out)
+    advised = option in run.text() and "free space" not in run.text()
+    rig.check(code == 74 and advised, f"{name}: exit code {code}\n{run.text()}")
     rig.finish(1, out, sets=STEPS)
-    rig.check(faults.state_of(out) == expected, "RLIMIT_FSIZE: a different result afterwards")
+    rig.check(faults.state_of(out) == expected, f"{name}: a different result afterwards")
 
 
 def small_file_system(rig, expected, factor, checkpoint_bytes):
@@ -126,7 +126,8 @@ def campaign(rig):
     start = begin(rig, "start")
     codes = failing_calls(rig, start, expected)
     print(f"failing calls: exit codes {codes}", flush=True)
-    small_file_limit(rig, start, expected)
+    limited(rig, start, expected, "RLIMIT_FSIZE", 50000, "ulimit -f")
+    limited(rig, start, expected, "RLIMIT_NOFILE", 3, "ulimit -n")
     small_file_systems(rig, expected, start)
 
 
