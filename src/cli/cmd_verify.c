@@ -67,6 +67,7 @@ static dt_status count_tensors(int *n, const char *path)
     return DT_OK;
 }
 
+/* DT_ERR_NO_INPUT: the training that runs there has removed it meanwhile; else it is damaged. */
 static dt_status verify_one(const char *path)
 {
     struct dt_checkpoint state;
@@ -77,11 +78,15 @@ static dt_status verify_one(const char *path)
     if (status == DT_OK)
         status = count_tensors(&n_tensors, path);
     dt_log_progress("");
+    if (status != DT_OK)
+        status = dt_file_exists(path) ? DT_ERR_DATA : DT_ERR_NO_INPUT;
     if (status == DT_OK)
         print_line("ok  %s  step %" PRId64 ", %.1f MB, %d tensors, %.1f s", path, state.step,
                    (double)progress.bytes / mega, n_tensors, dt_clock_s() - begin_s);
-    else
+    else if (status == DT_ERR_DATA)
         print_line("!!  %s  %s", path, dt_error_text());
+    else
+        print_line("--  %s  was removed before it was verified", path);
     return status;
 }
 
@@ -137,7 +142,7 @@ static dt_status verify_all(const char *dir, const struct dt_arguments *args)
     DT_TRY(dt_checkpoint_list(&steps, &n_steps, dir));
     for (int i = 0; i < n_steps; i++) {
         DT_TRY_OUT(dt_checkpoint_path(path, dir, steps[i]));
-        n_bad += verify_one(path) != DT_OK;
+        n_bad += verify_one(path) == DT_ERR_DATA;
     }
     if (n_steps == 0 && dt_runs_found(dir))
         status = DT_ERROR(DT_ERR_USAGE,
@@ -168,7 +173,6 @@ dt_status dt_cmd_verify(const struct dt_arguments *args)
     DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
     if (!is_one)
         return verify_all(dir, args);
-    if (verify_one(path) != DT_OK)
-        DT_FAIL(DT_ERR_DATA, "%s cannot be used", path);
-    return DT_OK;
+    const dt_status status = verify_one(path);
+    return status == DT_OK ? DT_OK : DT_ERROR(status, "%s cannot be used", path);
 }

@@ -37,6 +37,20 @@ RIG_TEST(checkpoints)
     assert_non_null(strstr(dt_error_text(), "1 of 2 checkpoints"));
 }
 
+/* As if the folder had been removed between the listing and the reading. */
+RIG_TEST(removed_meanwhile)
+{
+    char path[DT_PATH_MAX], said[4096], line[2048];
+    ok(rig_save(r, path, 10));
+    assert_int_equal(symlink("nowhere", rig_path(r->dir, "step-000000005")), 0);
+    run_verify(r->parent, DT_OK, said, sizeof said);
+    snprintf(line, sizeof line, "\n--  %s  was removed", rig_path(r->dir, "step-000000005"));
+    assert_non_null(strstr(said, line));
+    assert_int_equal(truncate(rig_path(path, "config.json"), 3), 0);
+    run_verify(r->parent, DT_ERR_DATA, said, sizeof said);
+    assert_non_null(strstr(dt_error_text(), "1 of 2 checkpoints"));
+}
+
 RIG_TEST(images)
 {
     char path[DT_PATH_MAX], said[4096], line[4096], table[DT_PATH_MAX];
