@@ -149,8 +149,8 @@ def check(parser, o):
     for text in o.env:
         if not re.match(r"[A-Za-z_]\w*=", text):
             parser.error(f"--env {text!r}: expected NAME=VALUE")
-    if any("\n" in text for text in (o.config, o.out or "", *o.env, *o.line, *o.extra)):
-        parser.error("a line break in --config, --out, --env, --line or an option of dtrain")
+    if not all(text.isprintable() for text in (o.config, o.out or "", *o.env, *o.line, *o.extra)):
+        parser.error("a line break or control character in --config, --out, --env, --line or an option of dtrain")
     for_batch = ("time", "queue", "account", "qos", "mem", "exclusive", "module", "line")
     if o.kind == "k8s" and (o.logs != "." or any(getattr(o, name) for name in for_batch)):
         parser.error(f"--logs, --{', --'.join(for_batch)} are not for k8s")

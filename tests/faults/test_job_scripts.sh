@@ -360,5 +360,9 @@ expected a number and a unit|--for lsf --nodes 4 --gpus 8 --mem 64
 starts mpirun itself|--for lsf --nodes 4 --gpus 8 --container d.sif -- scripts/scaling.sh
 unrecognized arguments: --node|--for slurm --nodes 4 --gpus 8 --nodez 3
 ROWS
+# What YAML or the shell takes for a line break: LF, CR, NEL, LS, PS.
+for break in $'\n' $'\r' $'\xc2\x85' $'\xe2\x80\xa8' $'\xe2\x80\xa9'; do
+    refused 64 "a line break" "$scripts/make_job.py" --for k8s --nodes 1 --gpus 1 --container i --out "a${break}b"
+done
 
 echo "$n exit codes over six job scripts, signals and limits: all as expected"
