@@ -90,7 +90,7 @@ void dt_utf8_escape(char *text)
     for (; left > 0; text += n, left -= n) {
         const unsigned char *c = (const unsigned char *)text;
         n = dt_utf8_length(text, left);
-        bool control = (*c < 0x20 && *c != '\n') || *c == 0x7f;
+        bool control = (*c < 0x20 && strncmp(text, "\n    ", 5) != 0) || *c == 0x7f;
         bool control_c1 = n == 2 && c[0] == 0xc2 && c[1] < 0xa0;
         if (n == 0)
             n = 1;

@@ -34,8 +34,9 @@ size_t dt_utf8_length(const char *text, size_t bytes);
 
 bool dt_utf8_is_valid(const char *text); /* all of it */
 
-/* Replaces control characters (other than newline) and invalid UTF-8 by '?', in place, so that
- * untrusted names cannot control the terminal. dt_log and error texts pass through it. */
+/* Replaces control characters and invalid UTF-8 by '?', in place, so that untrusted names can
+ * neither control the terminal nor forge a line. dt_log and error texts pass through it; a newline
+ * stays before four spaces, with which the further lines of our own texts begin. */
 void dt_utf8_escape(char *text);
 
 #endif

@@ -40,7 +40,7 @@ static void add_line(struct loading *l, char *line)
     for (char *p = line; *p; p++)
         if (*p == '\n') /* in a key or a string; a mistake is one line */
             *p = '?';
-    l->n_omitted += !dt_text_add_whole(&l->text, "%s%s", l->text.used ? "\n" : "", line);
+    l->n_omitted += !dt_text_add_whole(&l->text, "%s%s", l->text.used ? "\n    " : "", line);
 }
 
 static void add_mistake(struct loading *l, struct place at, const char *path, const char *format,
@@ -416,7 +416,7 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
     if (l.text.used == 0)
         dt_config_check(config, report_rule, &l);
     if (l.n_omitted > 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_CONFIG, "%s\n(and %d more mistakes)", text, l.n_omitted));
+        DT_TRY_OUT(DT_ERROR(DT_ERR_CONFIG, "%s\n    (and %d more mistakes)", text, l.n_omitted));
     if (l.text.used > 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_CONFIG, "%s", text));
     dt_error_clear(); /* set by values of --set that are not JSON */

@@ -12,8 +12,8 @@ static const struct {
 } cases[] = {
     {"plain name.jpg", "plain name.jpg"},
     {"caf\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe4\xb8\xad \xf0\x9f\x98\x80"},
-    {"two\nlines",
-     "two\nlines"}, /* of our own texts; names are freed of them where they are read */
+    {"two\ndtrain: lines\n", "two?dtrain: lines?"},
+    {"two\n    lines", "two\n    lines"}, /* of our own texts */
     {"\x1b[2J\x1b]0;title\x07", "?[2J?]0;title?"},
     {"a\rb\tc\bd\x7f", "a?b?c?d?"},
     {"\xc2\x9b"

@@ -124,7 +124,7 @@ TEST(mistakes)
         {"\"b.jpg\"", "\"x/../../b.jpg\"", "must be a path inside"},
         {"\"b.jpg\"", "\"/b.jpg\"", "must be a path inside"},
         {"\"b.jpg\"", "\"\"", "file_name: a name of 0 bytes"},
-        {"\"b.jpg\"", "\"b\\n.jpg\"", "file_name: b\n.jpg has control characters"},
+        {"\"b.jpg\"", "\"b\\n.jpg\"", "file_name: b?.jpg has control characters"},
         {"\"width\": 40", "\"width\": 0", "width: 0 is not within 1..65500"},
         {"\"width\": 40", "\"width\": 65501", "65501 is not within 1..65500"},
         {"\"height\": 50", "\"height\": \"50\"", "expected a number"},
