@@ -1,14 +1,33 @@
 /* metrics.jsonl in the run folder: one JSON object per line. A resumed run first removes a partial
  * line left by a crash. */
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "events/append.h"
 #include "events/events_internal.h"
 
+static bool count_damaged(void *n_damaged, const char *line)
+{
+    struct dt_json_doc *doc;
+    *(int *)n_damaged += dt_json_parse(&doc, line, strlen(line), "", NULL) != DT_OK;
+    dt_json_destroy(doc);
+    return false;
+}
+
 static dt_status open_jsonl(void *state, const struct dt_events_options *options)
 {
-    DT_TRY(dt_append_open(state, options->dir, "metrics.jsonl", options->append));
-    return dt_append_cut(state, NULL, NULL);
+    struct dt_append *file = state;
+    int n_damaged = 0;
+    DT_TRY(dt_append_open(file, options->dir, "metrics.jsonl", options->append));
+    DT_TRY(dt_append_cut(file, count_damaged, &n_damaged));
+    if (n_damaged > 0)
+        dt_log(DT_LOG_WARNING, "%s has %d damaged line%s, which reports will skip", file->path,
+               n_damaged, DT_S(n_damaged));
+    dt_error_restore(); /* dt_events_open keeps it */
+    return DT_OK;
 }
 
 static dt_status event_jsonl(void *state, const struct dt_event *event)

@@ -61,9 +61,10 @@ struct dt_run {
 };
 
 /* Reads run folders or files like metrics.jsonl; half a line at the end is ignored. Of several
- * folders, those in which no run has begun are skipped with a warning, and *n is less. DT_ERR_DATA
- * with file and line for anything else that is not an event; DT_ERR_NO_INPUT, DT_ERR_PERMISSION,
- * DT_ERR_IO. Free or reset in any case; free accepts NULL. */
+ * folders, those in which no run has begun are skipped with a warning, and *n is less. A warning
+ * counts other lines that are no events, with file and line of the first. DT_ERR_DATA if no run has
+ * begun; DT_ERR_NO_INPUT, DT_ERR_PERMISSION, DT_ERR_IO. Free or reset in any case; free accepts
+ * NULL. */
 dt_status dt_runs_load(struct dt_run **runs, char *const *paths, size_t *n);
 void dt_runs_free(struct dt_run *runs, size_t n);
 dt_status dt_run_load(struct dt_run *run, const char *path);

@@ -36,6 +36,8 @@ struct events {
     size_t n_rates;
     int64_t n_warnings; /* events since the last run_start */
     int64_t n_steps, rate_stride;
+    int64_t n_damaged;         /* lines that are skipped */
+    char damage[512];          /* of the first one */
     double offset_s, begin_s;  /* elapsed before the last run_start, and when that was */
     struct dt_json_doc *event; /* of this line, NULL once the run has it */
 };
@@ -245,6 +247,17 @@ static dt_status add_line(struct events *e, const char *text, size_t bytes)
 
 /* --- Files --- */
 
+/* A line that a disk or an editor has damaged does not cost the rest of the run. */
+static dt_status skip_damaged(struct events *e, dt_status status)
+{
+    if (status != DT_ERR_DATA)
+        return status;
+    if (e->n_damaged++ == 0)
+        snprintf(e->damage, sizeof e->damage, "%s", dt_error_text());
+    dt_error_clear();
+    return DT_OK;
+}
+
 /* Half a line is at the end of a file that is being written, or whose writer was killed. */
 static dt_status read_lines(struct events *events, FILE *file)
 {
@@ -255,11 +268,15 @@ static dt_status read_lines(struct events *events, FILE *file)
     while (fgets(line, LINE_MOST, file)) {
         size_t bytes = strlen(line);
         if (bytes > 0 && line[bytes - 1] == '\n')
-            DT_TRY_OUT(add_line(events, line, bytes - 1));
+            DT_TRY_OUT(skip_damaged(events, add_line(events, line, bytes - 1)));
         else if (!feof(file))
-            DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s:%d: not a line of JSON below 1 MiB", path,
-                                events->line + 1));
+            DT_TRY_OUT(
+                skip_damaged(events, DT_ERROR(DT_ERR_DATA, "%s:%d: not a line of JSON below 1 MiB",
+                                              path, ++events->line)));
     }
+    if (events->n_damaged > 0)
+        dt_log(DT_LOG_WARNING, "%" PRId64 " damaged line%s skipped, the first: %s",
+               events->n_damaged, DT_S(events->n_damaged), events->damage);
     if (ferror(file))
         DT_TRY_OUT(DT_ERROR(DT_ERR_IO, "cannot read %s: %s", path, strerror(errno)));
     if (!events->run->start)

@@ -164,7 +164,8 @@ def check_refused():
     assert "nowhere" in dtrain("report", "fast", "-o", "nowhere/a.html", code=73)
     lines = read("fast/metrics.jsonl").splitlines(keepends=True)
     write("broken/metrics.jsonl", "".join(lines[:3] + ["}{\n"] + lines[3:]))
-    assert "broken/metrics.jsonl:4:1:" in dtrain("report", "broken", code=65)
+    for args in ("report", "broken"), ("compare", "broken", "fast"):
+        assert dtrain(*args).count("broken/metrics.jsonl:4:1:") == 1
 
 
 write_config(CONFIG)

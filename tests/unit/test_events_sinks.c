@@ -223,6 +223,16 @@ TEST(cannot_read)
     dt_append_close(&file);
 }
 
+TEST(damaged_lines)
+{
+    free(run(&(struct dt_events_options){.config = &settings, .dir = test_dir}));
+    append_text("}{\n\0\n", 5);
+    char *said =
+        run(&(struct dt_events_options){.config = &settings, .dir = test_dir, .append = true});
+    assert_non_null(strstr(said, "metrics.jsonl has 2 damaged lines, "));
+    free(said);
+}
+
 TEST(only_torn_line)
 {
     free(run(&(struct dt_events_options){.config = &settings, .dir = test_dir}));

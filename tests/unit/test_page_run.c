@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "capture.h"
 #include "page/page.h"
 #include "page/page_run.h"
 #include "test_dir.h"
@@ -148,11 +149,17 @@ TEST(detector)
     dt_run_reset(&run);
 }
 
-static void check_broken(const char *text, const char *message)
+/* The rest of the run is read, and one warning counts the lines. */
+static void check_damaged(const char *text, const char *warning)
 {
     struct dt_run run;
-    assert_int_equal(load(&run, text), DT_ERR_DATA);
-    assert_non_null(strstr(dt_error_text(), message));
+    char said[1024];
+    struct capture capture = capture_begin(stderr);
+    assert_int_equal(load(&run, text), DT_OK);
+    capture_end(&capture, said, sizeof said);
+    assert_non_null(strstr(said, warning));
+    assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
+    assert_int_equal(run.step, 2);
     dt_run_reset(&run);
 }
 
@@ -160,11 +167,17 @@ TEST(broken)
 {
     struct dt_run run;
     struct dt_table table;
-    check_broken(START("00", "0") STEP("01", "1", "1") "gar bage\n" STEP("02", "2", "1"),
-                 "metrics.jsonl:3:1: ");
-    check_broken(START("00", "0") "[1]\n", "metrics.jsonl:2: not an event of a run");
-    check_broken(START("00", "0") AT("01") "\"eval\",\"step\":-1}\n", "metrics.jsonl:2: the event");
-    check_broken("", "no run has started");
+    check_damaged(START("00", "0") STEP("01", "1", "1") "gar bage\n{\n" STEP("02", "2", "1"),
+                  "2 damaged lines skipped, the first: ");
+    check_damaged(START("00", "0") STEP("01", "1", "1") "gar bage\n" STEP("02", "2", "1"),
+                  "metrics.jsonl:3:1: ");
+    check_damaged(START("00", "0") "[1]\n" STEP("02", "2", "1"),
+                  "metrics.jsonl:2: not an event of a run");
+    check_damaged(START("00", "0") AT("01") "\"eval\",\"step\":-1}\n" STEP("02", "2", "1"),
+                  "1 damaged line skipped, the first: ");
+    assert_int_equal(load(&run, ""), DT_ERR_DATA);
+    assert_non_null(strstr(dt_error_text(), "no run has started"));
+    dt_run_reset(&run);
     assert_int_equal(load(&run, START("00", "0") "{\"half\":"), DT_OK);
     dt_run_reset(&run);
     assert_int_equal(load(&run, "{\"event\":\"run_start\",\"config\":[1,{\"a\":2}]}\n"), DT_OK);
