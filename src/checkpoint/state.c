@@ -92,7 +92,7 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
         else
             *(int *)field = (int)value;
     }
-    return state->batch <= INT32_MAX; /* so the product with global_batch_size fits */
+    return state->batch == 0 || state->batch < state->n_train_images / state->global_batch_size;
 }
 
 static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root)

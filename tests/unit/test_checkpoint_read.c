@@ -151,6 +151,19 @@ RIG_TEST(find)
     assert_null(strstr(said, "latest"));
 }
 
+/* Every checksum fits. */
+RIG_TEST(find_impossible_state)
+{
+    char path[2][DT_PATH_MAX], found[DT_PATH_MAX], said[4096];
+    struct dt_checkpoint at = rig_state(20);
+    at.batch = at.n_train_images / at.global_batch_size;
+    ok(rig_save(r, path[0], 10));
+    ok(rig_save_state(r, path[1], &at));
+    find_and_listen(said, sizeof said, found, r);
+    assert_string_equal(found, path[0]);
+    expect_in("state.json: members are missing or have wrong values; trying the previous", said);
+}
+
 /* A checkpoint that may not be read now is not a bad one. */
 RIG_TEST(find_cannot_read)
 {
@@ -324,7 +337,7 @@ RIG_TEST(state_is_strict)
         {"\"ranks\": 4", "\"ranks\": 4294967296"},
         {"\"epoch\": 3", "\"epoch\": -1"},
         {"\"batch\": 7", "\"batch\": 7.5"},
-        {"\"batch\": 7", "\"batch\": 2147483648"},
+        {"\"batch\": 7", "\"batch\": 15"}, /* of 15, from 0 */
         {"\"origin\": \"run step 5\"", "\"origin\": 5"},
         {"\"format\": 5", "\"format\": 4"},
         {"\"eval_due\": true", "\"eval_due\": 1"},
