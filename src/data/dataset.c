@@ -83,6 +83,28 @@ static dt_status follow_classes(struct dt_dataset *dataset,
     return DT_OK;
 }
 
+/* Where the number of classes follows from labels without names, one that is wrong would make a
+ * huge classifier. */
+static dt_status check_largest(const struct dt_dataset *dataset,
+                               const struct dt_dataset_options *options)
+{
+    char name[DT_PATH_MAX + 64];
+    uint32_t largest = 0;
+    if (options->part != DT_PART_TRAIN || options->num_classes > 0 || has_names(dataset))
+        return DT_OK;
+    for (uint32_t id = 1; id < dataset->n; id++)
+        if (label_of(dataset, id) > label_of(dataset, largest))
+            largest = id;
+    const long long label = label_of(dataset, largest);
+    if (label < dataset->n)
+        return DT_OK;
+    dataset->kind->name(dataset, largest, name, sizeof name);
+    DT_FAIL(DT_ERR_DATA,
+            "%s has the label %lld, which makes more classes than the %u images of %s; correct it, "
+            "or if it is right, set model.num_classes",
+            name, label + options->data->label_offset, (unsigned)dataset->n, options->path);
+}
+
 static dt_status relate_classes(struct dt_dataset *dataset,
                                 const struct dt_dataset_options *options)
 {
@@ -211,6 +233,7 @@ static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)
         DT_FAIL(DT_ERR_DATA, "data set %s holds no samples", path[0] ? path : "synthetic");
+    DT_TRY(check_largest(dataset, options));
     if (options->has_boxes && dataset->max_boxes == 0) /* of no image, in evaluation */
         dataset->max_boxes = 1;
     return DT_OK;

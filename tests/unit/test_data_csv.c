@@ -114,6 +114,23 @@ TEST(mistakes)
         check_error(cases[i].text, cases[i].status, cases[i].message);
 }
 
+TEST(largest_label)
+{
+    struct dt_dataset *dataset;
+    struct dt_dataset_options options = {
+        .data = &plain, .path = at("set/list.csv"), .part = DT_PART_TRAIN};
+    write_text("set/list.csv", "path,label\nin/a.jpg,0\nin/a.jpg,999999\n");
+    assert_error(dt_dataset_open(&dataset, &options), DT_ERR_DATA,
+                 "set/in/a.jpg has the label 999999, which makes more classes than the 2 images");
+    options.num_classes = 1000000;
+    assert_ok(dt_dataset_open(&dataset, &options));
+    dt_dataset_close(dataset);
+    write_text("set/list.csv", "path,label\nin/a.jpg,0\nin/a.jpg,1\n");
+    options.num_classes = 0;
+    assert_ok(dt_dataset_open(&dataset, &options));
+    dt_dataset_close(dataset);
+}
+
 /* Whatever is in a table, it is read or refused. */
 TEST(noise)
 {
