@@ -22,7 +22,7 @@ typedef enum dt_status {
     DT_ERR_PERMISSION = 77,    /* no permission */
     DT_ERR_CONFIG = 78,        /* wrong configuration */
     DT_ERR_HANG = 80,          /* a rank or its device made no progress in time */
-    DT_ERR_NUMERICAL = 81,     /* loss or gradients are not finite */
+    DT_ERR_NUMERICAL = 81,     /* loss, gradients or weights are not finite */
     DT_ERR_DIVERGED = 82,      /* the ranks' weights differ */
     DT_ERR_NO_CHECKPOINT = 83, /* resume required, but no usable checkpoint */
     DT_ERR_IN_USE = 84,        /* another process is using the folder */

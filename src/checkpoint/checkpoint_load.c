@@ -72,7 +72,7 @@ static dt_status load_averages(struct dt_plan *plan, const char *path, const cha
                "%s has no moving average of the weights (train.ema_decay); it begins as a copy of "
                "them",
                path);
-    DT_TRY(dt_weights_load(plan, exists ? file : model, NULL, NULL));
+    DT_TRY(dt_weights_load(plan, exists ? file : model, NULL, false, NULL));
     return dt_plan_start_ema(plan);
 }
 
@@ -86,7 +86,7 @@ dt_status dt_checkpoint_load(struct dt_plan *plan, const char *path, bool with_s
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_MODEL_FILE));
     if (dt_plan_has_ema(plan))
         DT_TRY(load_averages(plan, path, file));
-    DT_TRY(dt_weights_load(plan, file, NULL, NULL));
+    DT_TRY(dt_weights_load(plan, file, NULL, false, NULL));
     if (!with_states)
         return DT_OK;
     DT_TRY(dt_file_path(file, "%s/%s", path, DT_OPTIM_FILE));

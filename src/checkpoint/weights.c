@@ -2,6 +2,7 @@
  * Mismatches are listed in the wording of PyTorch's load_state_dict. */
 #include "checkpoint/weights.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,8 @@ struct loading {
     struct dt_st_reader *file;
     const struct dt_st_tensor **saved; /* per tensor of the graph; NULL = not in the file */
     const struct dt_model *model;      /* whose head may keep its values; NULL: nothing may */
+    const char *path;
+    bool must_be_finite;
     bool is_backbone; /* the file is a classifier, the model a detector with that backbone */
     float *values;
     int n_wanted, n_fitting, n_new; /* tensors of the model: all, in the file, of a new head */
@@ -174,6 +177,14 @@ static void compare_tensors(struct loading *l)
     list_end(&l->mismatched, "\n    ");
 }
 
+static bool is_finite(const float *values, size_t n)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++)
+        finite &= isfinite(values[i]) != 0;
+    return finite;
+}
+
 static dt_status copy_tensors(struct loading *l)
 {
     size_t most = 0;
@@ -191,6 +202,11 @@ static dt_status copy_tensors(struct loading *l)
         if (!saved || !same_shape(saved, tensor))
             continue; /* the new head */
         DT_TRY(dt_st_read_f32(l->file, saved, l->values));
+        if (l->must_be_finite && !is_finite(l->values, dt_tensor_elements(tensor)))
+            DT_FAIL(DT_ERR_NUMERICAL,
+                    "tensor %s of %s holds NaN or infinite values; take weights from before the "
+                    "training diverged",
+                    tensor->name, l->path);
         enum dt_arena arena = tensor->role == DT_PARAM ? DT_ARENA_PARAMS : DT_ARENA_STATS;
         DT_TRY(dt_plan_set(l->plan, arena, t, l->values));
     }
@@ -231,7 +247,7 @@ static void describe(char *out, const struct loading *l, const char *path)
 }
 
 dt_status dt_weights_load(struct dt_plan *plan, const char *path,
-                          const struct dt_model *may_lack_head, char *text)
+                          const struct dt_model *may_lack_head, bool must_be_finite, char *text)
 {
     struct loading *l = NULL;
     dt_status status = DT_OK;
@@ -239,6 +255,8 @@ dt_status dt_weights_load(struct dt_plan *plan, const char *path,
     l->plan = plan;
     l->graph = plan->graph;
     l->model = may_lack_head;
+    l->must_be_finite = must_be_finite;
+    l->path = path;
     struct list *lists[] = {&l->missing, &l->unexpected, &l->mismatched};
     for (size_t i = 0; i < DT_COUNT(lists); i++)
         lists[i]->text = dt_text_in(lists[i]->buffer, LIST_BYTES);

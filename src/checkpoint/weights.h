@@ -16,10 +16,11 @@ enum { DT_WEIGHTS_TEXT = DT_PATH_MAX + 256 };
  * (dt_plan_layout) it loads nothing and only checks that they fit. Local. With `may_lack_head`, the
  * row of the model, a classifier of a different shape keeps its values, and a detector also takes
  * the weights of a classifier for its backbone. Names of detectors may be those of torchvision
- * before 0.13. text[DT_WEIGHTS_TEXT] (may be NULL) says how much of the model the file has: "100 of
- * 102 tensors from FILE; classifier fc new (1000 -> 2 classes)". */
+ * before 0.13. With `must_be_finite`, NaN and infinities are DT_ERR_NUMERICAL: behind them ReLU
+ * gives finite results. text[DT_WEIGHTS_TEXT] (may be NULL) says how much of the model the file
+ * has: "100 of 102 tensors from FILE; classifier fc new (1000 -> 2 classes)". */
 dt_status dt_weights_load(struct dt_plan *plan, const char *path,
-                          const struct dt_model *may_lack_head, char *text);
+                          const struct dt_model *may_lack_head, bool must_be_finite, char *text);
 /* Resolves a file, a checkpoint, a folder of another program, a run folder (its best checkpoint),
  * or RUN@best, RUN@latest, RUN@step-N to a safetensors file, written to out[DT_PATH_MAX]. In a
  * checkpoint that is ema.safetensors if the run evaluated it (eval.weights in the config.json

@@ -184,7 +184,7 @@ static dt_status load_weights(struct dt_engine *engine, const char *path)
 {
     dt_status status = DT_OK;
     if (engine->ranks.rank == 0)
-        status = dt_weights_load(engine->plan, path, NULL, NULL);
+        status = dt_weights_load(engine->plan, path, NULL, true, NULL);
     DT_TRY(dt_comm_agree(engine->ranks.comm, status));
     return dt_plan_broadcast(engine->plan);
 }
@@ -329,7 +329,7 @@ static dt_status evaluate_one(struct evaluation *e, const struct dt_eval_options
     dt_status status = DT_OK;
     int64_t is_gone = 0;
     if (file)
-        status = dt_weights_load(engine->plan, file, NULL, NULL);
+        status = dt_weights_load(engine->plan, file, NULL, true, NULL);
     if (status != DT_OK && !dt_file_exists(file)) {
         dt_log(DT_LOG_WARNING, "skipped: the run has removed %s", file);
         dt_error_clear();

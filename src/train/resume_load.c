@@ -39,7 +39,7 @@ dt_status dt_resume_initial_weights(struct dt_engine *engine)
     if (engine->ranks.rank != 0 || engine->config->model.initial_checkpoint[0] == '\0')
         return DT_OK;
     DT_TRY(dt_weights_find(path, engine->config->model.initial_checkpoint));
-    return dt_weights_load(engine->plan, path, engine->model, engine->weights);
+    return dt_weights_load(engine->plan, path, engine->model, true, engine->weights);
 }
 
 static dt_status load_state(struct dt_engine *engine, const struct dt_resume *resume)

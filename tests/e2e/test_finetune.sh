@@ -42,3 +42,20 @@ says 'Missing key(s) in state_dict: "'
 [ "$(grep -o '"[^"]*"' "$work/log" | wc -l)" -le 10 ] || fail "too many names: $(cat "$work/log")"
 grep "Missing key" "$work/log" | grep -q '" and [0-9]* more\.$' ||
     fail "no number of omitted names: $(cat "$work/log")"
+# A value that is not finite, behind which ReLU and the maximum give plausible results.
+mkdir "$work/bad"
+cp "$(dirname "$weights")/config.json" "$work/bad"
+/usr/bin/python3 - "$weights" "$work/bad/w.safetensors" <<'PY'
+import sys
+import safetensors_np
+tensors = safetensors_np.load(sys.argv[1])
+tensors["conv1.weight"] = tensors["conv1.weight"].copy()
+tensors["conv1.weight"][0, 0, 0, 0] = float("nan")
+safetensors_np.save(sys.argv[2], tensors)
+PY
+bad=$work/bad/w.safetensors
+for command in "eval $bad" "predict $bad $work/val" \
+    "--config $work/config.json --out $work/nan --set model.initial_checkpoint=$bad"; do
+    # shellcheck disable=SC2086 # several words
+    ends 81 "error\[NUMERICAL\] tensor conv1.weight of $bad holds NaN" "$dtrain" $command
+done

@@ -56,7 +56,7 @@ static dt_status run(int argc, char **argv)
     DT_TRY(dt_plan_build(&plan, g, &dt_backend_cpu, device, NULL, &options));
     DT_TRY(dt_plan_init_params(plan, config.train.seed));
     if (argv[IN][0])
-        DT_TRY(dt_weights_load(plan, argv[IN], model, text));
+        DT_TRY(dt_weights_load(plan, argv[IN], model, true, text));
     if (argv[IN][0])
         printf("%s\n", text);
     count(g);
