@@ -87,7 +87,7 @@ int dt_launch_slots(const struct dt_launch_hosts *hosts)
 {
     int n = 0;
     for (int i = 0; i < hosts->n; i++)
-        n += hosts->list[i].slots;
+        n += hosts->list[i].is_gone ? 0 : hosts->list[i].slots;
     return n;
 }
 
@@ -142,25 +142,26 @@ void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *
     static const double patience_s = 10;
     struct dt_text names = dt_text_in(gone, (size_t)bytes);
     char script[256];
-    pid_t *pids, here;
-    int n_left = 0;
+    pid_t *pids = malloc(((size_t)hosts->n + 1) * sizeof *pids);
     snprintf(script, sizeof script,
              "for f in /proc/[0-9]*/environ; do if grep -qzx DTRAIN_LAUNCH=%s $f; then "
              "f=${f%%/*}; kill -9 ${f##*/}; fi; done 2> /dev/null; true",
              id);
-    here = start_shell(NULL, script);
     gone[0] = '\0';
-    if (hosts->n > 0 && (pids = malloc((size_t)hosts->n * sizeof *pids))) {
-        for (int i = 0; i < hosts->n; i++)
-            pids[i] = is_here(hosts->list[i].name) ? 0 : start_shell(hosts->list[i].name, script);
-        const double until_s = dt_clock_s() + patience_s;
-        for (int i = 0; i < hosts->n; i++)
-            if (pids[i] == 0 || has_worked(pids[i], until_s))
-                hosts->list[n_left++] = hosts->list[i];
-            else
-                dt_text_add(&names, "%s%s", names.used ? ", " : "", hosts->list[i].name);
-        free(pids);
-        hosts->n = n_left;
+    if (!pids)
+        return;
+    for (int i = 0; i <= hosts->n; i++) { /* the last is this machine */
+        const char *name = i < hosts->n ? hosts->list[i].name : NULL;
+        pids[i] = start_shell(name && is_here(name) ? NULL : name, script);
     }
-    has_worked(here, dt_clock_s() + patience_s);
+    const double until_s = dt_clock_s() + patience_s;
+    for (int i = 0; i <= hosts->n; i++) {
+        const bool answers = has_worked(pids[i], until_s);
+        if (i == hosts->n)
+            break;
+        hosts->list[i].is_gone = !answers;
+        if (!answers)
+            dt_text_add(&names, "%s%s", names.used ? ", " : "", hosts->list[i].name);
+    }
+    free(pids);
 }

@@ -3,12 +3,15 @@
 #ifndef DTRAIN_LAUNCH_HOSTS_H
 #define DTRAIN_LAUNCH_HOSTS_H
 
+#include <stdbool.h>
+
 #include "base/host.h"
 #include "base/status.h"
 
 struct dt_launch_host {
     char name[DT_HOST_MAX];
     int slots;
+    bool is_gone; /* did not answer */
 };
 
 struct dt_launch_hosts {
@@ -21,9 +24,9 @@ struct dt_launch_hosts {
  * names. DT_ERR_USAGE, or those of reading a file. */
 dt_status dt_launch_hosts_find(struct dt_launch_hosts *out, const char *hosts,
                                const char *hostfile);
-int dt_launch_slots(const struct dt_launch_hosts *hosts);
-/* Ends what is left of this start on this machine and on all hosts, by its DTRAIN_LAUNCH, and drops
- * the hosts that do not answer, whose names go to `gone`. */
+int dt_launch_slots(const struct dt_launch_hosts *hosts); /* that are not gone */
+/* Ends what is left of this start on this machine and on all hosts, by its DTRAIN_LAUNCH, and finds
+ * out which of them answer; the names of the others go to `gone`. */
 void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *gone, int bytes);
 
 #endif

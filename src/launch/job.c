@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/run_folder.h"
 
+enum { UNKNOWN_RANKS = 4096 }; /* watched, if the launcher chooses their number */
 /* A rank beats every 1 to 5 s, and file systems show that late. */
 static const double silent_s = 30, all_silent_s = 120, ended_s = 30;
 static const double fresh_s = 10; /* somebody answers */
@@ -49,11 +50,12 @@ out:
 dt_status dt_job_begin(struct dt_job *job, const char *dir, int n_ranks)
 {
     struct dt_run_state state;
-    *job = (struct dt_job){.n_ranks = n_ranks, .looked_s = dt_clock_s()};
-    if (!dir || n_ranks < 1)
+    *job =
+        (struct dt_job){.n_ranks = n_ranks > 0 ? n_ranks : UNKNOWN_RANKS, .looked_s = dt_clock_s()};
+    if (!dir)
         return DT_OK;
     DT_TRY(dt_file_path(job->dir, "%s", dir));
-    DT_TRY(DT_NEW(job->ranks, (size_t)n_ranks));
+    DT_TRY(DT_NEW(job->ranks, (size_t)job->n_ranks));
     if (dt_run_folder_state(&state, dir))
         job->incarnation = state.incarnation;
     (void)take_beats(job, true, job->looked_s);

@@ -30,7 +30,7 @@ enum dt_job_state {
     DT_JOB_HAS_ENDED, /* all ranks have left, or have found a hang */
 };
 
-/* Remembers what is there before a start. */
+/* Remembers what is there before a start; n_ranks 0: the launcher chooses. */
 dt_status dt_job_begin(struct dt_job *job, const char *dir, int n_ranks);
 /* Looks once; `host` gets the name of a host whose ranks have been silent while others answer. Call
  * it about once a second: after a longer pause of this process all times begin anew. */

@@ -124,7 +124,9 @@ static dt_status add_hosts(struct dt_words *out, const struct dt_launcher *launc
     DT_TRY_OUT(DT_NEW(text, bytes));
     struct dt_text line = dt_text_in(text, bytes);
     for (int i = 0; i < hosts->n; i++) {
-        dt_text_add(&line, "%s%s", i ? "," : "", hosts->list[i].name);
+        if (hosts->list[i].is_gone)
+            continue;
+        dt_text_add(&line, "%s%s", line.used ? "," : "", hosts->list[i].name);
         if (launcher->has_slots)
             dt_text_add(&line, ":%d", hosts->list[i].slots);
     }

@@ -77,8 +77,10 @@ static void become(char **words, enum dt_process_role role, int out, pid_t paren
     }
     if (role == DT_PROCESS_HELPER || isatty(STDIN_FILENO))
         ok = ok && open_null(STDIN_FILENO, O_RDONLY);
-    if (role == DT_PROCESS_HELPER)
+    if (role == DT_PROCESS_HELPER) {
+        unsetenv("DTRAIN_LAUNCH"); /* it is not of the job */
         ok = ok && open_null(STDOUT_FILENO, O_WRONLY) && open_null(STDERR_FILENO, O_WRONLY);
+    }
     if (out >= 0)
         ok = ok && dup2(out, STDOUT_FILENO) == STDOUT_FILENO;
     if (ok)

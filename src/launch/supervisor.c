@@ -35,6 +35,9 @@ struct launch {
     int n_ranks;                /* of this start, 0: the launcher's choice */
     pid_t pid;                  /* of the launcher */
     int n_asked;                /* how often this process was told to end */
+    int64_t last_step;          /* of the newest checkpoint at the last restart */
+    double wait_s;              /* before the next start */
+    char gone[1024];            /* hosts that did not answer after the last start */
     char why[DT_HOST_MAX + 64]; /* the supervisor has ended it, "" if not */
 };
 
@@ -134,7 +137,7 @@ static void record(const struct launch *l, int n, double seconds, int code, int6
     if (!l->job.dir[0] || dt_file_path(path, "%s/restarts.jsonl", l->job.dir) != DT_OK)
         return;
     dt_jsonw_add(&w, "{time_s: %g, start: %d, ranks: %d, seconds: %g, exit_code: %d",
-                 dt_clock_unix_s(), n, l->job.n_ranks, round(seconds * 10) / 10, code);
+                 dt_clock_unix_s(), n, l->n_ranks, round(seconds * 10) / 10, code);
     dt_jsonw_add(&w, "checkpoint_step: %" PRId64 ", why: %s, then: %s}", step, l->why, then);
     const int fd =
         open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
@@ -146,66 +149,68 @@ static void record(const struct launch *l, int n, double seconds, int code, int6
 }
 
 /* NULL: it is started again. */
-static const char *refuse_restart(struct launch *l, int n, int code, int64_t step,
-                                  int64_t *last_step)
+static const char *refuse_restart(struct launch *l, int n, int code, int64_t step)
 {
-    char gone[1024];
     if (code == 0 || l->n_asked > 0 || !can_help(code))
         return "ended";
-    dt_launch_hosts_clean(&l->hosts, l->id, gone, sizeof gone);
+    dt_launch_hosts_clean(&l->hosts, l->id, l->gone, sizeof l->gone);
     if (l->options->max_restarts == 0)
         return "ended";
     if (n > l->options->max_restarts)
         return "gave up: --max-restarts is reached";
-    if (n > 1 && step <= *last_step)
+    if (n > 1 && step <= l->last_step)
         return "gave up: no newer checkpoint than at the last restart";
-    *last_step = step;
-    if (gone[0])
-        dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without", gone);
-    if (gone[0] && l->hosts.n == 0)
+    l->last_step = step;
+    if (l->gone[0])
+        dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without", l->gone);
+    if (l->hosts.n > 0 && dt_launch_slots(&l->hosts) == 0)
         return "gave up: no host answers";
     return NULL;
 }
 
-/* Waits before the next start, and returns false if it shall not be. */
-static bool back_off(struct launch *l, int n, int code)
+/* Waits before the next start, longer if the last one was short, and returns false if there shall
+ * be none. */
+static bool back_off(struct launch *l, int n, int code, double seconds)
 {
-    const double wait_s = fmin(ldexp(1, n - 1), longest_wait_s), until_s = dt_clock_s() + wait_s;
+    static const struct timespec second = {.tv_sec = 1};
+    const bool was_long = l->wait_s == 0 || seconds > 10 * l->wait_s;
+    l->wait_s = was_long ? 1 : fmin(2 * l->wait_s, longest_wait_s);
     dt_log(DT_LOG_NOTICE, "launch: the job ended with %d; restart %d of %d in %.0f s", code, n,
-           l->options->max_restarts, wait_s);
-    while (dt_clock_s() < until_s && l->n_asked == 0) {
-        const struct timespec second = {.tv_sec = 1};
+           l->options->max_restarts, l->wait_s);
+    for (double until_s = dt_clock_s() + l->wait_s; dt_clock_s() < until_s && l->n_asked == 0;) {
         const int number = sigtimedwait(&l->signals, NULL, &second);
         l->n_asked += number > 0 && number != SIGCHLD;
     }
     return l->n_asked == 0;
 }
 
+/* As many as given, or fewer if hosts are gone. */
 static int count_ranks(const struct launch *l)
 {
-    const int slots = dt_launch_slots(&l->hosts), n = l->options->n_ranks;
-    return slots == 0 || (n > 0 && n < slots) || (n > 0 && l->hosts.n == 0) ? n : slots;
+    const int given = l->options->n_ranks, slots = dt_launch_slots(&l->hosts);
+    const bool fits = !l->gone[0] || given < slots;
+    return l->hosts.n == 0 || (given > 0 && fits) ? given : slots;
 }
 
 /* Until it has ended for good. */
 static dt_status run_job(struct launch *l, int *code)
 {
-    int64_t last_step = -1;
     for (int n = 1;; n++) {
         const double begin_s = dt_clock_s();
         l->why[0] = '\0';
-        l->n_ranks = n == 1 && l->options->n_ranks ? l->options->n_ranks : count_ranks(l);
+        l->n_ranks = count_ranks(l);
         DT_TRY(dt_job_begin(&l->job, l->options->run_dir, l->n_ranks));
         DT_TRY(start_launcher(l));
         *code = watch(l);
+        const double seconds = dt_clock_s() - begin_s;
         const int64_t step = dt_job_step(&l->job);
-        const char *end = refuse_restart(l, n, *code, step, &last_step);
+        const char *end = refuse_restart(l, n, *code, step);
         if (n > 1 || !end || strcmp(end, "ended") != 0)
-            record(l, n, dt_clock_s() - begin_s, *code, step, end ? end : "restart");
+            record(l, n, seconds, *code, step, end ? end : "restart");
         dt_job_end(&l->job);
         if (end && strcmp(end, "ended") != 0)
             dt_log(DT_LOG_WARNING, "launch: the job ended with %d; %s", *code, end);
-        if (end || !back_off(l, n, *code))
+        if (end || !back_off(l, n, *code, seconds))
             return DT_OK;
     }
 }

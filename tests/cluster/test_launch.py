@@ -69,6 +69,14 @@ class Case:
             if os.path.basename(words[0]) in ("mpirun", "orted") or self.out in words and "launch" not in words:
                 yield int(pid)
 
+    def tell(self, number):
+        """A signal for the supervisor."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+                words = file.read().split("\0")
+            if words[:2] == [self.program, "launch"]:
+                os.kill(int(pid), number)
+
     def ends(self, code, *texts):
         got = self.job.wait(ENDS_S)
         self.seconds = time.monotonic() - self.begin
@@ -130,11 +138,7 @@ def no_restarts(case):
 def stop(number):
     def fault(case):
         case.reach()
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
-                words = file.read().split("\0")
-            if words[:2] == [case.program, "launch"]:
-                os.kill(int(pid), number)
+        case.tell(number)
         case.ends(75)
         case.is_clean()
         case.job = None
@@ -174,6 +178,38 @@ def disk_full(case):
     case.is_clean()
 
 
+def many(case):
+    """A hundred faults in one run on two machines: ranks killed or stopped, and the other machine killed, which is
+    there again when it is looked for."""
+    n_faults, hosts = int(os.environ.get("LAUNCH_FAULTS", "100")), "node1:1,node2:2"
+    case.options = ["--max-restarts", str(2 * n_faults)]
+    case.sets.update({"watchdog.step_timeout_s": 5, "watchdog.save_timeout_s": 5, "train.max_steps": 1000000})
+    case.sets["train.epochs"] = 100000
+    case.start(hosts=hosts)
+    for n in range(n_faults + 1):
+        step, until = faults.newest_step(case.out), time.monotonic() + ENDS_S
+        while faults.newest_step(case.out) <= step:
+            assert time.monotonic() < until and case.job.process.poll() is None, f"no progress after {n} faults"
+            time.sleep(0.05)
+        time.sleep(case.random.uniform(0, 1))
+        kind = case.random.choice(["kill"] * 6 + ["stop"] * 2 + ["machine"]) if n < n_faults else "end"
+        if kind == "machine":
+            cluster("restart", "node2")
+        elif kind != "end":
+            number = signal.SIGKILL if kind == "kill" else signal.SIGSTOP
+            faults.send([case.random.choice(list(case.job.pids().values()))], number)
+    case.begin = time.monotonic()
+    case.tell(signal.SIGTERM)
+    case.ends(75)
+    case.is_clean()
+    print(f"{n_faults} faults, {case.job.text().count('; restart ')} restarts", file=sys.stderr)
+    case.sets["train.max_steps"] = faults.newest_step(case.out) + 100
+    case.job = None
+    case.start(hosts=hosts)
+    case.ends(0)
+    assert faults.state_of(case.out) == case.undisturbed(hosts), "other bits"
+
+
 FAULTS = {
     "machine paused": machine("pause"),
     "machine paused, no restarts": no_restarts,
@@ -187,6 +223,7 @@ FAULTS = {
     "bad configuration": bad_configuration,
     "disk full": disk_full,
 }
+MANY = "100 faults in one run"
 # Half of them show in the short form what the others do in the long one.
 SHORT = ("machine paused", "rank killed", "power off", "SIGTERM")
 
@@ -195,7 +232,7 @@ def run_case(program, name, seed):
     """Within the machines: prints what happened as JSON."""
     case, problem = Case(program, seed), ""
     try:
-        FAULTS[name](case)
+        (many if name == MANY else FAULTS[name])(case)
     except Exception:  # pylint: disable=broad-except
         problem = traceback.format_exc() + (case.job.text()[-4000:] if case.job else "")
     shutil.rmtree(case.out, ignore_errors=True)
@@ -215,7 +252,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
     parser.add_argument("--long", action="store_true", help="every fault 5 times")
-    parser.add_argument("--case", choices=FAULTS, help=argparse.SUPPRESS)
+    parser.add_argument("--case", choices=[*FAULTS, MANY], help=argparse.SUPPRESS)
     parser.add_argument("--only", help="regular expression of faults")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
@@ -224,13 +261,13 @@ def main():
         run_case(program, arguments.case, arguments.seed)
         return
     skip_where_impossible()
-    chosen = [name for name in FAULTS if re.search(arguments.only or "", name)]
+    chosen = [name for name in [*FAULTS, MANY] if re.search(arguments.only or "", name)]
     if not arguments.long and not arguments.only:
         chosen = SHORT
     results = collections.defaultdict(list)
     with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         for name in chosen:
-            for i in range(5 if arguments.long else 1):
+            for i in range(5 if arguments.long and name != MANY else 1):
                 results[name].append(pool.submit(attempt, program, name, arguments.seed + i))
     failed = False
     for name, futures in results.items():
