@@ -106,6 +106,7 @@ const struct dt_meaning dt_environment[] = {
     {"DTRAIN_CONFIG_PATH=A:B", "folders where --config NAME is looked for"},
     {"DTRAIN_DEBUG=1", "print more messages, and where an error was raised"},
     {"DTRAIN_FAULT=stop@100:1", "inject a fault, here: stop rank 1 at step 100"},
+    {"DTRAIN_MPIRUN=mpirun", "the launcher that dtrain launch starts"},
     {"NO_COLOR=1", "no colours on a terminal"},
     {0},
 };

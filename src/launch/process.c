@@ -112,15 +112,15 @@ bool dt_process_has_ended(pid_t pid, double until_s, int *code)
     return ended == pid;
 }
 
-void dt_process_ask(char *out, size_t bytes, const struct dt_words *words)
+int dt_process_ask(char *out, size_t bytes, const struct dt_words *words)
 {
-    int ends[2], code;
+    int ends[2], code = 127;
     size_t used = 0;
     ssize_t n = 1;
     pid_t pid;
     out[0] = '\0';
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return;
+        return code;
     const bool runs = dt_process_start(&pid, words, DT_PROCESS_HELPER, ends[1]) == DT_OK;
     close(ends[1]);
     while (runs && used < bytes - 1 && n > 0) {
@@ -129,6 +129,7 @@ void dt_process_ask(char *out, size_t bytes, const struct dt_words *words)
     }
     out[used] = '\0';
     close(ends[0]);
-    while (runs && !dt_process_has_ended(pid, dt_clock_s() + 1, &code))
+    while (runs && !dt_process_has_ended(pid, dt_clock_s() + 5, &code))
         kill(pid, SIGKILL);
+    return code;
 }

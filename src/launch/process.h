@@ -31,7 +31,8 @@ dt_status dt_process_start(pid_t *pid, const struct dt_words *words, enum dt_pro
                            int out);
 /* Whether it has ended, waiting until `until_s` (dt_clock_s); *code as a shell shows it. */
 bool dt_process_has_ended(pid_t pid, double until_s, int *code);
-/* The beginning of what a helper prints, "" if it cannot be run. */
-void dt_process_ask(char *out, size_t bytes, const struct dt_words *words);
+/* Waits for a helper, whose exit code it returns, and the beginning of what it prints on standard
+ * output, "" if it cannot be run. */
+int dt_process_ask(char *out, size_t bytes, const struct dt_words *words);
 
 #endif

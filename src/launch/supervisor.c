@@ -148,6 +148,36 @@ static void record(const struct launch *l, int n, double seconds, int code, int6
     dt_jsonw_reset(&w);
 }
 
+/* As many as given, or fewer if hosts are gone. */
+static int count_ranks(const struct launch *l)
+{
+    const int given = l->options->n_ranks, slots = dt_launch_slots(&l->hosts);
+    const bool fits = !l->gone[0] || given < slots;
+    return l->hosts.n == 0 || (given > 0 && fits) ? given : slots;
+}
+
+/* Whether the ranks of the next start can train together; if not, the doctor's report is shown. */
+static bool are_well(const struct launch *l)
+{
+    enum { REPORT_BYTES = 32768 };
+    char config[DT_PATH_MAX] = "", folder[DT_PATH_MAX] = "", report[REPORT_BYTES];
+    char *words[] = {(char *)"doctor", (char *)"--config", config, (char *)"--set", folder};
+    struct dt_launch_options doctor = *l->options;
+    struct dt_words line = {0};
+    int code = -1;
+    doctor.words = words;
+    doctor.n_words = DT_COUNT(words);
+    if (dt_file_path(config, "%s/config.json", l->job.dir) != DT_OK || !dt_file_exists(config) ||
+        dt_file_path(folder, "output.dir=%s", l->job.dir) != DT_OK)
+        doctor.n_words = 1;
+    if (dt_launcher_command(&line, l->launcher, &doctor, &l->hosts, count_ranks(l)) == DT_OK)
+        code = dt_process_ask(report, sizeof report, &line);
+    dt_words_reset(&line);
+    if (code > 0)
+        fputs(report, stderr);
+    return code <= 0;
+}
+
 /* NULL: it is started again. */
 static const char *refuse_restart(struct launch *l, int n, int code, int64_t step)
 {
@@ -165,7 +195,7 @@ static const char *refuse_restart(struct launch *l, int n, int code, int64_t ste
         dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without", l->gone);
     if (l->hosts.n > 0 && dt_launch_slots(&l->hosts) == 0)
         return "gave up: no host answers";
-    return NULL;
+    return are_well(l) ? NULL : "gave up: by dtrain doctor the ranks cannot train together";
 }
 
 /* Waits before the next start, longer if the last one was short, and returns false if there shall
@@ -182,14 +212,6 @@ static bool back_off(struct launch *l, int n, int code, double seconds)
         l->n_asked += number > 0 && number != SIGCHLD;
     }
     return l->n_asked == 0;
-}
-
-/* As many as given, or fewer if hosts are gone. */
-static int count_ranks(const struct launch *l)
-{
-    const int given = l->options->n_ranks, slots = dt_launch_slots(&l->hosts);
-    const bool fits = !l->gone[0] || given < slots;
-    return l->hosts.n == 0 || (given > 0 && fits) ? given : slots;
 }
 
 /* Until it has ended for good. */

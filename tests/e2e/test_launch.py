@@ -138,9 +138,9 @@ assert "restarts of dtrain launch" in run("compare", "killed", "whole").said
 print("restarts: passed", flush=True)
 
 # Without progress it gives up: every start dies in the same step.
-def dies(folder, step, n):
+def dies(folder, step, n, **env):
     words = ["--ranks", "2", "--max-restarts", n, "--", "--config", "config.json", "--out", folder]
-    died = run("launch", *words, code=None, env={"DTRAIN_FAULT": f"kill@{step}:1"})
+    died = run("launch", *words, code=None, env={"DTRAIN_FAULT": f"kill@{step}:1", **env})
     assert died.returncode in rig.after(9), (died.returncode, died.said)
     return died.said
 
@@ -150,6 +150,12 @@ assert "gave up: no newer checkpoint than at the last restart" in said_at_30, sa
 lines = [json.loads(line) for line in content("stuck/restarts.jsonl").splitlines()]
 assert [line["checkpoint_step"] for line in lines] == [20, 20], lines
 assert "gave up" in dies("limit", 5, 1)
+# The doctor finds that a GPU is lost.
+write("sick", '#!/bin/sh\ncase "$*" in *" doctor "*) echo "GPU 3 is lost"; exit 69 ;; esac\nexec mpirun "$@"\n')
+os.chmod("sick", 0o755)
+if "Open MPI" in rig.LAUNCHER or "OpenRTE" in rig.LAUNCHER:
+    died = dies("sick-run", 30, 9, DTRAIN_MPIRUN=os.path.abspath("sick"))
+    assert "GPU 3 is lost" in died and "gave up: by dtrain doctor" in died, died
 print("gives up: passed", flush=True)
 
 # The supervisor dies: so does the job.
