@@ -32,11 +32,15 @@ static dt_status check_job(char dir[DT_PATH_MAX], const struct dt_arguments *arg
     memcpy(words + 1, args->operands, (size_t)args->n_operands * sizeof *words);
     optind = 0;
     DT_TRY_OUT(dt_arguments_parse(&job, args->n_operands + 1, words));
-    if (!job.command->run_on_ranks)
+    if (!job.command || job.help || job.version || !job.command->run_on_ranks)
         DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE,
-                            "dtrain %s does not run on several ranks; call it "
-                            "without launch",
-                            job.command->name));
+                            "dtrain %s does not run on several ranks; call it without launch",
+                            args->operands[0]));
+    if (job.config && dt_config_is_stream(job.config) && args->max_restarts > 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE,
+                            "--config %s can be read only once, so --max-restarts "
+                            "needs a file",
+                            job.config));
     DT_TRY_OUT(find_run(dir, &job));
 out:
     dt_arguments_reset(&job);

@@ -107,18 +107,17 @@ static pid_t start_shell(const char *name, const char *script)
 {
     const char *agent = getenv("OMPI_MCA_plm_rsh_agent");
     const bool is_ssh = !agent || !agent[0] || strcmp(agent, "ssh") == 0;
-    const char *const ssh[] = {"ssh", "-o",  "BatchMode=yes", "-o", "ConnectTimeout=5",
-                               name,  script};
-    const char *const other[] = {agent, name, script}, *const here[] = {"sh", "-c", script};
-    const char *const *at = !name ? here : is_ssh ? ssh : other;
-    const size_t n = name && is_ssh ? DT_COUNT(ssh) : 3;
     struct dt_words words = {0};
     pid_t pid = -1;
-    dt_status status = DT_OK;
-    for (size_t i = 0; i < n && status == DT_OK; i++)
-        status = dt_words_add(&words, "%s", at[i]);
+    dt_status status = dt_words_split(&words, !name    ? "sh -c"
+                                              : is_ssh ? "ssh -o BatchMode=yes -o ConnectTimeout=5"
+                                                       : agent);
+    if (status == DT_OK && name)
+        status = dt_words_add(&words, "%s", name);
+    if (status == DT_OK) /* the other shell may be csh */
+        status = dt_words_add(&words, name ? "sh -c '%s'" : "%s", script);
     if (status == DT_OK)
-        status = dt_process_start(&pid, &words, DT_PROCESS_HELPER, -1);
+        status = dt_process_start(&pid, &words, DT_PROCESS_CLEANER, -1);
     dt_words_reset(&words);
     return status == DT_OK ? pid : -1;
 }

@@ -7,12 +7,14 @@
 #include "base/clock.h"
 #include "base/host.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/run_folder.h"
 
 enum { UNKNOWN_RANKS = 4096 }; /* watched, if the launcher chooses their number */
-/* A rank beats every 1 to 5 s, and file systems show that late. */
-static const double silent_s = 30, all_silent_s = 120, ended_s = 30;
+/* A rank beats every second, with hundreds every 5 s, and file systems show that late. All may be
+ * silent because the job is suspended. */
+static const double silent_s = 30, all_silent_s = 300, ended_s = 30;
 static const double fresh_s = 10; /* somebody answers */
 static const double pause_s = 10; /* of this process: it was suspended, or the file system hung */
 
@@ -68,20 +70,34 @@ static bool is_over(const struct dt_heartbeat *beat)
     return beat->flags & (DT_HEARTBEAT_HAS_LEFT | DT_HEARTBEAT_WRITTEN);
 }
 
+/* How long a rank may be silent: in a save, the file system may hold its beats up for as long. */
+static double patience(const struct dt_job *job, const struct dt_heartbeat *beat)
+{
+    const struct dt_heartbeat_thread *threads[] = {&beat->main, &beat->writer};
+    double longest_s = silent_s + fmin(job->n_ranks / 20.0, 15); /* three periods */
+    for (size_t i = 0; i < DT_COUNT(threads); i++)
+        if (threads[i]->section == DT_SECTION_SAVE)
+            longest_s = fmax(longest_s, threads[i]->limit_s);
+    return longest_s;
+}
+
 /* The first rank of the node that has been silent for longest, -1 if one of each answers. */
 static int find_silent_node(const struct dt_job *job, double now_s)
 {
     int found = -1;
-    double longest_s = silent_s;
+    double longest_s = 0;
     for (int first = 0; first < job->n_ranks; first++) {
-        double age_s = INFINITY;
-        for (int r = first; r < job->n_ranks; r++)
-            if (job->ranks[r].lives && job->ranks[r].beat.node == first)
-                age_s =
-                    is_over(&job->ranks[r].beat) ? 0 : fmin(age_s, now_s - job->ranks[r].seen_s);
-        if (!isfinite(age_s) || age_s < longest_s)
+        double late_s = INFINITY; /* beyond its patience */
+        for (int r = first; r < job->n_ranks; r++) {
+            const struct dt_job_beat *rank = &job->ranks[r];
+            if (rank->lives && rank->beat.node == first)
+                late_s = fmin(late_s, is_over(&rank->beat)
+                                          ? 0
+                                          : now_s - rank->seen_s - patience(job, &rank->beat));
+        }
+        if (!isfinite(late_s) || late_s <= longest_s)
             continue;
-        longest_s = age_s;
+        longest_s = late_s;
         found = first;
     }
     return found;

@@ -20,9 +20,9 @@ struct dt_launch_options {
     int n_words;
 };
 
-/* Runs the job until it has ended for good; *code is its exit code. A run folder gets
- * restarts.jsonl with a line for every start that did not end well. Takes the signals of the
- * process. DT_ERR_USAGE: wrong hosts; DT_ERR_NO_INPUT: no launcher. */
+/* Runs the job until it has ended for good; *code is its exit code. If it was started more than
+ * once, or should have been, its run folder has a line for each start in restarts.jsonl. Takes the
+ * signals of the process. DT_ERR_USAGE: wrong hosts; DT_ERR_NO_INPUT: no launcher. */
 dt_status dt_launch(const struct dt_launch_options *options, int *code);
 
 #endif

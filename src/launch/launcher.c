@@ -23,14 +23,17 @@ struct dt_launcher {
     const char *pass;                /* passes a variable on; NULL: it passes all */
     const char *const interfaces[3]; /* variables that name the network */
     bool has_slots;                  /* hosts are written as name:slots */
+    const char *per_host;            /* in place of that: all have %d slots */
 };
 
 #define OPEN_MPI(VERSION, INTERFACE)                                                            \
     {                                                                                           \
-        (VERSION), "-np", "--host", "--bind-to none", "--map-by slot:PE=%d", "--oversubscribe", \
-            "--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 "                  \
-            "--mca oob_tcp_keepalive_probes 3",                                                 \
-            "-x", {(INTERFACE), "OMPI_MCA_btl_tcp_if_include"}, true                            \
+        .version = (VERSION), .ranks = "-np", .hosts = "--host", .has_slots = true,             \
+        .unbound = "--bind-to none", .bound = "--map-by slot:PE=%d", .more = "--oversubscribe", \
+        .pass = "-x",                                                                           \
+        .always = "--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5 "            \
+                  "--mca oob_tcp_keepalive_probes 3",                                           \
+        .interfaces = {(INTERFACE), "OMPI_MCA_btl_tcp_if_include"},                             \
     }
 
 static const struct dt_launcher launchers[] = {
@@ -42,7 +45,8 @@ static const struct dt_launcher launchers[] = {
      .hosts = "-hosts",
      .unbound = "-genv I_MPI_PIN 0",
      .bound = "-genv I_MPI_PIN_DOMAIN %d",
-     .interfaces = {"I_MPI_HYDRA_IFACE", "FI_TCP_IFACE"}},
+     .interfaces = {"I_MPI_HYDRA_IFACE", "FI_TCP_IFACE"},
+     .per_host = "-ppn %d"},
     {.version = "HYDRA",
      .ranks = "-n",
      .hosts = "-hosts",
@@ -52,26 +56,25 @@ static const struct dt_launcher launchers[] = {
      .has_slots = true},
     {.version = "slurm",
      .ranks = "-n",
+     .hosts = "--nodelist",
      .unbound = "--cpu-bind=none",
      .bound = "--cpus-per-task=%d",
      .more = "--overcommit",
      .always = "--mpi=pmix --kill-on-bad-exit=1"},
 };
 
-/* Words that are separated by single spaces; %d is `n`. */
-static dt_status add_words(struct dt_words *out, const char *text, int n)
+/* Of the table, whose %d is `n`. */
+static dt_status add_option(struct dt_words *out, const char *format, int n)
 {
-    while (text && *text) {
-        const size_t bytes = strcspn(text, " ");
-        const char *number = memchr(text, '%', bytes);
-        if (number)
-            DT_TRY(dt_words_add(out, "%.*s%d", (int)(number - text), text, n));
-        else
-            DT_TRY(dt_words_add(out, "%.*s", (int)bytes, text));
-        text += bytes + (text[bytes] == ' ');
-    }
-    return DT_OK;
+    char text[128];
+    const char *number = format ? strstr(format, "%d") : NULL;
+    if (!number)
+        return dt_words_split(out, format);
+    snprintf(text, sizeof text, "%.*s%d", (int)(number - format), format, n);
+    return dt_words_split(out, text);
 }
+
+static const double version_s = 60; /* to print it */
 
 static const char *launcher_name(void)
 {
@@ -83,11 +86,11 @@ static const char *launcher_name(void)
 static dt_status ask_version(char *out, size_t bytes, const char *name)
 {
     struct dt_words words = {0};
-    dt_status status = add_words(&words, name, 0);
+    dt_status status = dt_words_split(&words, name);
     if (status == DT_OK)
         status = dt_words_add(&words, "--version");
     if (status == DT_OK)
-        dt_process_ask(out, bytes, &words);
+        dt_process_ask(out, bytes, &words, version_s);
     dt_words_reset(&words);
     return status;
 }
@@ -118,6 +121,7 @@ static dt_status add_hosts(struct dt_words *out, const struct dt_launcher *launc
 {
     dt_status status = DT_OK;
     size_t bytes = 1;
+    int slots = 0;
     char *text = NULL;
     for (int i = 0; i < hosts->n; i++)
         bytes += strlen(hosts->list[i].name) + 16;
@@ -126,14 +130,18 @@ static dt_status add_hosts(struct dt_words *out, const struct dt_launcher *launc
     for (int i = 0; i < hosts->n; i++) {
         if (hosts->list[i].is_gone)
             continue;
+        if (launcher->per_host && slots > 0 && slots != hosts->list[i].slots)
+            DT_TRY_OUT(DT_ERROR(
+                DT_ERR_USAGE, "%s and %s have other numbers of slots, which this MPI cannot place",
+                hosts->list[0].name, hosts->list[i].name));
+        slots = hosts->list[i].slots;
         dt_text_add(&line, "%s%s", line.used ? "," : "", hosts->list[i].name);
         if (launcher->has_slots)
             dt_text_add(&line, ":%d", hosts->list[i].slots);
     }
     DT_TRY_OUT(dt_words_add(out, "%s", launcher->hosts));
     DT_TRY_OUT(dt_words_add(out, "%s", text));
-    if (!launcher->has_slots)
-        DT_TRY_OUT(add_words(out, "-ppn %d", hosts->list[0].slots));
+    DT_TRY_OUT(add_option(out, launcher->per_host, slots));
 out:
     free(text);
     return status;
@@ -187,19 +195,20 @@ dt_status dt_launcher_command(struct dt_words *out, const struct dt_launcher *la
         DT_FAIL(DT_ERR_NO_INPUT, "cannot find this program in /proc");
     self[n] = '\0';
     set_environment(launcher, options->interface);
-    DT_TRY(add_words(out, launcher->hosts ? launcher_name() : "srun", 0));
+    const bool is_srun = strcmp(launcher->version, "slurm") == 0;
+    DT_TRY(dt_words_split(out, is_srun && !getenv("DTRAIN_MPIRUN") ? "srun" : launcher_name()));
     if (n_ranks > 0) {
         DT_TRY(dt_words_add(out, "%s", launcher->ranks));
         DT_TRY(dt_words_add(out, "%d", n_ranks));
     }
-    if (hosts->n > 0 && launcher->hosts)
+    if (hosts->n > 0)
         DT_TRY(add_hosts(out, launcher, hosts));
     if (options->n_cpus || !strstr(launcher_name(), "bind")) /* DTRAIN_MPIRUN may say how */
-        DT_TRY(
-            add_words(out, options->n_cpus ? launcher->bound : launcher->unbound, options->n_cpus));
+        DT_TRY(add_option(out, options->n_cpus ? launcher->bound : launcher->unbound,
+                          options->n_cpus));
     if (n_ranks > slots)
-        DT_TRY(add_words(out, launcher->more, 0));
-    DT_TRY(add_words(out, launcher->always, 0));
+        DT_TRY(add_option(out, launcher->more, 0));
+    DT_TRY(add_option(out, launcher->always, 0));
     if (launcher->pass && (hosts->n > 0 || is_job))
         DT_TRY(pass_environment(out, launcher->pass));
     DT_TRY(dt_words_add(out, "%s", self));

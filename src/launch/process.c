@@ -3,6 +3,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 /* --- Words --- */
@@ -30,6 +33,16 @@ dt_status dt_words_add(struct dt_words *words, const char *format, ...)
     if (n < 0)
         DT_FAIL(DT_ERR_MEMORY, "out of memory for a command line");
     at[++words->n] = NULL;
+    return DT_OK;
+}
+
+dt_status dt_words_split(struct dt_words *words, const char *text)
+{
+    while (text && *text) {
+        const size_t bytes = strcspn(text, " ");
+        DT_TRY(dt_words_add(words, "%.*s", (int)bytes, text));
+        text += bytes + (text[bytes] == ' ');
+    }
     return DT_OK;
 }
 
@@ -67,20 +80,17 @@ static bool open_null(int fd, int flags)
 static void become(char **words, enum dt_process_role role, int out, pid_t parent)
 {
     sigset_t none;
-    bool ok = true;
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (role == DT_PROCESS_JOB) {
-        setpgid(0, 0);
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        ok = getppid() == parent;
-    }
-    if (role == DT_PROCESS_HELPER || isatty(STDIN_FILENO))
+    bool ok = getppid() == parent;
+    if (role != DT_PROCESS_JOB || isatty(STDIN_FILENO))
         ok = ok && open_null(STDIN_FILENO, O_RDONLY);
-    if (role == DT_PROCESS_HELPER) {
-        unsetenv("DTRAIN_LAUNCH"); /* it is not of the job */
+    if (role != DT_PROCESS_JOB)
         ok = ok && open_null(STDOUT_FILENO, O_WRONLY) && open_null(STDERR_FILENO, O_WRONLY);
-    }
+    if (role == DT_PROCESS_CLEANER)
+        unsetenv("DTRAIN_LAUNCH");
     if (out >= 0)
         ok = ok && dup2(out, STDOUT_FILENO) == STDOUT_FILENO;
     if (ok)
@@ -109,27 +119,61 @@ bool dt_process_has_ended(pid_t pid, double until_s, int *code)
         dt_clock_sleep(0.05);
     if (ended == pid)
         *code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
-    return ended == pid;
+    return ended != 0; /* -1: there is no such child */
 }
 
-int dt_process_ask(char *out, size_t bytes, const struct dt_words *words)
+void dt_process_end(pid_t pid)
 {
-    int ends[2], code = 127;
+    static const double patience_s = 5;
+    int code;
+    kill(pid, SIGTERM);
+    while (!dt_process_has_ended(pid, dt_clock_s() + patience_s, &code))
+        kill(-pid, SIGKILL);
+}
+
+bool dt_process_is_asked(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    sigset_t waiting;
+    bool any = false;
+    sigpending(&waiting);
+    for (size_t i = 0; i < DT_COUNT(numbers); i++)
+        any |= sigismember(&waiting, numbers[i]) == 1;
+    return any;
+}
+
+/* Until the end of the file, `until_s`, or a signal. */
+static void read_all(char *out, size_t bytes, int fd, double until_s)
+{
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
     size_t used = 0;
     ssize_t n = 1;
+    while (used < bytes - 1 && n > 0 && dt_clock_s() < until_s && !dt_process_is_asked()) {
+        if (poll(&ready, 1, 200) <= 0)
+            continue;
+        n = read(fd, out + used, bytes - 1 - used);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    out[used] = '\0';
+}
+
+int dt_process_ask(char *out, size_t bytes, const struct dt_words *words, double seconds)
+{
+    const double until_s = dt_clock_s() + seconds;
+    int ends[2], code = 127;
     pid_t pid;
     out[0] = '\0';
     if (pipe2(ends, O_CLOEXEC) != 0)
         return code;
     const bool runs = dt_process_start(&pid, words, DT_PROCESS_HELPER, ends[1]) == DT_OK;
     close(ends[1]);
-    while (runs && used < bytes - 1 && n > 0) {
-        n = read(ends[0], out + used, bytes - 1 - used);
-        used += n > 0 ? (size_t)n : 0;
-    }
-    out[used] = '\0';
+    if (runs)
+        read_all(out, bytes, ends[0], until_s);
     close(ends[0]);
-    while (runs && !dt_process_has_ended(pid, dt_clock_s() + 5, &code))
-        kill(pid, SIGKILL);
+    /* It has closed its output, or is late. */
+    if (runs && !dt_process_has_ended(pid, fmin(until_s, dt_clock_s() + 1), &code)) {
+        dt_process_end(pid);
+        code = 128 + SIGTERM;
+    }
     return code;
 }

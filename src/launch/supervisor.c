@@ -20,8 +20,10 @@
 #include "launch/job.h"
 #include "launch/launcher.h"
 
-static const double longest_wait_s = 60; /* between two starts; the first is 1 s, then it doubles */
-static const double end_s = 5;           /* for a launcher that was told to end */
+static const double longest_wait_s = 60; /* between two starts */
+static const double again_s = 1;         /* a request often arrives twice */
+static const double doctor_s = 120;      /* at most */
+static const double in_use_s = 60;       /* until a lost rank 0 no longer counts as alive */
 
 enum { SHOWN_BYTES = 8192 };
 
@@ -35,6 +37,7 @@ struct launch {
     int n_ranks;                /* of this start, 0: the launcher's choice */
     pid_t pid;                  /* of the launcher */
     int n_asked;                /* how often this process was told to end */
+    double asked_s;             /* the last time */
     int64_t last_step;          /* of the newest checkpoint at the last restart */
     double wait_s;              /* before the next start */
     char gone[1024];            /* hosts that did not answer after the last start */
@@ -57,23 +60,23 @@ out:
     return status;
 }
 
-static void end_launcher(struct launch *l)
-{
-    int code;
-    kill(l->pid, SIGTERM);
-    while (!dt_process_has_ended(l->pid, dt_clock_s() + end_s, &code))
-        kill(-l->pid, SIGKILL);
-}
-
 /* Training saves and ends when it gets SIGUSR1, which every launcher passes on; other commands, or
  * the second time, just end. */
 static void pass_on(struct launch *l, int number)
 {
     const bool saves = l->options->run_dir && l->n_asked == 0;
+    if (l->n_asked > 0 && dt_clock_s() - l->asked_s < again_s)
+        return;
     l->n_asked++;
+    l->asked_s = dt_clock_s();
     dt_log(DT_LOG_INFO, "launch: got %s, the job is told to %s", strsignal(number),
            saves ? "save and end; once more ends it at once" : "end");
-    kill(l->pid, saves ? SIGUSR1 : SIGTERM);
+    if (saves)
+        kill(l->pid, SIGUSR1);
+    else if (l->n_asked <= 2)
+        kill(l->pid, SIGTERM);
+    else
+        kill(-l->pid, SIGKILL);
 }
 
 /* Looks at the job, and ends it if it cannot end by itself. */
@@ -108,7 +111,7 @@ static int watch(struct launch *l)
             pass_on(l, number);
         } else if (number < 0 && is_stuck(l)) {
             dt_log(DT_LOG_WARNING, "launch: %s; the job is ended", l->why);
-            end_launcher(l);
+            dt_process_end(l->pid);
             return dt_job_code(&l->job, DT_ERR_HANG);
         }
     }
@@ -117,15 +120,16 @@ static int watch(struct launch *l)
 
 /* --- Whether to start again --- */
 
-/* A device failed, a hang, weights differ, a rank or a node was lost, or a rank crashed. */
+/* A device failed, a hang, weights differ, a rank or a node was lost, or a rank crashed, which
+ * MPICH says without the 128. */
 static bool can_help(int code)
 {
-    static const int codes[] = {DT_ERR_DEVICE, DT_ERR_HANG, DT_ERR_DIVERGED,
-                                205,           255,         SIGKILL /* as MPICH says it */};
+    static const int codes[] = {DT_ERR_DEVICE, DT_ERR_HANG, DT_ERR_DIVERGED, 205, 255};
     for (size_t i = 0; i < DT_COUNT(codes); i++)
         if (code == codes[i])
             return true;
-    return code > 128 && code <= 128 + SIGSYS && code != 128 + SIGTERM && code != 128 + SIGINT;
+    const int number = code > 128 ? code - 128 : code;
+    return number >= SIGILL && number <= SIGSEGV;
 }
 
 /* A line of restarts.jsonl about the start that has just ended. */
@@ -171,40 +175,44 @@ static bool are_well(const struct launch *l)
         dt_file_path(folder, "output.dir=%s", l->job.dir) != DT_OK)
         doctor.n_words = 1;
     if (dt_launcher_command(&line, l->launcher, &doctor, &l->hosts, count_ranks(l)) == DT_OK)
-        code = dt_process_ask(report, sizeof report, &line);
+        code = dt_process_ask(report, sizeof report, &line, doctor_s);
     dt_words_reset(&line);
     if (code > 0)
         fputs(report, stderr);
     return code <= 0;
 }
 
-/* NULL: it is started again. */
+/* Why it is not started again, NULL if it is. */
 static const char *refuse_restart(struct launch *l, int n, int code, int64_t step)
 {
-    if (code == 0 || l->n_asked > 0 || !can_help(code))
+    const bool is_held = code == DT_ERR_IN_USE && n > 1; /* by the rank 0 that was lost */
+    if (!can_help(code) && !is_held && !l->why[0])
         return "ended";
     dt_launch_hosts_clean(&l->hosts, l->id, l->gone, sizeof l->gone);
-    if (l->options->max_restarts == 0)
+    if (l->n_asked > 0 || l->options->max_restarts == 0 || !(can_help(code) || is_held))
         return "ended";
     if (n > l->options->max_restarts)
         return "gave up: --max-restarts is reached";
-    if (n > 1 && step <= l->last_step)
+    if (n > 1 && step <= l->last_step && !is_held)
         return "gave up: no newer checkpoint than at the last restart";
-    l->last_step = step;
+    l->last_step = step - is_held; /* the next start may find it held no more */
     if (l->gone[0])
         dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without", l->gone);
     if (l->hosts.n > 0 && dt_launch_slots(&l->hosts) == 0)
         return "gave up: no host answers";
-    return are_well(l) ? NULL : "gave up: by dtrain doctor the ranks cannot train together";
+    return are_well(l) || dt_process_is_asked()
+               ? NULL
+               : "gave up: by dtrain doctor the ranks cannot train together";
 }
 
-/* Waits before the next start, longer if the last one was short, and returns false if there shall
- * be none. */
+/* Waits before the next start, ever longer but not longer than the last one ran, and returns false
+ * if there shall be none. */
 static bool back_off(struct launch *l, int n, int code, double seconds)
 {
     static const struct timespec second = {.tv_sec = 1};
-    const bool was_long = l->wait_s == 0 || seconds > 10 * l->wait_s;
-    l->wait_s = was_long ? 1 : fmin(2 * l->wait_s, longest_wait_s);
+    l->wait_s = fmax(fmin(fmin(2 * l->wait_s, longest_wait_s), seconds), 1);
+    if (code == DT_ERR_IN_USE)
+        l->wait_s = in_use_s;
     dt_log(DT_LOG_NOTICE, "launch: the job ended with %d; restart %d of %d in %.0f s", code, n,
            l->options->max_restarts, l->wait_s);
     for (double until_s = dt_clock_s() + l->wait_s; dt_clock_s() < until_s && l->n_asked == 0;) {
@@ -227,27 +235,33 @@ static dt_status run_job(struct launch *l, int *code)
         const double seconds = dt_clock_s() - begin_s;
         const int64_t step = dt_job_step(&l->job);
         const char *end = refuse_restart(l, n, *code, step);
+        if (end && strcmp(end, "ended") != 0)
+            dt_log(DT_LOG_WARNING, "launch: the job ended with %d; %s", *code, end);
+        if (!end && !back_off(l, n, *code, seconds))
+            end = "ended";
         if (n > 1 || !end || strcmp(end, "ended") != 0)
             record(l, n, seconds, *code, step, end ? end : "restart");
         dt_job_end(&l->job);
-        if (end && strcmp(end, "ended") != 0)
-            dt_log(DT_LOG_WARNING, "launch: the job ended with %d; %s", *code, end);
-        if (end || !back_off(l, n, *code, seconds))
+        if (end)
             return DT_OK;
     }
 }
 
 dt_status dt_launch(const struct dt_launch_options *options, int *code)
 {
-    static const int numbers[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     struct launch l = {.options = options};
+    struct sigaction old;
     uint64_t id = 0;
     (void)!getrandom(&id, sizeof id, 0);
     snprintf(l.id, sizeof l.id, "%016" PRIx64, id);
     setenv("DTRAIN_LAUNCH", l.id, 1);
+    signal(SIGCHLD, SIG_DFL);
     sigemptyset(&l.signals);
-    for (size_t i = 0; i < DT_COUNT(numbers); i++)
-        sigaddset(&l.signals, numbers[i]);
+    sigaddset(&l.signals, SIGCHLD);
+    for (size_t i = 0; i < DT_COUNT(numbers); i++) /* nohup ignores SIGHUP */
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaddset(&l.signals, numbers[i]);
     sigprocmask(SIG_BLOCK, &l.signals, NULL);
     dt_status status = dt_launch_hosts_find(&l.hosts, options->hosts, options->hostfile);
     if (status == DT_OK)

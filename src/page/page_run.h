@@ -51,7 +51,7 @@ struct dt_run {
     struct dt_note *notes; /* the first 200 */
     size_t n_curves, n_notes;
     int64_t n_warnings, n_restarts;
-    char launches[128]; /* exit codes of the starts in restarts.jsonl, "" if there is none */
+    char launches[128]; /* exit codes of the last starts in restarts.jsonl, "" if there is none */
     /* At the last event. elapsed_s is the time from run_start to the last event, summed over all
      * starts: the pauses between them do not count, repeated steps do. */
     int64_t step, total_steps;

@@ -369,9 +369,14 @@ static void load_launches(struct dt_run *run)
         lines = NULL; /* there is none */
     for (char *rest = lines, *line; rest && (line = strsep(&rest, "\n"));) {
         struct dt_json_doc *doc = NULL;
-        if (dt_json_parse(&doc, line, strlen(line), path, NULL) == DT_OK)
-            dt_text_add_whole(&text, "%s%g (%s)", text.used ? ", " : "",
-                              dt_event_number(doc, "exit_code"), dt_event_text(doc, "then"));
+        const bool is_one = dt_json_parse(&doc, line, strlen(line), path, NULL) == DT_OK;
+        for (int i = 0; is_one && i < 2; i++) { /* the last ones, if not all fit */
+            if (dt_text_add_whole(&text, "%s%g (%s)", text.used ? ", " : "",
+                                  dt_event_number(doc, "exit_code"), dt_event_text(doc, "then")))
+                break;
+            text = dt_text_in(run->launches, sizeof run->launches);
+            dt_text_add(&text, "...");
+        }
         dt_json_destroy(doc);
     }
     free(lines);

@@ -79,6 +79,7 @@ struct dt_watchdog {
     double read_s;    /* when the beats of this node were last read */
     double relayed_s; /* and those of other nodes: when a relay of this node last succeeded */
     uint64_t relay;   /* the mark that it left then, see relay() */
+    int relay_rank;   /* which rank that was */
     bool has_alarm;   /* another rank, alarm_rank, has expired */
     int alarm_rank;
     bool must_write, must_relay;       /* now */
@@ -294,9 +295,12 @@ static void take_beats(struct dt_watchdog *w, double now_s)
         w->alarm_rank = r;
     }
     w->read_s = now_s;
-    const uint64_t relay = w->valid[w->options.n_ranks] ? w->read[w->options.n_ranks].beat : 0;
-    if (!w->shared[0] || relay != w->relay)
+    const struct dt_heartbeat *mark = &w->read[w->options.n_ranks];
+    const uint64_t relay = w->valid[w->options.n_ranks] ? mark->beat : 0;
+    if (!w->shared[0] || relay != w->relay) {
         w->relayed_s = now_s;
+        w->relay_rank = mark->node;
+    }
     w->relay = relay;
     if (w->has_alarm)
         pthread_cond_broadcast(&w->change);
@@ -408,28 +412,27 @@ static void *run_heartbeat(void *arg)
 
 /* --- The relay --- */
 
-/* Whether no rank before this one answers on its node, or can be expected to. */
+/* The first of the node that has not left relays, and any that sees no mark of a lower one. */
 static bool relays(const struct dt_watchdog *w)
 {
-    const double now_s = dt_clock_s();
+    const double seen_s = fmax(w->relayed_s, w->start_s);
+    int first = w->own.node;
     if (!w->shared[0])
         return false;
-    for (int r = w->own.node; r < w->options.rank; r++) {
-        const struct peer *peer = &w->peers[r];
-        const bool has_left = peer->is_known && (peer->beat.flags & DT_HEARTBEAT_HAS_LEFT);
-        if (is_near(w, peer) && !has_left &&
-            now_s - fmax(peer->seen_s, w->start_s) <= PERIODS_OF_SIGHT * w->period_s)
-            return false;
-    }
-    return true;
+    while (first < w->options.rank && w->peers[first].is_known &&
+           (!is_near(w, &w->peers[first]) || (w->peers[first].beat.flags & DT_HEARTBEAT_HAS_LEFT)))
+        first++;
+    return first == w->options.rank || (w->relay != 0 && w->relay_rank >= w->options.rank) ||
+           dt_clock_s() - seen_s > PERIODS_OF_SIGHT * w->period_s;
 }
 
 /* What other nodes have to say reaches the file of this one, and leaves a mark there: the beat of a
- * rank after the last, in microseconds, is when this began. */
+ * rank after the last, in microseconds, is when this began; its node, who this is. */
 static dt_status relay(const struct dt_watchdog *w)
 {
     struct dt_heartbeat mark = {.start_id = w->options.start_id,
                                 .rank = w->options.n_ranks,
+                                .node = w->options.rank,
                                 .beat = (uint64_t)(dt_clock_s() * 1e6)};
     DT_TRY(dt_heartbeat_merge((const char *const[]){w->path, w->shared}, w->options.start_id,
                               w->options.n_ranks));

@@ -17,10 +17,15 @@ from scratch import DTRAIN, content, load, rig, run, train, write, write_config 
 SETS = ["--set", "train.max_steps=1000000", "--set", "output.log_every=1000000"]
 
 
-def start(folder, *options, sets=SETS):
+def start(folder, *options, sets=SETS, fault="", ignored=None):
     words = [DTRAIN, "launch", "--ranks", "2", *options, "--", "--config", "config.json", "--out", folder, *sets]
+    env = {**os.environ, **rig.ENVIRONMENT, "DTRAIN_FAULT": fault}
     with open(f"{folder}.log", "w", encoding="utf-8") as log:
-        return subprocess.Popen(words, stdout=log, stderr=log, env={**os.environ, **rig.ENVIRONMENT})
+        before = signal.signal(ignored, signal.SIG_IGN) if ignored else None  # the child has it too
+        process = subprocess.Popen(words, stdout=log, stderr=log, env=env)
+    if ignored:
+        signal.signal(ignored, before)
+    return process
 
 
 def said(folder):
@@ -83,6 +88,8 @@ for code, text, words in (
     (64, "give one of them", ["--hosts", "a", "--hostfile", "b", "--", "--config", "config.json"]),
     (66, "hosts.txt", ["--hostfile", "hosts.txt", "--", "--config", "config.json"]),
     (64, "needs ARGUMENT", []),
+    (64, "dtrain help does not run", ["--", "help", "ranks"]),
+    (64, "can be read only once", ["--max-restarts", "2", "--", "--config", "-"]),
 ):
     refused = run("launch", "--ranks", "2", *words, code=code)
     assert text in refused.said and "launch: " not in refused.said, (text, refused.said)
@@ -94,21 +101,30 @@ failed = run("--ranks", "2", "--config", "config.json", "--set", "train.global_b
 assert "restart" not in failed.said, failed.said
 print("refused before the start: passed", flush=True)
 
-# Ctrl-C and SIGTERM save; a second one ends at once.
+# Ctrl-C and SIGTERM save.
 for number in (signal.SIGINT, signal.SIGTERM):
     process = start("stopped", "--max-restarts", "3")
     wait_for_checkpoint("stopped")
     process.send_signal(number)
     ends(process, 75, "stopped")
     assert load("stopped/RUN")["exit_code"] == 75 and "restart 1" not in said("stopped"), said("stopped")
-process = start("stopped")
+# One that comes twice counts once, and one that is ignored (nohup) not at all.
+process = start("stopped", ignored=signal.SIGHUP)
 wait(lambda: "resum" in said("stopped"))
-os.kill(process.pid, signal.SIGSTOP)  # so that both are there before the first is looked at
-os.kill(process.pid, signal.SIGTERM)
-os.kill(process.pid, signal.SIGINT)
-os.kill(process.pid, signal.SIGCONT)
-assert process.wait(100) in (1, 75, 143), said("stopped")
-wait(lambda: not left("stopped"))
+process.send_signal(signal.SIGHUP)
+wait_for_checkpoint("stopped")
+process.send_signal(signal.SIGTERM)
+process.send_signal(signal.SIGINT)
+ends(process, 75, "stopped")
+assert "Hangup" not in said("stopped"), said("stopped")
+# A job that hangs cannot save; the second request ends it.
+process = start("hangs", fault="stop@30:1")
+wait_for_checkpoint("hangs")
+process.send_signal(signal.SIGTERM)
+time.sleep(1.5)
+process.send_signal(signal.SIGTERM)
+assert process.wait(20) not in (0, 75), said("hangs")
+wait(lambda: not left("hangs"))
 words = ["bench", "--config", "config.json", "--set", "bench.rounds=100000", "--set", "output.dir=b"]
 bench = subprocess.Popen(
     [DTRAIN, "--ranks", "2", *words],
