@@ -84,8 +84,8 @@ struct dt_events_options {
     bool append;                    /* resumed run */
     int64_t from_step;              /* events of this step and later ones are sent again */
 };
-/* A sink that cannot be opened causes a warning, and the others are used. `config` and `dir` are
- * used until the report is closed. */
+/* A sink that cannot be opened causes a warning, and the others are used; one whose file is not a
+ * regular file is DT_ERR_PERMISSION. `config` and `dir` are used until the report is closed. */
 dt_status dt_events_open(struct dt_events **report, const struct dt_events_options *options);
 void dt_events_close(struct dt_events *report); /* accepts NULL */
 /* Sends an event; accepts a NULL report (other ranks). A sink that cannot write warns once and is

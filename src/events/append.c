@@ -5,17 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 dt_status dt_append_open(struct dt_append *file, const char *dir, const char *name, bool keep)
 {
-    const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW;
+    const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    struct stat info;
     file->fd = -1;
     DT_TRY(dt_file_path(file->path, "%s/%s", dir, name));
     DT_TRY(dt_file_make_folder(dir));
     file->fd = open(file->path, flags | (keep ? 0 : O_TRUNC), 0666);
     if (file->fd < 0)
         DT_FAIL(DT_ERR_CREATE, "cannot create %s: %s", file->path, strerror(errno));
+    if (fstat(file->fd, &info) != 0 || !S_ISREG(info.st_mode))
+        DT_FAIL(DT_ERR_PERMISSION, "%s is not a regular file; remove it", file->path);
     file->end = lseek(file->fd, 0, SEEK_END);
     return DT_OK;
 }

@@ -14,7 +14,8 @@ struct dt_append {
     char path[DT_PATH_MAX];
 };
 
-/* Opens dir/name, empty unless `keep`. DT_ERR_CREATE or DT_ERR_IO. */
+/* Opens dir/name, empty unless `keep`. DT_ERR_CREATE or DT_ERR_IO; DT_ERR_PERMISSION if it is not a
+ * regular file. */
 dt_status dt_append_open(struct dt_append *file, const char *dir, const char *name, bool keep);
 /* A record that does not fit leaves no trace. */
 dt_status dt_append_write(struct dt_append *file, const void *data, size_t bytes);

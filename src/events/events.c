@@ -46,11 +46,14 @@ dt_status dt_events_open(struct dt_events **report, const struct dt_events_optio
         if (!is_listed(rows[i].name, options) || (sink->in_folder && !options->dir))
             continue;
         void *state = (*report)->states[i] = dt_mem_alloc(1, sink->state_bytes, sink->title);
-        if (state && sink->open(state, options) == DT_OK)
+        const dt_status status = state ? sink->open(state, options) : DT_ERR_MEMORY;
+        if (status == DT_OK)
             continue;
+        close_sink(*report, i);
+        if (status == DT_ERR_PERMISSION)
+            return dt_error_pass(status, __func__, __FILE__, __LINE__);
         dt_log(DT_LOG_WARNING, "no events are written to %s: %s", sink->title, dt_error_text());
         dt_error_restore();
-        close_sink(*report, i);
     }
     return DT_OK;
 }

@@ -350,10 +350,13 @@ static bool is_alive(const struct dt_run *run)
         return false;
     if (!is_of_this_host(run) || dt_file_path(path, "%s/.lock", run->folder) != DT_OK)
         return true;
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const bool is_free = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
+    int fd;
+    uint64_t bytes;
+    const bool is_free =
+        dt_file_open(&fd, &bytes, path) == DT_OK && flock(fd, LOCK_SH | LOCK_NB) == 0;
     if (fd >= 0)
         close(fd);
+    dt_error_clear();
     return !is_free;
 }
 
@@ -386,13 +389,16 @@ static void load_launches(struct dt_run *run)
 dt_status dt_run_load(struct dt_run *run, const char *path)
 {
     struct events *events = NULL;
+    int fd;
+    uint64_t bytes;
     *run = (struct dt_run){.median_images_per_s = NAN};
     DT_TRY(set_paths(run, path));
     load_launches(run);
-    FILE *file = fopen(run->path, "re");
-    if (!file)
-        DT_FAIL(dt_file_input_status(errno), "cannot read %s: %s", run->path, strerror(errno));
+    DT_TRY(dt_file_open(&fd, &bytes, run->path));
+    FILE *file = fdopen(fd, "r");
     dt_status status = DT_NEW(events, 1);
+    if (!file)
+        status = DT_ERROR(DT_ERR_MEMORY, "out of memory for reading %s", run->path);
     if (status == DT_OK) {
         events->run = run;
         events->rate_stride = 1;
@@ -402,9 +408,12 @@ dt_status dt_run_load(struct dt_run *run, const char *path)
         if (events->n_rates > 0)
             run->median_images_per_s = dt_percentile_f64(events->rates, events->n_rates, 0.5);
     }
-    run->is_alive = is_alive(run);
+    run->is_alive = status == DT_OK && is_alive(run);
     free(events);
-    fclose(file);
+    if (file)
+        fclose(file);
+    else
+        close(fd);
     return status;
 }
 

@@ -105,7 +105,7 @@ void dt_hang_report_write(const struct dt_hang_report *report)
     struct tm utc;
     if (find_path(path, report->dir, report->rank) != DT_OK)
         return;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     FILE *out = fd < 0 ? NULL : fdopen(fd, "w");
     if (!out) {
         if (fd >= 0)

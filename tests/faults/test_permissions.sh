@@ -1,6 +1,6 @@
 #!/bin/bash
 # A run folder that may not be read or written everywhere, as a user without the rights of root: the
-# first message says what is whose, with which mode, and what to do. And links in a run folder.
+# first message says what is whose, with which mode, and what to do. And links and FIFOs in a run folder.
 # shellcheck source=../e2e/common.sh
 . "$(dirname "$0")/../e2e/common.sh"
 chmod 755 "$work"
@@ -62,3 +62,28 @@ ends 0 "" "${own[@]}"
 [ -e "$work/elsewhere/step-000000020/MANIFEST.json" ] || fail "the link was not followed"
 [ -e "$work/elsewhere/.tmp-notes" ] || fail "a file that dtrain had not made was removed"
 [ ! -e "$work/elsewhere/.tmp-step-000000001-1" ] || fail "the leftover of a crash is still there"
+
+# --- A FIFO in the place of a file: nobody waits for its other end ---
+never_waits() { # code, name, command...
+    mv "$work/link/$2" "$work/away"
+    mkfifo "$work/link/$2"
+    refused "$1" "$work/link/$2" timeout -s KILL 60 "${@:3}"
+    mv "$work/away" "$work/link/$2"
+}
+own+=(--set 'output.sinks=["jsonl","csv","mlperf"]')
+ends 0 "" "${own[@]}" --set train.max_steps=25
+own+=(--set train.max_steps=30)
+for name in metrics.jsonl metrics.csv mlperf.log; do
+    never_waits 77 $name "${own[@]}"
+done
+never_waits 73 .lock "${own[@]}"
+never_waits 73 RUN "${own[@]}"
+never_waits 74 heartbeat.bin "${own[@]}"
+never_waits 66 metrics.jsonl "$dtrain" report "$work/link"
+touch "$work/link/heartbeat.bin" # as if it were alive
+sed -i '/"run_end"/d' "$work/link/metrics.jsonl"
+mv "$work/link/.lock" "$work/away"
+mkfifo "$work/link/.lock"
+ends 0 "" timeout -s KILL 60 "$dtrain" runs "$work/link"
+rm "$work/link/.lock"
+never_waits 0 logs/rank-0000.log "${own[@]}"
