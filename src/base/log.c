@@ -26,9 +26,9 @@ enum {
     SILENCE_S = 30 /* the longest without a terminal, while there is progress */
 };
 
-/* The lock guards file, file_bytes, n_warnings, said_s and progress_shown, and makes each line one
- * whole. The rest is set by the main thread before others log. A thread takes no other lock while
- * it holds this one.
+/* The lock guards file, file_bytes, n_lost, n_warnings, said_s and progress_shown, and makes each
+ * line one whole. The rest is set by the main thread before others log. A thread takes no other
+ * lock while it holds this one.
  */
 static struct {
     pthread_mutex_t lock;
@@ -41,6 +41,7 @@ static struct {
     int64_t n_warnings;
     int file; /* -1 = none */
     off_t file_bytes;
+    int64_t n_lost; /* lines since the last one that could be written */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER,
            .level = DT_LOG_INFO,
            .n_ranks = 1,
@@ -166,29 +167,48 @@ static void print(enum dt_log_level level, const char *text)
     write_all(line, n < (int)sizeof line ? (size_t)n : sizeof line - 1);
 }
 
-static void close_file(const char *why)
+/* Removes a part of a line; the file ends there, or the next line is tried. */
+static void lose_line(const char *why, bool ends)
 {
     char text[PREFIX_BYTES];
-    if (ftruncate(state.file, state.file_bytes) != 0)
+    if (ftruncate(state.file, state.file_bytes) != 0) {
         why = strerror(errno);
-    close(state.file);
-    state.file = -1;
-    snprintf(text, sizeof text, "the log file of rank %d ends here: %s", state.rank, why);
-    print(DT_LOG_WARNING, text);
+        ends = true;
+    }
+    if (ends) {
+        close(state.file);
+        state.file = -1;
+    }
+    snprintf(text, sizeof text, "the log file of rank %d %s: %s", state.rank,
+             ends ? "ends here" : "lacks lines", why);
+    if (ends || state.n_lost == 0)
+        print(DT_LOG_WARNING, text);
+    state.n_lost++;
 }
 
 static void write_file(enum dt_log_level level, const char *text)
 {
-    char line[PREFIX_BYTES + LINE_BYTES], now[DT_CLOCK_UTC];
+    char line[PREFIX_BYTES + LINE_BYTES], now[DT_CLOCK_UTC], gap[96] = "";
     if (state.file < 0)
         return;
-    int n = snprintf(line, sizeof line, "%s %s%s\n", dt_clock_utc(now), prefixes[level], text);
-    ssize_t written =
-        state.file_bytes + n > FILE_MAX_BYTES ? 0 : write(state.file, line, (size_t)n);
-    if (written == n)
-        state.file_bytes += n;
-    else
-        close_file(written < 0 ? strerror(errno) : written > 0 ? "the disk is full" : "64 MiB");
+    if (state.n_lost > 0)
+        snprintf(gap, sizeof gap, "(%lld lines before this one could not be written) ",
+                 (long long)state.n_lost);
+    int n =
+        snprintf(line, sizeof line, "%s %s%s%s\n", dt_clock_utc(now), prefixes[level], gap, text);
+    const bool is_full = state.file_bytes + n > FILE_MAX_BYTES;
+    ssize_t written = is_full ? 0 : write(state.file, line, (size_t)n);
+    if (written != n) {
+        lose_line(is_full ? "64 MiB" : strerror(written < 0 ? errno : ENOSPC), is_full);
+        return;
+    }
+    state.file_bytes += n;
+    if (state.n_lost > 0) {
+        snprintf(line, sizeof line, "the log file of rank %d is written again, without %lld lines",
+                 state.rank, (long long)state.n_lost);
+        print(DT_LOG_INFO, line);
+    }
+    state.n_lost = 0;
 }
 
 void dt_log_record(enum dt_log_level level, const char *text)

@@ -26,8 +26,8 @@ const char *dt_log_colour(enum dt_log_level level);
 void dt_log_tee(void);
 /* Main thread: from here on all lines, whatever their level, also go to the end of
  * dir/logs/rank-0003.log, with the time: "2026-11-22T14:00:00.123Z warning: text". A line is
- * written whole or not at all. If the file cannot be written or has 64 MiB, a warning says that it
- * ends. */
+ * written whole or not at all: if it cannot be, a warning says so, and the next line that can be
+ * how many are lacking. If the file has 64 MiB, a warning says that it ends. */
 void dt_log_open(const char *dir);
 /* A line for the file only. */
 void dt_log_record(enum dt_log_level level, const char *text);

@@ -1,5 +1,5 @@
 /* The log file of a rank: every level goes there whole, a torn line of a crash is removed, and a
- * file that cannot grow ends with a warning. */
+ * file that cannot grow says how many lines it lacks. */
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -97,20 +97,32 @@ TEST(silence)
 /* A write that the limit cuts short leaves no part of its line. */
 TEST(full)
 {
-    struct stat before;
+    struct stat before, after;
     struct rlimit limit;
+    char said[1024];
+    struct capture capture = capture_begin(stderr);
     assert_int_equal(stat(path, &before), 0);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
     rlim_t old = limit.rlim_cur;
     limit.rlim_cur = (rlim_t)before.st_size + 10;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     dt_log(DT_LOG_INFO, "this does not fit");
+    dt_log(DT_LOG_INFO, "neither does this");
+    assert_int_equal(stat(path, &after), 0);
     limit.rlim_cur = old;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    dt_log(DT_LOG_INFO, "the file has ended");
-    struct stat after;
-    assert_int_equal(stat(path, &after), 0);
+    dt_log(DT_LOG_INFO, "this fits");
+    dt_log(DT_LOG_INFO, "so does this");
+    capture_end(&capture, said, sizeof said);
     assert_int_equal(after.st_size, before.st_size);
+    char *text = load(path), *again = text + before.st_size;
+    assert_non_null(strstr(again, "Z (2 lines before this one could not be written) this fits\n"));
+    assert_non_null(strstr(again, "Z so does this\n"));
+    free(text);
+    char *first = strstr(said, "warning: the log file of rank 3 lacks lines: ");
+    assert_non_null(first);
+    assert_null(strstr(first + strlen("warning: the log file of rank 3 lacks"), "lacks"));
+    assert_non_null(strstr(first, "the log file of rank 3 is written again, without 2 lines"));
 }
 
 TEST(largest)
