@@ -88,8 +88,8 @@ struct dt_events_options {
  * regular file is DT_ERR_PERMISSION. `config` and `dir` are used until the report is closed. */
 dt_status dt_events_open(struct dt_events **report, const struct dt_events_options *options);
 void dt_events_close(struct dt_events *report); /* accepts NULL */
-/* Sends an event; accepts a NULL report (other ranks). A sink that cannot write warns once and is
- * disabled: reporting never ends a run. */
+/* Sends an event; accepts a NULL report (other ranks). A sink that cannot write warns once
+ * and tries again with every event: reporting never ends a run. */
 void dt_events_emit(struct dt_events *report, const char *event, const struct dt_field *fields,
                     int n_fields);
 /* Shows a transient progress line for work that has no event (evaluation, building an index). */

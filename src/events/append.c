@@ -2,17 +2,22 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+
 dt_status dt_append_open(struct dt_append *file, const char *dir, const char *name, bool keep)
 {
     const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     struct stat info;
-    file->fd = -1;
+    *file = (struct dt_append){.fd = -1};
     DT_TRY(dt_file_path(file->path, "%s/%s", dir, name));
     DT_TRY(dt_file_make_folder(dir));
     file->fd = open(file->path, flags | (keep ? 0 : O_TRUNC), 0666);
@@ -26,12 +31,33 @@ dt_status dt_append_open(struct dt_append *file, const char *dir, const char *na
 
 dt_status dt_append_write(struct dt_append *file, const void *data, size_t bytes)
 {
-    dt_status status = dt_file_write(file->fd, data, bytes, file->path);
-    if (status == DT_OK)
-        file->end += (off_t)bytes;
-    else if (ftruncate(file->fd, file->end) != 0)
-        return status; /* the next start removes what is there */
-    return status;
+    enum { MOST_BYTES = 1 << 20 };
+    if (file->n_kept > 0 && file->used + bytes > MOST_BYTES)
+        (void)dt_append_flush(file);
+    if (file->n_kept > 0 && file->used + bytes > MOST_BYTES) {
+        file->n_lost++;
+        return DT_OK;
+    }
+    DT_TRY(DT_GROW(file->kept, file->capacity, file->used + bytes, file->path));
+    memcpy(file->kept + file->used, data, bytes);
+    file->used += bytes;
+    file->n_kept++;
+    return DT_OK;
+}
+
+dt_status dt_append_flush(void *state)
+{
+    struct dt_append *file = state;
+    if (file->is_torn && ftruncate(file->fd, file->end) != 0)
+        DT_FAIL(DT_ERR_IO, "cannot remove half a record of %s: %s", file->path, strerror(errno));
+    const dt_status status = dt_file_write(file->fd, file->kept, file->used, file->path);
+    file->is_torn = status != DT_OK && ftruncate(file->fd, file->end) != 0;
+    if (status != DT_OK)
+        return dt_error_pass(status, __func__, __FILE__, __LINE__);
+    file->end += (off_t)file->used;
+    file->used = 0;
+    file->n_kept = 0;
+    return DT_OK;
 }
 
 dt_status dt_append_line(struct dt_append *file, const char *head, const char *text)
@@ -67,9 +93,16 @@ dt_status dt_append_cut(struct dt_append *file, dt_append_stale *is_stale, void 
     return DT_OK;
 }
 
-void dt_append_close(void *file)
+void dt_append_close(void *state)
 {
-    const struct dt_append *append = file;
-    if (append->path[0] && append->fd >= 0)
-        close(append->fd);
+    struct dt_append *file = state;
+    if (file->path[0] && file->fd >= 0) {
+        (void)dt_append_flush(file);
+        close(file->fd);
+    }
+    const int64_t n = file->n_kept + file->n_lost;
+    if (n > 0)
+        dt_log(DT_LOG_WARNING, "%" PRId64 " record%s could not be written to %s", n, DT_S(n),
+               file->path);
+    free(file->kept);
 }

@@ -65,5 +65,6 @@ const struct dt_sink dt_sink_csv = {
     .state_bytes = sizeof(struct dt_append),
     .open = open_csv,
     .event = event_csv,
+    .flush = dt_append_flush,
     .close = dt_append_close,
 };

@@ -1,4 +1,5 @@
-/* Passes every event to the sinks of output.sinks. One that fails warns once and is disabled. */
+/* Passes every event to the sinks of output.sinks. One that cannot write tries again with the next
+ * event. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,8 @@ static const struct {
 } rows[] = {DT_SINK_LIST(ROW)};
 
 struct dt_events {
-    void *states[DT_COUNT(rows)]; /* NULL: unused or disabled */
+    void *states[DT_COUNT(rows)]; /* NULL: unused */
+    bool is_failing[DT_COUNT(rows)];
 };
 
 /* Without a configuration, only the console. */
@@ -60,9 +62,23 @@ dt_status dt_events_open(struct dt_events **report, const struct dt_events_optio
 
 void dt_events_close(struct dt_events *report)
 {
+    dt_error_keep();
     for (size_t i = DT_COUNT(rows); report && i-- > 0;)
         close_sink(report, i);
+    dt_error_restore();
     free(report);
+}
+
+/* Says when a sink begins to fail, and when it no longer does. */
+static void note(struct dt_events *report, size_t i, bool fails)
+{
+    const char *title = rows[i].sink->title;
+    if (fails && !report->is_failing[i])
+        dt_log(DT_LOG_WARNING, "no events are written to %s until this works again: %s", title,
+               dt_error_text());
+    else if (!fails && report->is_failing[i])
+        dt_log(DT_LOG_INFO, "events are written to %s again", title);
+    report->is_failing[i] = fails;
 }
 
 void dt_events_emit(struct dt_events *report, const char *event, const struct dt_field *fields,
@@ -71,13 +87,15 @@ void dt_events_emit(struct dt_events *report, const char *event, const struct dt
     const struct dt_event all = {event, fields, n_fields};
     dt_error_keep();
     for (size_t i = 0; report && i < DT_COUNT(rows); i++) {
+        const struct dt_sink *sink = rows[i].sink;
         void *state = report->states[i];
-        if (!state || rows[i].sink->event(state, &all) == DT_OK)
+        if (!state)
             continue;
-        dt_log(DT_LOG_WARNING, "no more events are written to %s: %s", rows[i].sink->title,
-               dt_error_text());
+        dt_status status = sink->event(state, &all);
+        if (status == DT_OK && sink->flush)
+            status = sink->flush(state);
+        note(report, i, status != DT_OK);
         dt_error_restore();
-        close_sink(report, i);
     }
 }
 

@@ -18,6 +18,7 @@ struct dt_sink {
     /* `state` is zeroed and freed by the caller; close is also called after a failed open. */
     dt_status (*open)(void *state, const struct dt_events_options *options);
     dt_status (*event)(void *state, const struct dt_event *event);
+    dt_status (*flush)(void *state); /* writes what it keeps of the events; or NULL */
     void (*progress)(void *state, const char *what, int64_t done, int64_t total); /* or NULL */
     void (*close)(void *state);                                                   /* or NULL */
 };

@@ -51,5 +51,6 @@ const struct dt_sink dt_sink_jsonl = {
     .state_bytes = sizeof(struct dt_append),
     .open = open_jsonl,
     .event = event_jsonl,
+    .flush = dt_append_flush,
     .close = dt_append_close,
 };

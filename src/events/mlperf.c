@@ -265,5 +265,6 @@ const struct dt_sink dt_sink_mlperf = {
     .state_bytes = sizeof(struct mlperf),
     .open = open_mlperf,
     .event = event_mlperf,
+    .flush = dt_append_flush,
     .close = dt_append_close,
 };

@@ -132,7 +132,6 @@ static dt_status write_file(struct prometheus *p)
     close(fd);
     if (status == DT_OK)
         status = dt_file_rename(temporary, path);
-    p->written_s = dt_clock_s();
     return status;
 }
 
@@ -141,7 +140,11 @@ static dt_status event_prometheus(void *state, const struct dt_event *event)
     struct prometheus *p = state;
     take(p, event);
     bool is_due = strcmp(event->name, "step") != 0 || !(dt_clock_s() < p->written_s + 1);
-    return is_due ? write_file(p) : DT_OK;
+    if (!is_due)
+        return DT_OK;
+    const dt_status status = write_file(p);
+    p->written_s = status == DT_OK ? dt_clock_s() : -1;
+    return status;
 }
 
 const struct dt_sink dt_sink_prometheus = {

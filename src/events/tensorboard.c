@@ -227,5 +227,6 @@ const struct dt_sink dt_sink_tensorboard = {
     .state_bytes = sizeof(struct tensorboard),
     .open = open_tensorboard,
     .event = event_tensorboard,
+    .flush = dt_append_flush,
     .close = close_tensorboard,
 };

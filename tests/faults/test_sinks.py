@@ -5,7 +5,9 @@ import csv
 import json
 import os
 import re
+import resource
 import struct
+import time
 
 import rig as faults
 
@@ -20,7 +22,7 @@ SINKS = {"metrics.jsonl", "tensorboard", "mlperf.log", "dtrain.prom", "metrics.c
 
 
 def failed_sinks(run):
-    return set(re.findall(r"no (?:more )?events are written to (\S+):", run.text()))
+    return set(re.findall(r"no events are written to (\S+?)(?: until this works again)?:", run.text()))
 
 
 def one_failing_call(rig, number, expected):
@@ -34,6 +36,7 @@ def one_failing_call(rig, number, expected):
         rig.check(code == 0, f"{fault}: exit code {code}\n{run.text()}")
     if failed:
         rig.check(len(failed) == 1, f"{fault}: {failed} have failed")
+        check_files(rig, out, fault)
         rig.check(faults.state_of(out) == expected, f"{fault}: a different result")
     return failed
 
@@ -49,6 +52,27 @@ def full_disk(rig, number):
         rig.check(code == 74, f"{fault}: exit code {code}\n{run.text()}")
         rig.check(failed_sinks(run) <= SINKS, f"{fault}: {run.text()}")
     return failed_sinks(run)
+
+
+def full_for_a_while(rig, expected):
+    """A limit on the size of files stands for a disk that is full for a while: no event is missing."""
+    out = rig.folder("while")
+    sets = {**STEPS, "checkpoint.every_steps": 0, "checkpoint.keep_best": "false", "output.rank_logs": "true"}
+    run = rig.start(1, out, sets=sets, env={"DTRAIN_FAULT": "slow@0:20"})
+    while "step 10/60" not in run.text() and run.process.poll() is None:
+        time.sleep(0.01)
+    limits = resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE)
+    least = min(os.path.getsize(os.path.join(out, name)) for name in ("metrics.jsonl", "metrics.csv"))
+    resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, (least + 20, limits[1]))
+    time.sleep(0.6)
+    resource.prlimit(run.process.pid, resource.RLIMIT_FSIZE, limits)
+    code = run.wait()
+    rig.check(code == 0 and faults.state_of(out) == expected, f"full for a while: exit code {code}\n{run.text()}")
+    check_files(rig, out, "full for a while")
+    said = faults.run(rig.program, "runs", os.path.dirname(out)).said
+    rig.check("finished" in said, f"full for a while: {said}")
+    log = open(os.path.join(out, "logs", "rank-0000.log"), encoding="utf-8").read()
+    rig.check("could not be written" in log, f"full for a while: {log}")
 
 
 def rows(out, name):
@@ -111,6 +135,7 @@ def without_sinks(rig, expected):
 def campaign(rig):
     expected = rig.reference(1, STEPS)
     without_sinks(rig, expected)
+    full_for_a_while(rig, expected)
     failed = set()
     for number in range(12, 140, 1 if rig.long else 21):
         failed |= one_failing_call(rig, number, expected)
