@@ -116,6 +116,7 @@ struct dt_plan_options {
     bool decay_norm_bias; /* weight decay on batch norm and bias too */
     bool ema;             /* keep moving averages: once per update, EMA follows the last UPDATE */
     size_t max_bytes;     /* above it dt_plan_build fails with DT_ERR_MEMORY; 0 = no limit */
+    bool is_host_memory;  /* max_bytes is what there is of it */
 };
 
 /* Seconds since dt_plan_reset_times. On a device with queues they are device times with

@@ -1,6 +1,6 @@
-/* Available memory is MemAvailable of the machine, and memory.max of this process's control group
- * (v2) and of its ancestors. A value that cannot be read sets no limit. Without base/file.h, which
- * logs, while base/log.h asks for the name of the node. */
+/* Available memory is MemAvailable of the machine, and what the limits of this process's control
+ * groups, of either version, and of their ancestors leave. A value that cannot be read sets no
+ * limit. Without base/file.h, which logs, while base/log.h asks for the name of the node. */
 #include "base/host.h"
 
 #include <inttypes.h>
@@ -9,9 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/mem.h"
-
 enum { PATH_BYTES = 4096 };
+enum { V1 = 1, V2 }; /* of control groups; a machine may have both, of which one limits memory */
 #define KIB " %" SCNu64 " kB"
 
 /* gethostname need not NUL-terminate a name that it truncates. */
@@ -43,30 +42,67 @@ __attribute__((format(scanf, 3, 4))) static bool find_value(const char *root, co
     return found;
 }
 
-/* The cgroup v2 line is "0::/path". */
-static bool find_group(char group[PATH_BYTES], const char *root)
+static bool find_group(char group[PATH_BYTES], const char *root, int version)
 {
-    return find_value(root, "/proc/self/cgroup", "0::%4095[^\n]", group) && group[0] == '/';
+    return find_value(root, "/proc/self/cgroup",
+                      version == V1 ? "%*d:memory:%4095[^\n]" : "0::%4095[^\n]", group) &&
+           group[0] == '/';
 }
 
-uint64_t dt_memory_limit(const char *root)
+static const char *group_file(char path[PATH_BYTES + 64], int version, const char *group,
+                              const char *name)
 {
-    char name[PATH_BYTES + 64], group[PATH_BYTES];
+    snprintf(path, PATH_BYTES + 64, "/sys/fs/cgroup%s%s/%s", version == V1 ? "/memory" : "", group,
+             name);
+    return path;
+}
+
+/* Without the pages of files, which make room. */
+static uint64_t used_by(const char *root, int version, const char *group)
+{
+    char path[PATH_BYTES + 64];
+    const bool old = version == V1;
+    uint64_t used = 0, active = 0, inactive = 0;
+    group_file(path, version, group, old ? "memory.usage_in_bytes" : "memory.current");
+    find_value(root, path, "%" SCNu64, &used);
+    group_file(path, version, group, "memory.stat");
+    find_value(root, path, old ? "total_active_file %" SCNu64 : "active_file %" SCNu64, &active);
+    find_value(root, path, old ? "total_inactive_file %" SCNu64 : "inactive_file %" SCNu64,
+               &inactive);
+    return used > active + inactive ? used - active - inactive : 0;
+}
+
+/* The smallest limit, or what the use of memory leaves of one. */
+static uint64_t least_of_groups(const char *root, bool is_left)
+{
+    const uint64_t unlimited = UINT64_C(1) << 60; /* v1 has a number for that, v2 a word */
+    char path[PATH_BYTES + 64], group[PATH_BYTES];
     uint64_t least = INT64_MAX, bytes;
-    if (!find_group(group, root))
-        return least;
-    for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
-        *end = '\0';
-        snprintf(name, sizeof name, "/sys/fs/cgroup%s/memory.max", group);
-        if (find_value(root, name, "%" SCNu64, &bytes) && bytes < least) /* otherwise "max" */
-            least = bytes;
+    for (int version = V1; version <= V2; version++) {
+        if (!find_group(group, root, version))
+            continue;
+        for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+            *end = '\0';
+            group_file(path, version, group,
+                       version == V1 ? "memory.limit_in_bytes" : "memory.max");
+            if (!find_value(root, path, "%" SCNu64, &bytes) || bytes >= unlimited)
+                continue;
+            const uint64_t used = is_left ? used_by(root, version, group) : 0;
+            bytes -= used < bytes ? used : bytes;
+            least = bytes < least ? bytes : least;
+        }
     }
     return least;
 }
 
+uint64_t dt_memory_limit(const char *root)
+{
+    return least_of_groups(root, false);
+}
+
 uint64_t dt_memory_available(const char *root)
 {
-    uint64_t least = dt_memory_limit(root), kib;
+    uint64_t least = least_of_groups(root, true), kib;
     if (find_value(root, "/proc/meminfo", "MemAvailable:" KIB, &kib) && 1024 * kib < least)
         least = 1024 * kib;
     return least;
@@ -94,13 +130,18 @@ uint64_t dt_storage_bytes_read(const char *root)
 
 bool dt_memory_read_kills(struct dt_memory_kills *out, const char *root)
 {
-    char name[PATH_BYTES + 64], group[PATH_BYTES], boot[41];
-    if (!find_group(group, root) ||
-        !find_value(root, "/proc/sys/kernel/random/boot_id", "%40s", boot))
+    char path[PATH_BYTES + 64], group[PATH_BYTES], boot[41];
+    if (!find_value(root, "/proc/sys/kernel/random/boot_id", "%40s", boot))
         return false;
-    snprintf(name, sizeof name, "/sys/fs/cgroup%s/memory.events", group);
-    int n = snprintf(out->group, sizeof out->group, "%s %s", boot, group);
-    return n < (int)sizeof out->group && find_value(root, name, "oom_kill %" SCNd64, &out->n);
+    for (int version = V1; version <= V2; version++) {
+        if (!find_group(group, root, version))
+            continue;
+        group_file(path, version, group, version == V1 ? "memory.oom_control" : "memory.events");
+        int n = snprintf(out->group, sizeof out->group, "%s %s", boot, group);
+        if (n < (int)sizeof out->group && find_value(root, path, "oom_kill %" SCNd64, &out->n))
+            return true;
+    }
+    return false;
 }
 
 const char *dt_memory_format(char *out, size_t bytes, uint64_t value)
@@ -108,8 +149,18 @@ const char *dt_memory_format(char *out, size_t bytes, uint64_t value)
     static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
     size_t unit = 0;
     double size = (double)value;
-    for (; size >= 999.5 && unit + 1 < DT_COUNT(units); unit++)
+    for (; size >= 999.5 && unit + 1 < sizeof units / sizeof *units; unit++)
         size /= 1000;
     snprintf(out, bytes, "%.*f %s", unit > 0 && size < 9.95 ? 1 : 0, size, units[unit]);
+    return out;
+}
+
+const char *dt_memory_limit_text(char *out, size_t bytes, const char *root)
+{
+    char limit[32];
+    out[0] = '\0';
+    if (dt_memory_limit(root) < INT64_MAX)
+        snprintf(out, bytes, " (the memory of this job is limited to %s)",
+                 dt_memory_format(limit, sizeof limit, dt_memory_limit(root)));
     return out;
 }

@@ -1,5 +1,5 @@
 /* This node: its name, its available memory, and signs that a process was killed for lack of it,
- * from the machine and from this process's control group (v2). */
+ * from the machine and from this process's control group (v1 or v2). */
 #ifndef DTRAIN_BASE_HOST_H
 #define DTRAIN_BASE_HOST_H
 
@@ -35,8 +35,10 @@ struct dt_memory_kills {
 
 /* False if the count is not available. `root` as in dt_memory_available. */
 bool dt_memory_read_kills(struct dt_memory_kills *out, const char *root);
-/* The smallest memory.max of the control group and its ancestors; INT64_MAX if there is none. */
+/* The smallest limit of the control group and its ancestors; INT64_MAX if there is none. */
 uint64_t dt_memory_limit(const char *root);
+/* The same for the end of a sentence, " (the memory of this job is limited to 400 MB)", or "". */
+const char *dt_memory_limit_text(char *out, size_t bytes, const char *root);
 /* "31 MB", "1.5 GB" into out[bytes]: decimal units. */
 const char *dt_memory_format(char *out, size_t bytes, uint64_t value);
 

@@ -141,6 +141,7 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .decay_norm_bias = config->optim.decay_norm_bias,
         .ema = engine->options.train && config->train.ema_decay > 0,
         .max_bytes = max_bytes,
+        .is_host_memory = engine->backend == &dt_backend_cpu,
     };
     options.comm.exchange_ranks = engine->graph->bn_ranks;
     if (config->train.average_states)

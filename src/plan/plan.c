@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host.h"
 #include "base/mem.h"
 #include "plan/plan_internal.h"
 
@@ -118,12 +119,16 @@ size_t dt_plan_bytes(const struct dt_plan *plan)
 dt_status dt_plan_check_memory(const struct dt_plan *plan)
 {
     size_t bytes = dt_plan_bytes(plan), limit = plan->options.max_bytes;
+    char text[3][64] = {""};
+    if (plan->options.is_host_memory)
+        dt_memory_limit_text(text[2], sizeof text[2], "");
     if (limit > 0 && bytes > limit)
         DT_FAIL(DT_ERR_MEMORY,
-                "the plan needs %.1f GiB on each rank but only %.1f GiB are available; lower "
+                "the plan needs %s on each rank but only %s are available%s; lower "
                 "train.micro_batch_size (--dry-run says which fits) or eval.batch_size_per_rank, "
                 "or start fewer ranks on this node",
-                (double)bytes / (1 << 30), (double)limit / (1 << 30));
+                dt_memory_format(text[0], sizeof text[0], bytes),
+                dt_memory_format(text[1], sizeof text[1], limit), text[2]);
     return DT_OK;
 }
 

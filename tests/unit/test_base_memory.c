@@ -54,6 +54,45 @@ TEST_WITH(limit, make_test_dir, remove_test_dir)
     put("sys/fs/cgroup/jobs", "memory.max", "300000\n");
     put("sys/fs/cgroup/jobs/7", "memory.max", "400000\n");
     assert_int_equal(dt_memory_limit(test_dir), 300000);
+    put("sys/fs/cgroup/jobs/7", "memory.current", "390000\n");
+    put("sys/fs/cgroup/jobs/7", "memory.stat",
+        "anon 5\ninactive_anon 6\ninactive_file 90000\nactive_file 10000\n");
+    assert_int_equal(dt_memory_limit(test_dir), 300000);
+    put("proc", "meminfo", "MemAvailable:  8000 kB\n");
+    assert_int_equal(dt_memory_available(test_dir), 400000 - 290000);
+    put("sys/fs/cgroup/jobs", "memory.current", "300001\n");
+    assert_int_equal(dt_memory_available(test_dir), 0);
+}
+
+/* Version 1, with a version 2 that limits nothing. */
+TEST_WITH(limit_of_version_1, make_test_dir, remove_test_dir)
+{
+    struct dt_memory_kills kills;
+    char text[64];
+    put("proc/self", "cgroup", "8:pids:/a\n4:memory:/jobs/7\n0::/\n");
+    put("sys/fs/cgroup/memory/jobs/7", "memory.limit_in_bytes", "9223372036854771712\n");
+    assert_true(dt_memory_limit(test_dir) == INT64_MAX);
+    assert_string_equal(dt_memory_limit_text(text, sizeof text, test_dir), "");
+    put("sys/fs/cgroup/memory/jobs", "memory.limit_in_bytes", "400000000\n");
+    put("sys/fs/cgroup/memory/jobs", "memory.usage_in_bytes", "160000000\n");
+    put("sys/fs/cgroup/memory/jobs", "memory.stat",
+        "inactive_file 7\ntotal_inactive_file 20000000\ntotal_active_file 10000000\n");
+    assert_int_equal(dt_memory_limit(test_dir), 400000000);
+    assert_int_equal(dt_memory_available(test_dir), 270000000);
+    assert_string_equal(dt_memory_limit_text(text, sizeof text, test_dir),
+                        " (the memory of this job is limited to 400 MB)");
+    put("proc/sys/kernel/random", "boot_id", "13fa2aed-2b4c\n");
+    put("sys/fs/cgroup/memory/jobs/7", "memory.oom_control",
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+    assert_true(dt_memory_read_kills(&kills, test_dir));
+    assert_int_equal(kills.n, 2);
+}
+
+/* Rather than to be killed. */
+TEST(too_large)
+{
+    assert_null(dt_mem_alloc_aligned((size_t)1 << 50, "this test"));
+    assert_non_null(strstr(dt_error_text(), "out of memory: 1.1 PB for this test, but only "));
 }
 
 TEST_WITH(kills, make_test_dir, remove_test_dir)
