@@ -110,7 +110,7 @@ dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, 
  * to the end. The last layout remains. Collective. */
 dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets);
 /* Bytes per rank for a plan that is chosen by its size: an eighth of a CPU's free memory is for
- * everything else. 0 = unknown. */
+ * everything else, and there is the copy that is saved. 0 = unknown. */
 double dt_engine_room(const struct dt_engine *engine);
 void dt_engine_release(struct dt_engine *engine);
 dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train);

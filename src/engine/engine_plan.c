@@ -1,4 +1,6 @@
 /* Graph and plan of an engine. */
+#include <math.h>
+
 #include "base/host.h"
 #include "engine/engine.h"
 #include "engine/freeze.h"
@@ -96,7 +98,7 @@ static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
                 "data.cache_mb: a rank can have at most %.0f MB of memory here, so %d MB for a "
                 "cache leave nothing for training",
                 -least / 1e6, engine->config->data.cache_mb);
-    *max_bytes = (size_t)(-least - cache);
+    *max_bytes = (size_t)fmax(-least - cache, on_cpu); /* 0 would be unknown */
     return DT_OK;
 }
 
@@ -170,8 +172,13 @@ static dt_status build(struct dt_engine *engine, const struct dt_sets *sets, boo
 
 double dt_engine_room(const struct dt_engine *engine)
 {
-    const double bytes = (double)engine->plan->options.max_bytes;
-    return engine->backend == &dt_backend_cpu ? bytes * 7 / 8 : bytes;
+    const struct dt_plan *plan = engine->plan;
+    const double bytes = (double)plan->options.max_bytes;
+    double saved = 0;
+    for (enum dt_arena a = 0; a < DT_N_ARENAS && engine->options.train; a++)
+        if (a == DT_ARENA_PARAMS || a == DT_ARENA_EMA || dt_plan_has_state(plan, a))
+            saved += (double)plan->arena_bytes[a];
+    return engine->backend == &dt_backend_cpu ? fmax(bytes * 7 / 8 - saved, 1) : bytes;
 }
 
 dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets)

@@ -125,6 +125,21 @@ else
     echo "no mount in a private namespace: the test of a folder that is not shared is skipped"
 fi
 
+# --- Little memory, by made-up files of the control group: of 400 MB so many are used ---
+if unshare -m true 2> "$work/log"; then
+    in_group=(unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && mkdir memory &&
+        echo 400000000 | tee memory.max > memory/memory.limit_in_bytes &&
+        echo "$0" | tee memory.current > memory/memory.usage_in_bytes && cd / && exec "$@"')
+    resnet=("$dtrain" --config "$work/config.json" --out "$work/group" --set model.name=resnet18
+        --set model.image_size=64 --set data.val_resize=64 --set train.global_batch_size=30
+        --set train.max_steps=1)
+    one_error 71 "MB are available (the memory of this job is limited to 400 MB); lower" \
+        "${in_group[@]}" 250000000 "${resnet[@]}"
+    # With the copy that is saved:
+    ends 0 "micro-batches x .*they fit into 1.. MB" \
+        "${in_group[@]}" 120000000 "${resnet[@]}" --set train.micro_batch_size=auto
+fi
+
 # --- Undecodable data ---
 cp -r "$work/train" "$work/broken"
 truncate -s 300 "$work"/broken/*/*.jpg
