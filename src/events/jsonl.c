@@ -11,7 +11,7 @@
 
 static bool count_damaged(void *n_damaged, const char *line)
 {
-    struct dt_json_doc *doc;
+    struct dt_json_doc *doc = NULL;
     *(int *)n_damaged += dt_json_parse(&doc, line, strlen(line), "", NULL) != DT_OK;
     dt_json_destroy(doc);
     return false;
