@@ -157,10 +157,11 @@ const char *dt_memory_format(char *out, size_t bytes, uint64_t value)
 
 const char *dt_memory_limit_text(char *out, size_t bytes, const char *root)
 {
+    const uint64_t least = dt_memory_limit(root);
     char limit[32];
     out[0] = '\0';
-    if (dt_memory_limit(root) < INT64_MAX)
+    if (least < INT64_MAX)
         snprintf(out, bytes, " (the memory of this job is limited to %s)",
-                 dt_memory_format(limit, sizeof limit, dt_memory_limit(root)));
+                 dt_memory_format(limit, sizeof limit, least));
     return out;
 }

@@ -372,13 +372,12 @@ bool dt_run_folder_state(struct dt_run_state *out, const char *path)
 bool dt_run_folder_is_alive(const char *path)
 {
     char file[DT_PATH_MAX];
-    struct record record = {0};
+    struct dt_run_state state;
     struct stat beat;
-    const bool has_record =
-        dt_file_path(file, "%s/RUN", path) == DT_OK && load_record(&record, file) == DT_OK;
+    const bool has_record = dt_run_folder_state(&state, path);
     const bool has_beats = dt_heartbeat_path(file, path) == DT_OK && stat(file, &beat) == 0;
     dt_error_clear();
-    if (has_record && !record.is_running)
+    if (has_record && !state.is_running)
         return false;
     return has_beats ? difftime(time(NULL), beat.st_mtime) < LEASE_S : has_record;
 }

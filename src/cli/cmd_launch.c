@@ -1,6 +1,6 @@
 /* `dtrain launch`: what the ranks would refuse is refused before they are started. */
 #include <getopt.h>
-#include <limits.h>
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static dt_status find_run(char dir[DT_PATH_MAX], const struct dt_arguments *job)
 {
     static struct dt_config config;
     dir[0] = '\0';
-    if (job->command->run_on_ranks != dt_cmd_train || job->dry_run || job->help)
+    if (job->command->run_on_ranks != dt_cmd_train || job->dry_run)
         return DT_OK;
     if (job->config && dt_config_is_stream(job->config)) /* it can be read only once */
         return job->out ? dt_file_path(dir, "%s", job->out) : DT_OK;

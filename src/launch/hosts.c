@@ -1,6 +1,5 @@
 #include "launch/hosts.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,10 +128,8 @@ static bool has_worked(pid_t pid, double until_s)
     if (pid < 0)
         return false;
     const bool in_time = dt_process_has_ended(pid, until_s, &code);
-    if (!in_time) {
-        kill(pid, SIGKILL);
-        dt_process_has_ended(pid, until_s + 1, &code);
-    }
+    if (!in_time)
+        dt_process_end(pid);
     return in_time && code == 0;
 }
 

@@ -18,30 +18,23 @@ static const double silent_s = 30, all_silent_s = 300, ended_s = 30;
 static const double fresh_s = 10; /* somebody answers */
 static const double pause_s = 10; /* of this process: it was suspended, or the file system hung */
 
-/* Of all beats in the folder; those of an earlier job with more ranks are not of interest. */
-static dt_status read_beats(const struct dt_job *job, struct dt_heartbeat *beats, bool *valid)
-{
-    char path[DT_PATH_MAX];
-    memset(valid, 0, (size_t)job->n_ranks);
-    DT_TRY(dt_heartbeat_path(path, job->dir));
-    return dt_heartbeat_read(path, -1, beats, valid, job->n_ranks);
-}
-
 /* Takes over what has changed, at the time now_s; before the start nothing lives. */
 static dt_status take_beats(struct dt_job *job, bool is_start, double now_s)
 {
+    char path[DT_PATH_MAX];
     struct dt_heartbeat *beats = NULL;
     bool *valid = NULL;
     dt_status status = DT_OK;
+    DT_TRY_OUT(dt_heartbeat_path(path, job->dir));
     DT_TRY_OUT(DT_NEW(beats, (size_t)job->n_ranks));
     DT_TRY_OUT(DT_NEW(valid, (size_t)job->n_ranks));
-    DT_TRY_OUT(read_beats(job, beats, valid));
+    DT_TRY_OUT(dt_heartbeat_read(path, -1, beats, valid, job->n_ranks));
     for (int r = 0; r < job->n_ranks; r++) {
         struct dt_job_beat *rank = &job->ranks[r];
         if (!valid[r] ||
             (beats[r].beat == rank->beat.beat && beats[r].start_id == rank->beat.start_id))
             continue;
-        *rank = (struct dt_job_beat){beats[r], !is_start, now_s};
+        *rank = (struct dt_job_beat){.beat = beats[r], .lives = !is_start, .seen_s = now_s};
     }
 out:
     free(valid);
@@ -82,23 +75,23 @@ static double patience(const struct dt_job *job, const struct dt_heartbeat *beat
 }
 
 /* The first rank of the node that has been silent for longest, -1 if one of each answers. */
-static int find_silent_node(const struct dt_job *job, double now_s)
+static int find_silent_node(struct dt_job *job, double now_s)
 {
     int found = -1;
-    double longest_s = 0;
-    for (int first = 0; first < job->n_ranks; first++) {
-        double late_s = INFINITY; /* beyond its patience */
-        for (int r = first; r < job->n_ranks; r++) {
-            const struct dt_job_beat *rank = &job->ranks[r];
-            if (rank->lives && rank->beat.node == first)
-                late_s = fmin(late_s, is_over(&rank->beat)
-                                          ? 0
-                                          : now_s - rank->seen_s - patience(job, &rank->beat));
-        }
-        if (!isfinite(late_s) || late_s <= longest_s)
+    for (int r = 0; r < job->n_ranks; r++)
+        job->ranks[r].late_s = INFINITY;
+    for (int r = 0; r < job->n_ranks; r++) {
+        const struct dt_job_beat *rank = &job->ranks[r];
+        if (!rank->lives || rank->beat.node < 0 || rank->beat.node >= job->n_ranks)
             continue;
-        longest_s = late_s;
-        found = first;
+        double *late_s = &job->ranks[rank->beat.node].late_s;
+        const double own_s = now_s - rank->seen_s - patience(job, &rank->beat);
+        *late_s = fmin(*late_s, is_over(&rank->beat) ? 0 : own_s);
+    }
+    for (int r = 0; r < job->n_ranks; r++) {
+        const double late_s = job->ranks[r].late_s;
+        if (isfinite(late_s) && late_s > (found < 0 ? 0 : job->ranks[found].late_s))
+            found = r;
     }
     return found;
 }

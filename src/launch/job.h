@@ -13,6 +13,8 @@ struct dt_job_beat {
     struct dt_heartbeat beat;
     bool lives;    /* it has changed since the start */
     double seen_s; /* when */
+    double late_s; /* of the first rank of a node: how long all of it has been silent beyond
+                      patience */
 };
 
 struct dt_job {

@@ -133,13 +133,10 @@ void dt_process_end(pid_t pid)
 
 bool dt_process_is_asked(void)
 {
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     sigset_t waiting;
-    bool any = false;
     sigpending(&waiting);
-    for (size_t i = 0; i < DT_COUNT(numbers); i++)
-        any |= sigismember(&waiting, numbers[i]) == 1;
-    return any;
+    sigdelset(&waiting, SIGCHLD);
+    return !sigisemptyset(&waiting);
 }
 
 /* Until the end of the file, `until_s`, or a signal. */

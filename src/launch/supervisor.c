@@ -182,15 +182,17 @@ static bool are_well(const struct launch *l)
     return code <= 0;
 }
 
+static const char ended[] = "ended"; /* as it should, or without a chance */
+
 /* Why it is not started again, NULL if it is. */
 static const char *refuse_restart(struct launch *l, int n, int code, int64_t step)
 {
     const bool is_held = code == DT_ERR_IN_USE && n > 1; /* by the rank 0 that was lost */
     if (!can_help(code) && !is_held && !l->why[0])
-        return "ended";
+        return ended;
     dt_launch_hosts_clean(&l->hosts, l->id, l->gone, sizeof l->gone);
     if (l->n_asked > 0 || l->options->max_restarts == 0 || !(can_help(code) || is_held))
-        return "ended";
+        return ended;
     if (n > l->options->max_restarts)
         return "gave up: --max-restarts is reached";
     if (n > 1 && step <= l->last_step && !is_held)
@@ -235,11 +237,11 @@ static dt_status run_job(struct launch *l, int *code)
         const double seconds = dt_clock_s() - begin_s;
         const int64_t step = dt_job_step(&l->job);
         const char *end = refuse_restart(l, n, *code, step);
-        if (end && strcmp(end, "ended") != 0)
+        if (end && end != ended)
             dt_log(DT_LOG_WARNING, "launch: the job ended with %d; %s", *code, end);
         if (!end && !back_off(l, n, *code, seconds))
-            end = "ended";
-        if (n > 1 || !end || strcmp(end, "ended") != 0)
+            end = ended;
+        if (n > 1 || end != ended)
             record(l, n, seconds, *code, step, end ? end : "restart");
         dt_job_end(&l->job);
         if (end)

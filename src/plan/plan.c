@@ -120,16 +120,16 @@ dt_status dt_plan_check_memory(const struct dt_plan *plan)
 {
     size_t bytes = dt_plan_bytes(plan), limit = plan->options.max_bytes;
     char text[3][64] = {""};
+    if (limit == 0 || bytes <= limit)
+        return DT_OK;
     if (plan->options.is_host_memory)
         dt_memory_limit_text(text[2], sizeof text[2], "");
-    if (limit > 0 && bytes > limit)
-        DT_FAIL(DT_ERR_MEMORY,
-                "the plan needs %s on each rank but only %s are available%s; lower "
-                "train.micro_batch_size (--dry-run says which fits) or eval.batch_size_per_rank, "
-                "or start fewer ranks on this node",
-                dt_memory_format(text[0], sizeof text[0], bytes),
-                dt_memory_format(text[1], sizeof text[1], limit), text[2]);
-    return DT_OK;
+    DT_FAIL(DT_ERR_MEMORY,
+            "the plan needs %s on each rank but only %s are available%s; lower "
+            "train.micro_batch_size (--dry-run says which fits) or eval.batch_size_per_rank, "
+            "or start fewer ranks on this node",
+            dt_memory_format(text[0], sizeof text[0], bytes),
+            dt_memory_format(text[1], sizeof text[1], limit), text[2]);
 }
 
 /* The address at which nodes access a tensor; for a parameter in mixed precision, its shadow. */
