@@ -135,3 +135,22 @@ class Case:
         code = job.wait(HANG_S)
         assert code == 0, f"{hosts}: exit code {code}:\n{job.text()}"
         return faults.state_of(out)
+
+
+def attempt(script, program, name, seed, *options):
+    """What the script prints of one case, as JSON, on machines of its own."""
+    command = ["bash", CLUSTER, "run", "3", sys.executable, script, program]
+    command += ["--case", name, "--seed", str(seed), *options]
+    env = {**os.environ, "CLUSTER_KEEP": os.path.dirname(program)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def skip_where_impossible():
+    """Exits with 77 and the reason without root, the tools, or Open MPI, whose options are used."""
+    if subprocess.run(["bash", CLUSTER, "run", "1", "true"], check=False).returncode == 77:
+        raise SystemExit(77)
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True)
+    if "Open MPI" not in version.stdout and "OpenRTE" not in version.stdout:
+        print("skipped: mpirun is not Open MPI's")
+        raise SystemExit(77)

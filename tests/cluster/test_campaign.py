@@ -13,12 +13,11 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import time
 import traceback
 
 import machines
-from machines import HANG_S, OWN, SHARED, THREE, TWO, Case, cluster, faults
+from machines import HANG_S, OWN, SHARED, THREE, TWO, Case, attempt, cluster, faults, skip_where_impossible
 
 ONE, OTHERS, FEWER = "node1:3", "node2:2,node3:1", "node3:2"
 SIDE_BY_SIDE = 4
@@ -266,36 +265,17 @@ def run_case(program, name, seed, is_long):
     print(json.dumps(result))
 
 
-def attempt(program, name, seed, *options):
-    """The result of one case, on machines of its own."""
-    command = ["bash", machines.CLUSTER, "run", "3", sys.executable, __file__, program]
-    command += ["--case", name, "--seed", str(seed), *options]
-    env = {**os.environ, "CLUSTER_KEEP": os.path.dirname(program)}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def one(program, name, seed, *options):
     """Once more if Open MPI lost a race of its own on a busy machine (4.1.4): two ranks that connect to
     each other at the same moment, or an mpirun that stays behind."""
-    result = attempt(program, name, seed, *options)
+    result = attempt(__file__, program, name, seed, *options)
     if result["problems"] and (
         result["is_deserted"] or any(race in result["text"] for race in faults.RACES)
     ):
         why = "mpirun stays behind" if result["is_deserted"] else "of a race of Open MPI"
         print(f"{name}: once more, as {why}: {result['text'][-500:]}", flush=True)
-        result = attempt(program, name, seed, *options)
+        result = attempt(__file__, program, name, seed, *options)
     return result
-
-
-def skip_where_impossible():
-    """Exits with 77 and the reason without root, the tools, or Open MPI, whose options are used."""
-    if subprocess.run(["bash", machines.CLUSTER, "run", "1", "true"], check=False).returncode == 77:
-        raise SystemExit(77)
-    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=True)
-    if "Open MPI" not in version.stdout and "OpenRTE" not in version.stdout:
-        print("skipped: mpirun is not Open MPI's")
-        raise SystemExit(77)
 
 
 def report(name, results):

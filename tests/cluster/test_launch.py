@@ -18,12 +18,21 @@ import time
 import traceback
 
 import machines
-from machines import SHARED, cluster, faults
-from test_campaign import skip_where_impossible
+from machines import SHARED, attempt, cluster, faults, skip_where_impossible
 
 HOSTS, STEPS = "node1:1,node2:1,node3:1", 400
 SIDE_BY_SIDE = 4
 ENDS_S = 300  # What takes longer never ends.
+
+
+def processes():
+    """Process ID and command line of all that run."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+                yield int(pid), file.read().split("\0")
+        except OSError:
+            continue
 
 
 class Case:
@@ -57,25 +66,17 @@ class Case:
 
     def pids(self):
         """Ranks, and also launchers and daemons, of all machines."""
-        return [pid for pid in self.all_pids() if faults.process_state(pid)[0] != "Z"]
-
-    def all_pids(self):
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
-                    words = file.read().split("\0")
-            except OSError:
-                continue
-            if os.path.basename(words[0]) in ("mpirun", "orted") or self.out in words and "launch" not in words:
-                yield int(pid)
+        names = ("mpirun", "orted")
+        return [
+            pid
+            for pid, words in processes()
+            if (os.path.basename(words[0]) in names or self.out in words and "launch" not in words)
+            and faults.process_state(pid)[0] != "Z"
+        ]
 
     def tell(self, number):
         """A signal for the supervisor."""
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
-                words = file.read().split("\0")
-            if words[:2] == [self.program, "launch"]:
-                os.kill(int(pid), number)
+        faults.send([pid for pid, words in processes() if words[:2] == [self.program, "launch"]], number)
 
     def ends(self, code, *texts):
         got = self.job.wait(ENDS_S)
@@ -239,15 +240,6 @@ def run_case(program, name, seed):
     print(json.dumps({"problem": problem, "seconds": case.seconds}))
 
 
-def attempt(program, name, seed):
-    """The result of one case, on machines of its own."""
-    command = ["bash", machines.CLUSTER, "run", "3", sys.executable, __file__, program]
-    command += ["--case", name, "--seed", str(seed)]
-    env = {**os.environ, "CLUSTER_KEEP": os.path.dirname(program)}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
@@ -268,7 +260,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         for name in chosen:
             for i in range(5 if arguments.long and name != MANY else 1):
-                results[name].append(pool.submit(attempt, program, name, arguments.seed + i))
+                results[name].append(pool.submit(attempt, __file__, program, name, arguments.seed + i))
     failed = False
     for name, futures in results.items():
         found = [future.result() for future in futures]
