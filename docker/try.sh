@@ -30,7 +30,7 @@ echo "try: the image has $(("$("${podman[@]}" image inspect -f '{{.Size}}' dtrai
 echo "try: the quick start"
 "${podman[@]}" "${run[@]}" --network=host dtrain /usr/share/dtrain/scripts/quickstart.sh | grep quickstart:
 
-# Two hosts, 10.77.0.1 and .2, and the first one's mpirun.
+# Two hosts, 10.77.0.1 and .2; the first one launches.
 ssh-keygen -q -t ed25519 -N '' -f "$work/id_ed25519" <<<y >/dev/null
 cp "$work/id_ed25519.pub" "$work/authorized_keys"
 chmod 644 "$work"/id_ed25519* "$work/authorized_keys"
@@ -52,7 +52,7 @@ for i in 1 2; do
 done
 echo "try: two containers over ssh"
 "${podman[@]}" exec dtrain-1 bash -c 'install -m 600 /tmp/key ~/.ssh/id_ed25519
-    mpirun --host 10.77.0.1:1,10.77.0.2:1 --bind-to none -np 2 dtrain doctor | grep -E "hosts|node"
-    mpirun --host 10.77.0.1:1,10.77.0.2:1 --bind-to none -np 2 dtrain --config resnet50_synthetic --out run \
+    dtrain launch --hosts 10.77.0.1:1,10.77.0.2:1 -- doctor | grep -E "hosts|node"
+    dtrain launch --hosts 10.77.0.1:1,10.77.0.2:1 -- --config resnet50_synthetic --out run \
         --set model.name=tiny --set train.max_steps=20 --set device.kind=cpu --set model.image_size=64 |
         grep -E "device|end:"'

@@ -10,14 +10,12 @@
 # The images are generated; for others: -- --set data.train=FILES --set data.val=FILES. For a longer
 # comparison give more --steps. DIR receives a run folder for each mode, modes.csv (the table) and
 # modes.svg (accuracy over bytes sent and over time). Bytes are the sizes of gradients and weights, per
-# step and rank. DTRAIN names the program (default: build/dtrain, or the installed one) and DTRAIN_MPIRUN
-# the launcher, to which "-np N" is appended.
+# step and rank. DTRAIN names the program (default: build/dtrain, or the installed one), and
+# DTRAIN_LAUNCH_OPTIONS has options of dtrain launch.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/mpi_env.sh
 . "$root/scripts/mpi_env.sh"
-dtrain=$DTRAIN
-read -ra launcher <<<"$MPIRUN"
 
 usage() {
     echo "compare_modes: $*; see the head of scripts/compare_modes.sh" >&2
@@ -57,7 +55,7 @@ while read -r name sets; do
     read -ra sets <<<"$sets"
     echo "compare_modes: $name"
     rm -rf "${out:?}/$name"
-    "${launcher[@]}" -np "$np" "$dtrain" --config "$out/config.json" --out "$out/$name" \
+    "${launch[@]}" --ranks "$np" -- --config "$out/config.json" --out "$out/$name" \
         ${sets[@]+"${sets[@]}"} "$@" </dev/null >"$out/$name.log" 2>&1 || {
         tail -n 5 "$out/$name.log" >&2
         exit 1

@@ -20,42 +20,6 @@ TEMPLATES = {
     "k8s": "k8s/mpijob.yaml",
 }
 SUBMIT = {"slurm": "sbatch", "pbs": "qsub", "lsf": "bsub <", "k8s": "kubectl apply -f"}
-# What the templates say for Open MPI 4, as expressions, and in its place for another MPI.
-HYDRA = (  # the launcher of MPICH and Intel MPI: it passes the whole environment on
-    (r" --mca oob_tcp_keepalive_time 10\n.*probes 3\)", ")"),
-    (r"( The keepalive detects| \(after SIGTERM).*?(\n|\))", lambda found: found[2].replace(")", "")),
-    (r"# What ssh would not pass on.\n(.*\n)*?done\n", ""),
-    (r"Open MPI", "MPI"),
-    (r"--mpi=pmix", "--mpi=pmi2"),
-    (r"; kill -USR1", "; asked=1; kill -USR1"),
-    (
-        r"\ncode=\$\?\n",
-        '\ncode=$?\n# MPICH 4.0 sometimes returns 0 after a signal that it forwarded.\n[ "${asked:-}$code" != 10 ] || code=75\n',
-    ),
-)
-MPIS = {
-    "openmpi": (),
-    "openmpi5": (
-        (r"OMPI_MCA_(orte_default|oob)", lambda found: "PRTE_MCA_" + found[1].replace("orte", "prte")),
-        # Its mpirun shows the ranks nothing of --mca oob_..., but dtrain asks how long it waits.
-        (
-            r"probes 3\)\n",
-            "probes 3)\nexport OMPI_MCA_oob_tcp_keepalive_{time=10,intvl=5,probes=3}\n",
-        ),
-    ),
-    "mpich": (
-        *HYDRA,
-        (r"OMPI_MCA_orte_default_hostfile", "HYDRA_HOST_FILE"),
-        (r"OMPI_MCA_oob\S* \w*", "HYDRA_IFACE=$interface FI_TCP_IFACE"),
-        (r"137 \| 205", "9"),
-    ),
-    "intel": (
-        *HYDRA,
-        (r"OMPI_MCA_orte_default_hostfile", "I_MPI_HYDRA_HOST_FILE"),
-        (r"OMPI_MCA_oob\S* \w*", "I_MPI_HYDRA_IFACE=$interface FI_TCP_IFACE"),
-        (r" \| 137 \| 205", ""),
-    ),
-}
 FORMS = {  # option: what it must look like, in words and as an expression
     "time": ("hours, minutes and seconds, such as 24:00:00", r"\d+:[0-5]\d:[0-5]\d"),
     "name": (
@@ -110,7 +74,6 @@ def parse():
     add("--logs", default=".", help="folder for the job's output; default: the folder of the submission")
     add("--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated")
     add("--interface", help="network between the nodes, such as eth0")
-    add("--mpi", default="openmpi", choices=MPIS, help="whose mpirun; default openmpi, which is 4")
     add("--container", help=".sif: apptainer; Slurm otherwise: pyxis; k8s: image (required)")
     add("--claim", default="dtrain", help="k8s: persistent volume claim; default dtrain")
     add("--max-restarts", type=count, default=50, metavar="N", help="default 50")
@@ -159,11 +122,9 @@ def check(parser, o):
     if o.command and o.out:
         parser.error(f"--out is the run folder of training; write the options of {o.command} behind it")
     if o.is_script and (o.container or o.kind == "k8s"):
-        parser.error(f"{o.command} starts mpirun itself, which it cannot do in a container")
+        parser.error(f"{o.command} starts the ranks itself, which it cannot do in a container")
     if o.kind == "k8s" and not o.container:
         parser.error("k8s needs --container IMAGE, one of docker/ that the nodes can pull")
-    if o.kind == "k8s" and o.mpi != "openmpi":
-        parser.error(f"--mpi {o.mpi}: the images of docker/ have Open MPI 4")
     if o.kind in ("pbs", "lsf") and o.container and not o.container.endswith(".sif"):
         parser.error(f"--container {o.container}: under {o.kind} only .sif files, for apptainer")
 
@@ -171,27 +132,29 @@ def check(parser, o):
 def shell(o):
     """The lines that all templates have."""
     config = ["--config", o.config] if o.has_config or not o.command else []
-    run = ["dtrain", *config, *(["--out", o.out] if o.out else []), *o.extra]
+    run = [*config, *(["--out", o.out] if o.out else []), *o.extra]
     if o.command:
-        run = ["dtrain", *o.extra[:1], *config, *o.extra[1:]]
+        run = [*o.extra[:1], *config, *o.extra[1:]]
     if o.is_script:
         run = [*o.extra, *(["--", *config] if config and "--" not in o.extra else config)]
-    cpus = 0 if o.gpus else o.cpus
-    placement = f"--map-by ppr:{o.ranks}:node" + (f":PE={cpus}" if cpus else " --bind-to none")
-    if o.mpi in ("mpich", "intel"):  # a script gives -np itself
-        placement = ("" if o.is_script else f"-n {o.nodes * o.ranks} ") + f"-ppn {o.ranks} "
-        if o.mpi == "mpich":
-            placement += f"-bind-to core:{cpus}" if cpus else "-bind-to none"
-        else:
-            placement += f"-genv I_MPI_PIN_DOMAIN {cpus}" if cpus else "-genv I_MPI_PIN 0"
-    apptainer = f'(apptainer exec {"--nv " if o.gpus else ""}--bind "$PWD" {o.container})'
+    launch = ["dtrain", "launch", "--ranks-per-node", str(o.ranks)]
+    if o.cpus and not o.gpus:
+        launch += ["--cpus", str(o.cpus)]
+    if o.interface:
+        launch += ["--interface", o.interface]
+    if o.kind == "k8s":
+        launch += ["--wait", "10m"]  # until its workers have started
+    elif o.container and not o.container.endswith(".sif"):
+        launch += ["--program", "dtrain"]
+    elif o.container:
+        launch += ["--program", f"apptainer exec {'--nv ' if o.gpus else ''}{o.container} dtrain"]
+    for text in o.env:
+        launch += ["--env", text]
+    folder = ' --env "APPTAINER_BINDPATH=$PWD"' if (o.container or "").endswith(".sif") else ""
     return {
         "run=": f"({shlex.join(run)})",
-        "placement=": f"({placement})",
-        "variables=": f"({shlex.join(o.env)})",
-        "interface=": o.interface or "",
+        "launch=": f"({shlex.join(launch)}{folder})",
         "max_restarts=": o.max_restarts,
-        "container=": apptainer if (o.container or "").endswith(".sif") else "()",
         "# Submit: ": (f"mkdir -p {o.logs} && " if o.logs != "." else "")
         + f"{SUBMIT[o.kind]} {o.name}.{TEMPLATES[o.kind].split('.')[1]}",
     }
@@ -217,9 +180,7 @@ def lines(o):
     if o.kind == "slurm":
         pyxis = None
         if not (o.container or ".sif").endswith(".sif"):
-            pyxis = '"$SLURM_CPUS_PER_TASK"'
-            pyxis += f' --container-image={o.container} --container-mounts="$PWD:$PWD"'
-            pyxis += ' --container-workdir="$PWD")'
+            pyxis = f'{o.container} --container-mounts=$PWD:$PWD --container-workdir=$PWD"'
         return of_all | {
             "#SBATCH --job-name=": o.name,
             "#SBATCH --nodes=": o.nodes,
@@ -231,7 +192,7 @@ def lines(o):
             "#SBATCH --account=": o.account,
             "#SBATCH --output=": f"{log}-%j.log",
             "# Without mpirun, where": " Slurm and Open MPI share PMIx:" if pyxis else None,
-            "launch=(srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task=": pyxis,
+            'export DTRAIN_MPIRUN="srun --cpus-per-task=$SLURM_CPUS_PER_TASK --container-image=': pyxis,
         }
     if o.kind == "pbs":
         gpus = f":ngpus={o.gpus}" if o.gpus else ""
@@ -257,7 +218,6 @@ def lines(o):
             "#BSUB -P ": o.account,
             "#BSUB -o ": f"{log}-%J.log",
         }
-    del of_all["container="]
     return of_all | {
         "name: ": o.name,
         "slotsPerWorker: ": o.ranks,
@@ -265,7 +225,7 @@ def lines(o):
         "image: ": o.container,
         "cpu: ": o.ranks * cpus,
         "nvidia.com/gpu: ": o.gpus,
-        "claimName: ": o.claim,
+        "- &work {name: work, persistentVolumeClaim: {claimName: ": f"{o.claim}}}}}",
     }
 
 
@@ -293,10 +253,9 @@ def main():
     path = os.path.join(HERE, TEMPLATES[options.kind])
     with open(path, encoding="utf-8") as template:
         text = fill(template.read(), lines(options), head(options))
-    for old, new in MPIS[options.mpi]:
-        text = re.sub(old, new, text)
     if options.is_script:
-        text = text.replace('"${launch[@]}" "${container[@]}" "${run[@]}" &', 'DTRAIN_MPIRUN="${launch[*]}" "${run[@]}" &')
+        start = '"${launch[@]}" --max-restarts "$max_restarts" -- "${run[@]}" &'
+        text = text.replace(start, 'DTRAIN_LAUNCH_OPTIONS="${launch[*]:2}" "${run[@]}" &')
     print(text)
 
 

@@ -1,7 +1,6 @@
 # shellcheck shell=bash
 # Settings that mpirun needs on small machines and in containers; sourced by the other scripts.
-# MPIRUN: the launcher, DTRAIN_MPIRUN if that is set, with ranks unbound (Open MPI binds each of two ranks
-# to a single core, Intel MPI to its share).
+# DTRAIN: the program; launch: the words that start it on ranks, with DTRAIN_LAUNCH_OPTIONS.
 if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
@@ -11,8 +10,5 @@ if [ -z "${DTRAIN:-}" ]; then # the program: of the build folder, or installed w
     case $DTRAIN in */share/dtrain) DTRAIN+=/../../bin/dtrain ;; *) DTRAIN+=/build/dtrain ;; esac
 fi
 export I_MPI_PIN="${I_MPI_PIN:-0}"
-# shellcheck disable=SC2034
-case ${DTRAIN_MPIRUN:+given}$(mpirun --version 2>&1) in
-given* | HYDRA* | Intel*) MPIRUN=${DTRAIN_MPIRUN:-mpirun} ;;
-*) MPIRUN="mpirun --oversubscribe --bind-to none" ;;
-esac
+read -ra launch <<<"${DTRAIN_LAUNCH_OPTIONS:-}"
+launch=("$DTRAIN" launch ${launch[@]+"${launch[@]}"})

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures throughput on growing numbers of ranks, one mpirun after the other, and draws it.
+# Measures throughput on growing numbers of ranks, one after the other, and draws it.
 #
 #   scripts/scaling.sh [options] [-- options of dtrain bench, such as --config FILE]
 #
@@ -16,15 +16,14 @@
 #
 # Measures every combination. DIR receives a JSON file of dtrain bench for each measurement, and
 # scaling.json, scaling.csv and scaling.html. After an interruption the same command continues where
-# it stopped; a measurement that failed is tried again. In a Slurm allocation, start it from the
-# batch script: mpirun takes the nodes of the job. DTRAIN names the program (default: build/dtrain, or
-# the installed one) and DTRAIN_MPIRUN the launcher, to which "-np N" is appended.
+# it stopped; a measurement that failed is tried again. In a batch job, start it from the job script:
+# dtrain launch takes the nodes of the job. DTRAIN names the program (default: build/dtrain, or the
+# installed one), and DTRAIN_LAUNCH_OPTIONS has options of dtrain launch, such as --ranks-per-node 8.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/mpi_env.sh
 . "$root/scripts/mpi_env.sh"
 dtrain=$DTRAIN
-read -ra launcher <<<"$MPIRUN"
 memory_mb=1048576 # data.cache_mb: more than any data set
 
 usage() {
@@ -112,7 +111,7 @@ settings="$mode $batch_size $*"
     usage "$out holds measurements with other settings ($(cat "$out/settings")): choose another --out"
 echo "$settings" >"$out/settings"
 
-# mpirun exits in good order when interrupted, so that the loop would go on.
+# The launcher exits in good order when interrupted, so that the loop would go on.
 trap 'jobs -p | xargs -r kill; wait; exit 130' INT TERM
 n_failed=0 n_done=0 failed=0 began=$SECONDS
 for ((k = 0; k < ${#all[@]}; k++)); do
@@ -123,7 +122,7 @@ for ((k = 0; k < ${#all[@]}; k++)); do
     [ $n_done = 0 ] ||
         left=", about $(((SECONDS - began) * (${#all[@]} - k) / n_done / 60 + 1)) min left"
     echo "scaling: $((k + 1)) of ${#all[@]}: $(basename "$file" .json)$left"
-    "${launcher[@]}" -np "$ranks" "$dtrain" bench "$@" "${options[@]}" --json "$file" \
+    "${launch[@]}" --ranks "$ranks" -- bench "$@" "${options[@]}" --json "$file" \
         >"${file%.json}.log" 2>&1 </dev/null &
     wait $! || failed=$?
     n_done=$((n_done + 1))

@@ -48,6 +48,22 @@ out:
     return status;
 }
 
+/* For this process too, whose configuration may name them. */
+static dt_status set_variables(const struct dt_arguments *args)
+{
+    for (size_t i = 0; i < args->n_sets; i++) {
+        char name[256];
+        const char *text = args->sets[i], *value = strchr(text, '=');
+        const int bytes = (int)strcspn(text, "=");
+        snprintf(name, sizeof name, "%.*s", bytes, text);
+        if (bytes == 0 || bytes >= (int)sizeof name)
+            DT_FAIL(DT_ERR_USAGE, "--env %s: expected NAME=VALUE, or the NAME of a variable", text);
+        if (value)
+            setenv(name, value + 1, 1);
+    }
+    return DT_OK;
+}
+
 dt_status dt_cmd_launch(const struct dt_arguments *args)
 {
     char dir[DT_PATH_MAX], *end = NULL;
@@ -59,13 +75,19 @@ dt_status dt_cmd_launch(const struct dt_arguments *args)
         DT_FAIL(DT_ERR_USAGE, "--hosts and --hostfile: give one of them");
     if (dt_comm_launched().n_ranks > 1)
         DT_FAIL(DT_ERR_USAGE, "dtrain launch starts the ranks itself; call it without mpirun");
+    DT_TRY(set_variables(args));
     DT_TRY(check_job(dir, args));
     const struct dt_launch_options options = {.hosts = args->hosts,
                                               .hostfile = args->hostfile,
                                               .interface = args->interface,
+                                              .program = args->program,
                                               .n_ranks = (int)n_ranks,
+                                              .ranks_per_node = (int)args->ranks_per_node,
                                               .n_cpus = (int)args->n_cpus,
                                               .max_restarts = (int)args->max_restarts,
+                                              .wait_s = args->wait_s,
+                                              .variables = args->sets,
+                                              .n_variables = args->n_sets,
                                               .run_dir = dir[0] ? dir : NULL,
                                               .words = args->operands,
                                               .n_words = args->n_operands};

@@ -20,14 +20,14 @@ struct dt_arguments {
     bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *confusion,
         *predictions, *output, *run, *trace, *data, *model, *batch_sizes, *compare, *tolerance;
-    const char **sets;
+    const char **sets; /* or of --env */
     size_t n_sets;
-    double max_time_s, min_score;
+    double max_time_s, min_score, wait_s;
     int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
         top, count, n_images, max_detections, n_gpus;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
-    const char *ranks, *link, *local_link, *step_time, *hosts, *hostfile, *interface;
+    const char *ranks, *link, *local_link, *step_time, *hosts, *hostfile, *interface, *program;
     int64_t ranks_per_node, min_bytes, max_bytes, n_cpus, max_restarts;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
         tee, quiet, all_checkpoints, follow, recompute_bn, help, version;
@@ -69,7 +69,8 @@ struct dt_arguments {
     LOCAL(launch, "launch", "ARGUMENT...",                                                         \
           "Start ranks with mpirun, watch them, and start them again if some are lost: launch "    \
           "--ranks 4 -- --config FILE; for short: dtrain --ranks 4 --config FILE.",                \
-          0, "ranks", "hosts", "hostfile", "cpus", "interface", "max-restarts")                    \
+          0, "ranks", "ranks-per-node", "hosts", "hostfile", "cpus", "interface", "env",           \
+          "program", "max-restarts", "wait")                                                       \
     LOCAL(report, "report", "RUN...",                                                              \
           "Draw runs as one web page: curves, results, differences, warnings, restarts.", 0,       \
           "output")                                                                                \

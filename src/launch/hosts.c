@@ -1,5 +1,6 @@
 #include "launch/hosts.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 #include "base/text.h"
 #include "launch/process.h"
 
-enum { SLOTS_MAX = 65536, FILE_MAX = 1 << 20 };
+enum { SLOTS_MAX = 65536, TEXT_MAX = 1 << 20 };
 
 /* --- Which --- */
 
@@ -62,6 +63,39 @@ static dt_status take_all(struct dt_launch_hosts *out, char *text, const char *s
     return DT_OK;
 }
 
+/* "8(x3),4" are the slots of four hosts. */
+static void take_slots(struct dt_launch_hosts *out, const char *text)
+{
+    for (int i = 0; i < out->n && isdigit((unsigned char)*text);) {
+        char *end;
+        const long slots = strtol(text, &end, 10);
+        const long n = strncmp(end, "(x", 2) == 0 ? strtol(end + 2, NULL, 10) : 1;
+        for (long k = 0; k < n && i < out->n && slots > 0 && slots <= SLOTS_MAX; k++)
+            out->list[i++].slots = (int)slots;
+        text = end + strcspn(end, ",");
+        text += *text == ',';
+    }
+}
+
+/* The nodes of the job of Slurm; none if it does not say. */
+static dt_status ask_slurm(struct dt_launch_hosts *out)
+{
+    static const double patience_s = 30;
+    const char *slots = getenv("SLURM_TASKS_PER_NODE");
+    struct dt_words words = {0};
+    char *text = NULL;
+    dt_status status = dt_words_split(&words, "scontrol show hostnames");
+    if (status == DT_OK)
+        status = DT_NEW(text, TEXT_MAX);
+    if (status == DT_OK && dt_process_ask(text, TEXT_MAX, &words, patience_s) == 0 && text[0]) {
+        status = take_all(out, text, "\n", "scontrol");
+        take_slots(out, slots ? slots : "");
+    }
+    dt_words_reset(&words);
+    free(text);
+    return status;
+}
+
 dt_status dt_launch_hosts_find(struct dt_launch_hosts *out, const char *hosts, const char *hostfile)
 {
     static const char *const files[] = {"PBS_NODEFILE", "LSB_DJOB_HOSTFILE",
@@ -72,11 +106,11 @@ dt_status dt_launch_hosts_find(struct dt_launch_hosts *out, const char *hosts, c
     for (size_t i = 0; i < DT_COUNT(files) && !hosts && !(hostfile && hostfile[0]); i++)
         hostfile = getenv(files[i]);
     if (!hosts && !(hostfile && hostfile[0]))
-        return DT_OK;
+        return getenv("SLURM_JOB_NODELIST") ? ask_slurm(out) : DT_OK;
     if (hosts && !(text = strdup(hosts)))
         DT_FAIL(DT_ERR_MEMORY, "out of memory for the hosts");
     if (!hosts)
-        DT_TRY(dt_file_load(&text, &bytes, hostfile, FILE_MAX));
+        DT_TRY(dt_file_load(&text, &bytes, hostfile, TEXT_MAX));
     dt_status status = take_all(out, text, hosts ? "," : "\n", hosts ? "--hosts" : hostfile);
     free(text);
     return status;
@@ -105,16 +139,20 @@ static bool is_here(const char *name)
 static pid_t start_shell(const char *name, const char *script)
 {
     const char *agent = getenv("OMPI_MCA_plm_rsh_agent");
-    const bool is_ssh = !agent || !agent[0] || strcmp(agent, "ssh") == 0;
+    const bool is_slurm = getenv("SLURM_JOB_ID") != NULL;
+    if (is_slurm)
+        agent = "srun --overlap --immediate --mpi=none --cpu-bind=none -N1 -n1 -w";
+    else if (!agent || !agent[0] || strcmp(agent, "ssh") == 0)
+        agent = "ssh -o BatchMode=yes -o ConnectTimeout=5";
     struct dt_words words = {0};
     pid_t pid = -1;
-    dt_status status = dt_words_split(&words, !name    ? "sh -c"
-                                              : is_ssh ? "ssh -o BatchMode=yes -o ConnectTimeout=5"
-                                                       : agent);
+    dt_status status = name ? dt_words_split(&words, agent) : DT_OK;
     if (status == DT_OK && name)
         status = dt_words_add(&words, "%s", name);
-    if (status == DT_OK) /* the other shell may be csh */
-        status = dt_words_add(&words, name ? "sh -c '%s'" : "%s", script);
+    if (status == DT_OK && (is_slurm || !name))
+        status = dt_words_split(&words, "sh -c");
+    if (status == DT_OK) /* ssh gives it to another shell, which may be csh */
+        status = dt_words_add(&words, is_slurm || !name ? "%s" : "sh -c '%s'", script);
     if (status == DT_OK)
         status = dt_process_start(&pid, &words, DT_PROCESS_CLEANER, -1);
     dt_words_reset(&words);
@@ -133,17 +171,17 @@ static bool has_worked(pid_t pid, double until_s)
     return in_time && code == 0;
 }
 
-void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *gone, int bytes)
+void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *silent, int bytes)
 {
     static const double patience_s = 10;
-    struct dt_text names = dt_text_in(gone, (size_t)bytes);
+    struct dt_text names = dt_text_in(silent, (size_t)bytes);
     char script[256];
     pid_t *pids = malloc(((size_t)hosts->n + 1) * sizeof *pids);
     snprintf(script, sizeof script,
              "for f in /proc/[0-9]*/environ; do if grep -qzx DTRAIN_LAUNCH=%s $f; then "
              "f=${f%%/*}; kill -9 ${f##*/}; fi; done 2> /dev/null; true",
              id);
-    gone[0] = '\0';
+    silent[0] = '\0';
     if (!pids)
         return;
     for (int i = 0; i <= hosts->n; i++) { /* the last is this machine */
@@ -155,9 +193,11 @@ void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *
         const bool answers = has_worked(pids[i], until_s);
         if (i == hosts->n)
             break;
-        hosts->list[i].is_gone = !answers;
+        struct dt_launch_host *host = &hosts->list[i];
+        host->is_gone = !answers && (host->answers || host->is_gone);
+        host->answers = answers;
         if (!answers)
-            dt_text_add(&names, "%s%s", names.used ? ", " : "", hosts->list[i].name);
+            dt_text_add(&names, "%s%s", names.used ? ", " : "", host->name);
     }
     free(pids);
 }

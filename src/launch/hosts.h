@@ -11,7 +11,8 @@
 struct dt_launch_host {
     char name[DT_HOST_MAX];
     int slots;
-    bool is_gone; /* did not answer */
+    bool answers; /* when asked the last time */
+    bool is_gone; /* answered once and does so no longer */
 };
 
 struct dt_launch_hosts {
@@ -21,12 +22,13 @@ struct dt_launch_hosts {
 
 /* "a:8,b:8", or lines "a", "a:8" or "a slots=8" of a file, where # begins a comment and a name that
  * comes again adds a slot; either may be NULL. Without both, the file that PBS, LSF or Kubernetes
- * names. DT_ERR_USAGE, or those of reading a file. */
+ * names, or the nodes of the job of Slurm. DT_ERR_USAGE, or those of reading a file. */
 dt_status dt_launch_hosts_find(struct dt_launch_hosts *out, const char *hosts,
                                const char *hostfile);
 int dt_launch_slots(const struct dt_launch_hosts *hosts); /* that are not gone */
 /* Ends what is left of this start on this machine and on all hosts, by its DTRAIN_LAUNCH, and finds
- * out which of them answer; the names of the others go to `gone`. */
-void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *gone, int bytes);
+ * out which of them answer: to srun in a job of Slurm, otherwise to ssh. The names of the others go
+ * to `silent`. */
+void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *silent, int bytes);
 
 #endif

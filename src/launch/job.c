@@ -1,6 +1,7 @@
 #include "launch/job.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,6 +130,8 @@ int dt_job_code(const struct dt_job *job, int code)
 {
     enum { LOST_NODE = 205 };
     struct dt_run_state state;
+    if (code >= SIGILL && code <= SIGSEGV) /* as MPICH says it */
+        code += 128;
     if (!job->dir[0] || !dt_run_folder_state(&state, job->dir) ||
         state.incarnation <= job->incarnation)
         return code;

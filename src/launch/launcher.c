@@ -24,6 +24,7 @@ struct dt_launcher {
     const char *const interfaces[3]; /* variables that name the network */
     bool has_slots;                  /* hosts are written as name:slots */
     const char *per_host;            /* in place of that: all have %d slots */
+    const char *n_hosts;             /* %d hosts */
 };
 
 #define OPEN_MPI(VERSION, INTERFACE)                                                            \
@@ -57,6 +58,8 @@ static const struct dt_launcher launchers[] = {
     {.version = "slurm",
      .ranks = "-n",
      .hosts = "--nodelist",
+     .per_host = "--ntasks-per-node=%d",
+     .n_hosts = "--nodes=%d",
      .unbound = "--cpu-bind=none",
      .bound = "--cpus-per-task=%d",
      .more = "--overcommit",
@@ -121,7 +124,7 @@ static dt_status add_hosts(struct dt_words *out, const struct dt_launcher *launc
 {
     dt_status status = DT_OK;
     size_t bytes = 1;
-    int slots = 0;
+    int slots = 0, n = 0;
     char *text = NULL;
     for (int i = 0; i < hosts->n; i++)
         bytes += strlen(hosts->list[i].name) + 16;
@@ -135,6 +138,7 @@ static dt_status add_hosts(struct dt_words *out, const struct dt_launcher *launc
                 DT_ERR_USAGE, "%s and %s have other numbers of slots, which this MPI cannot place",
                 hosts->list[0].name, hosts->list[i].name));
         slots = hosts->list[i].slots;
+        n++;
         dt_text_add(&line, "%s%s", line.used ? "," : "", hosts->list[i].name);
         if (launcher->has_slots)
             dt_text_add(&line, ":%d", hosts->list[i].slots);
@@ -142,22 +146,30 @@ static dt_status add_hosts(struct dt_words *out, const struct dt_launcher *launc
     DT_TRY_OUT(dt_words_add(out, "%s", launcher->hosts));
     DT_TRY_OUT(dt_words_add(out, "%s", text));
     DT_TRY_OUT(add_option(out, launcher->per_host, slots));
+    DT_TRY_OUT(add_option(out, launcher->n_hosts, n));
 out:
     free(text);
     return status;
 }
 
-static dt_status pass_environment(struct dt_words *out, const char *option)
+static dt_status pass_variable(struct dt_words *out, const char *option, const char *variable)
+{
+    DT_TRY(dt_words_add(out, "%s", option));
+    return dt_words_add(out, "%.*s", (int)strcspn(variable, "="), variable);
+}
+
+static dt_status pass_environment(struct dt_words *out, const char *option,
+                                  const struct dt_launch_options *options)
 {
     static const char *const names[] = {"PATH=", "LD_LIBRARY_PATH", "DTRAIN_", "NCCL_",
                                         "UCX_",  "ONEDNN_",         "OMP_",    "CUDA_",
                                         "PYTHON"};
+    for (size_t i = 0; i < options->n_variables; i++)
+        DT_TRY(pass_variable(out, option, options->variables[i]));
     for (char **variable = environ; *variable; variable++)
         for (size_t i = 0; i < DT_COUNT(names); i++)
-            if (strncmp(*variable, names[i], strlen(names[i])) == 0) {
-                DT_TRY(dt_words_add(out, "%s", option));
-                DT_TRY(dt_words_add(out, "%.*s", (int)strcspn(*variable, "="), *variable));
-            }
+            if (strncmp(*variable, names[i], strlen(names[i])) == 0)
+                DT_TRY(pass_variable(out, option, *variable));
     return DT_OK;
 }
 
@@ -181,19 +193,20 @@ static void set_environment(const struct dt_launcher *launcher, const char *inte
         setenv("NCCL_SOCKET_IFNAME", exact, 1);
 }
 
+static dt_status add_self(struct dt_words *out)
+{
+    char self[DT_PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0)
+        DT_FAIL(DT_ERR_NO_INPUT, "cannot find this program in /proc");
+    return dt_words_add(out, "%.*s", (int)n, self);
+}
+
 dt_status dt_launcher_command(struct dt_words *out, const struct dt_launcher *launcher,
                               const struct dt_launch_options *options,
                               const struct dt_launch_hosts *hosts, int n_ranks)
 {
-    char self[DT_PATH_MAX];
-    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     const bool is_job = getenv("SLURM_JOB_ID") != NULL;
-    const long slots = hosts->n > 0 ? dt_launch_slots(hosts)
-                       : is_job     ? n_ranks
-                                    : sysconf(_SC_NPROCESSORS_ONLN);
-    if (n < 0)
-        DT_FAIL(DT_ERR_NO_INPUT, "cannot find this program in /proc");
-    self[n] = '\0';
     set_environment(launcher, options->interface);
     const bool is_srun = strcmp(launcher->version, "slurm") == 0;
     DT_TRY(dt_words_split(out, is_srun && !getenv("DTRAIN_MPIRUN") ? "srun" : launcher_name()));
@@ -206,12 +219,13 @@ dt_status dt_launcher_command(struct dt_words *out, const struct dt_launcher *la
     if (options->n_cpus || !strstr(launcher_name(), "bind")) /* DTRAIN_MPIRUN may say how */
         DT_TRY(add_option(out, options->n_cpus ? launcher->bound : launcher->unbound,
                           options->n_cpus));
-    if (n_ranks > slots)
+    /* Alone, this machine has a slot per core, not per CPU. */
+    if (hosts->n > 0 ? n_ranks > dt_launch_slots(hosts) : !is_job)
         DT_TRY(add_option(out, launcher->more, 0));
     DT_TRY(add_option(out, launcher->always, 0));
     if (launcher->pass && (hosts->n > 0 || is_job))
-        DT_TRY(pass_environment(out, launcher->pass));
-    DT_TRY(dt_words_add(out, "%s", self));
+        DT_TRY(pass_environment(out, launcher->pass, options));
+    DT_TRY(options->program ? dt_words_split(out, options->program) : add_self(out));
     for (int i = 0; i < options->n_words; i++)
         DT_TRY(dt_words_add(out, "%s", options->words[i]));
     return DT_OK;

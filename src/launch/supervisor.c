@@ -40,7 +40,7 @@ struct launch {
     double asked_s;             /* the last time */
     int64_t last_step;          /* of the newest checkpoint at the last restart */
     double wait_s;              /* before the next start */
-    char gone[1024];            /* hosts that did not answer after the last start */
+    char silent[1024];          /* hosts that do not answer */
     char why[DT_HOST_MAX + 64]; /* the supervisor has ended it, "" if not */
 };
 
@@ -120,16 +120,14 @@ static int watch(struct launch *l)
 
 /* --- Whether to start again --- */
 
-/* A device failed, a hang, weights differ, a rank or a node was lost, or a rank crashed, which
- * MPICH says without the 128. */
+/* A device failed, a hang, weights differ, a rank or a node was lost, or a rank crashed. */
 static bool can_help(int code)
 {
     static const int codes[] = {DT_ERR_DEVICE, DT_ERR_HANG, DT_ERR_DIVERGED, 205, 255};
     for (size_t i = 0; i < DT_COUNT(codes); i++)
         if (code == codes[i])
             return true;
-    const int number = code > 128 ? code - 128 : code;
-    return number >= SIGILL && number <= SIGSEGV;
+    return code >= 128 + SIGILL && code <= 128 + SIGSEGV;
 }
 
 /* A line of restarts.jsonl about the start that has just ended. */
@@ -152,12 +150,38 @@ static void record(const struct launch *l, int n, double seconds, int code, int6
     dt_jsonw_reset(&w);
 }
 
+static bool has_lost_hosts(const struct launch *l)
+{
+    bool is_lost = false;
+    for (int i = 0; i < l->hosts.n; i++)
+        is_lost |= l->hosts.list[i].is_gone;
+    return is_lost;
+}
+
 /* As many as given, or fewer if hosts are gone. */
 static int count_ranks(const struct launch *l)
 {
     const int given = l->options->n_ranks, slots = dt_launch_slots(&l->hosts);
-    const bool fits = !l->gone[0] || given < slots;
-    return l->hosts.n == 0 || (given > 0 && fits) ? given : slots;
+    if (l->hosts.n == 0)
+        return given ? given : l->options->ranks_per_node;
+    return given > 0 && (!has_lost_hosts(l) || given < slots) ? given : slots;
+}
+
+/* Until all hosts answer, but not longer than the options say. */
+static void wait_for_hosts(struct launch *l)
+{
+    static const double pause_s = 2;
+    const double wait_s = l->options->wait_s, until_s = dt_clock_s() + wait_s;
+    bool has_said = false;
+    for (;;) {
+        dt_launch_hosts_clean(&l->hosts, l->id, l->silent, sizeof l->silent);
+        if (!l->silent[0] || dt_clock_s() >= until_s || dt_process_is_asked())
+            return;
+        if (!has_said)
+            dt_log(DT_LOG_NOTICE, "launch: waiting up to %.0f s for %s", wait_s, l->silent);
+        has_said = true;
+        dt_clock_sleep(pause_s);
+    }
 }
 
 /* Whether the ranks of the next start can train together; if not, the doctor's report is shown. */
@@ -190,7 +214,7 @@ static const char *refuse_restart(struct launch *l, int n, int code, int64_t ste
     const bool is_held = code == DT_ERR_IN_USE && n > 1; /* by the rank 0 that was lost */
     if (!can_help(code) && !is_held && !l->why[0])
         return ended;
-    dt_launch_hosts_clean(&l->hosts, l->id, l->gone, sizeof l->gone);
+    dt_launch_hosts_clean(&l->hosts, l->id, l->silent, sizeof l->silent);
     if (l->n_asked > 0 || l->options->max_restarts == 0 || !(can_help(code) || is_held))
         return ended;
     if (n > l->options->max_restarts)
@@ -198,8 +222,10 @@ static const char *refuse_restart(struct launch *l, int n, int code, int64_t ste
     if (n > 1 && step <= l->last_step && !is_held)
         return "gave up: no newer checkpoint than at the last restart";
     l->last_step = step - is_held; /* the next start may find it held no more */
-    if (l->gone[0])
-        dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without", l->gone);
+    if (l->silent[0])
+        wait_for_hosts(l);
+    if (has_lost_hosts(l))
+        dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without", l->silent);
     if (l->hosts.n > 0 && dt_launch_slots(&l->hosts) == 0)
         return "gave up: no host answers";
     return are_well(l) || dt_process_is_asked()
@@ -227,6 +253,8 @@ static bool back_off(struct launch *l, int n, int code, double seconds)
 /* Until it has ended for good. */
 static dt_status run_job(struct launch *l, int *code)
 {
+    if (l->hosts.n > 0 && (l->options->max_restarts > 0 || l->options->wait_s > 0))
+        wait_for_hosts(l);
     for (int n = 1;; n++) {
         const double begin_s = dt_clock_s();
         l->why[0] = '\0';
@@ -266,6 +294,8 @@ dt_status dt_launch(const struct dt_launch_options *options, int *code)
             sigaddset(&l.signals, numbers[i]);
     sigprocmask(SIG_BLOCK, &l.signals, NULL);
     dt_status status = dt_launch_hosts_find(&l.hosts, options->hosts, options->hostfile);
+    for (int i = 0; i < l.hosts.n && options->ranks_per_node; i++)
+        l.hosts.list[i].slots = options->ranks_per_node;
     if (status == DT_OK)
         status = dt_launcher_find(&l.launcher);
     if (status == DT_OK)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Jobs of make_job.py on machines, without schedulers but with a real mpirun, which starts its daemons
-# with ssh. PBS and LSF, with stand-ins for their commands: mpirun finds the nodes in the job's list of
-# hosts. PBS's job stops before its walltime with 75 and submits itself again, and LSF's resumes on the
+# with ssh. PBS and LSF, with stand-ins for their commands: dtrain launch finds the nodes in the job's list
+# of hosts. PBS's job stops before its walltime with 75 and submits itself again, and LSF's resumes on the
 # same nodes in another order, stops on SIGUSR1 and is requeued. Kubernetes, with the environment of
 # mpi-operator: the launcher loses a worker, waits for it, resumes, and stops with 75 on SIGTERM.
 # shellcheck source=../support/cluster.sh
@@ -35,7 +35,7 @@ make() { # options
     "$here/../../scripts/make_job.py" --nodes 2 --ranks-per-node 1 --env SCRATCH="$work" "$@"
 }
 wait_for() { # text file
-    for _ in $(seq 3000); do
+    for _ in $(seq 1000); do
         if grep -q -- "$1" "$2"; then return; fi
         sleep 0.2
     done
@@ -47,6 +47,7 @@ for kind in pbs lsf; do make --for $kind --interface eth0 > dtrain.$kind; done
 code=0
 cluster_exec node1 bash dtrain.pbs > log 2>&1 || code=$?
 [ $code = 75 ] || fail "PBS: exit code $code: $(cat log)"
+unset PBS_NODEFILE
 # shellcheck disable=SC2016 # for the inner shell
 cluster_exec node2 bash -c 'echo $$ > pid && exec bash dtrain.lsf' > log 2>&1 &
 job=$!
@@ -67,9 +68,10 @@ print(f"PBS stopped after step {ends[0][1]}, LSF continued on node2, node1 to st
 PY
 
 rm -r run
+unset LSB_DJOB_HOSTFILE
 make --for k8s --container image > job.yaml
-sed -n '/- |$/,/resources:/s/^ \{18\}//p' job.yaml | sed "s|--wdir /work|--wdir $work|" > launcher
-grep -q '^run=(dtrain' launcher || fail "no launcher in $(cat job.yaml)"
+sed -n '/- |$/,/^ *exec /s/^ \{18\}//p' job.yaml > launcher
+grep -q '^exec ' launcher || fail "no launcher in $(cat job.yaml)"
 printf 'node2 slots=1\nnode3 slots=1\n' > workers
 export OMPI_MCA_orte_keep_fqdn_hostnames=true OMPI_MCA_orte_default_hostfile=$work/workers
 sed -i 's/"every_epochs": 0}$/"every_steps": 20}/' config.json
@@ -78,7 +80,7 @@ cluster_exec node1 bash -c 'echo $$ > pid && exec bash -c "$(cat launcher)"' > l
 job=$!
 wait_for "checkpoint of step" log
 cluster_kill node3
-sleep 3
+wait_for "waiting up to 600 s for node3" log
 cluster_start node3
 wait_for "resuming from" log
 wait_for "start  .* from .*checkpoints" log

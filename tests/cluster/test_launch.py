@@ -126,6 +126,19 @@ def machine(verb):
     return fault
 
 
+def boots_again(case):
+    """With --wait a machine that comes back takes part again: the same ranks, the same bits."""
+    case.options += ["--wait", "2m"]
+    case.reach()
+    cluster("off", case.host)
+    case.job.wait_for("waiting up to 120 s for " + case.host)
+    cluster("restart", case.host)
+    case.ends(0, r"restart 1 of 3")
+    assert "continues without" not in case.job.text()
+    case.is_clean()
+    assert faults.state_of(case.out) == case.undisturbed(), "other bits"
+
+
 def no_restarts(case):
     """A paused machine ends a job that is not to be restarted."""
     case.options = []
@@ -217,6 +230,7 @@ FAULTS = {
     "rank killed": rank_killed,
     "machine killed": machine("kill"),
     "power off": machine("off"),
+    "power off, boots again": boots_again,
     "link cut": machine("cut"),
     "SIGTERM": stop(signal.SIGTERM),
     "Ctrl-C": stop(signal.SIGINT),
@@ -226,7 +240,7 @@ FAULTS = {
 }
 MANY = "100 faults in one run"
 # Half of them show in the short form what the others do in the long one.
-SHORT = ("machine paused", "rank killed", "power off", "SIGTERM")
+SHORT = ("machine paused", "rank killed", "power off, boots again", "SIGTERM")
 
 
 def run_case(program, name, seed):

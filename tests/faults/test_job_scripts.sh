@@ -1,5 +1,5 @@
 #!/bin/bash
-# The job scripts and those that make_job.py makes of them, with fakes of mpirun and of the
+# The job scripts and those that make_job.py makes of them, with fakes of dtrain and of the
 # schedulers' commands that record how they were called: the signal is forwarded once, the script
 # waits for the end, exactly the right exit codes lead to a restart, and every exit code is passed on.
 # Generated ones ask for what they should, pass shellcheck, and wrong options are refused.
@@ -9,11 +9,10 @@ calls=$work/calls
 fakes=$work/fakes
 mkdir "$fakes"
 
-cat > "$fakes/mpirun" <<'SH'
+cat > "$fakes/dtrain" <<'SH'
 #!/bin/bash
 trap 'echo "got USR1" >> calls; asked=1' USR1
-[ "${*: -1}" != true ] || exit 0 # Kubernetes: are the workers there?
-echo "mpirun $* end=${SLURM_JOB_END_TIME:-}${NCCL_SOCKET_IFNAME:-}${X_DATA:-}" >> calls
+echo "dtrain $* end=${SLURM_JOB_END_TIME:-}" >> calls
 while [ "$FAKE_RUNS" = long ] && [ -z "${asked:-}" ]; do sleep 0.05; done
 [ "$FAKE_RUNS" = now ] || sleep 1
 trap "" USR1
@@ -68,7 +67,7 @@ called() { # after what, calls...
 signalled() { # signal, calls...: the signal comes again while the run saves
     export FAKE_CODE=75 FAKE_RUNS=long
     start "$script"
-    wait_for mpirun
+    wait_for "^dtrain"
     kill "-$1" $job
     wait_for "got USR1"
     kill "-$1" $job
@@ -77,9 +76,7 @@ signalled() { # signal, calls...: the signal comes again while the run saves
     export FAKE_RUNS=now
 }
 
-keepalive="--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 5"
-keepalive+=" --mca oob_tcp_keepalive_probes 3"
-command="mpirun --map-by ppr:8:node --bind-to none $keepalive -x PATH dtrain --config config.json --out run"
+command="dtrain launch --ranks-per-node 8 --max-restarts 50 -- --config config.json --out run"
 
 # make KIND FILE OPTIONS...: a generated job in $work.
 make() {
@@ -93,10 +90,11 @@ on_cpus+=(--env X_DATA=/a\ b --env X_EMPTY=)
 make slurm net.sbatch "${on_cpus[@]}" --out 'a b'
 make pbs net.pbs "${on_cpus[@]}" --out 'a b'
 make lsf net.lsf "${on_cpus[@]}" --out 'a b'
-generated="mpirun --map-by ppr:2:node:PE=16 $keepalive -x PATH -x X_DATA -x X_EMPTY -x NCCL_SOCKET_IFNAME apptainer exec"
-generated+=" --bind $work /x/d.sif dtrain --config config.json --out a b"
+generated="dtrain launch --ranks-per-node 2 --cpus 16 --interface eth0 --program apptainer exec /x/d.sif dtrain"
+generated+=" --env X_DATA=/a b --env X_EMPTY= --env APPTAINER_BINDPATH=$work --max-restarts 50 --"
+generated+=" --config config.json --out a b"
 
-# Other commands, a script that starts mpirun itself, and what the schedulers call their options.
+# Other commands, a script that starts the ranks itself, and what the schedulers call their options.
 echo '{}' > "$work/c.json"
 site=(--nodes 4 --ranks-per-node 2 --mem 64G --exclusive --module gcc,openmpi/4)
 make slurm bench.sbatch "${site[@]}" --qos high --line '#SBATCH -C a100' --config "$work/c.json" -- bench --allreduce
@@ -105,69 +103,31 @@ make lsf scaling.lsf "${site[@]}" --qos high --config "$work/c.json" -- scripts/
 while IFS='|' read -r file line; do
     grep -qxF -- "${line//WORK/$work}" "$work/$file" || fail "$file lacks $line: $(cat "$work/$file")"
 done <<'ROWS'
-bench.sbatch|run=(dtrain bench --config WORK/c.json --allreduce)
+bench.sbatch|run=(bench --config WORK/c.json --allreduce)
 bench.sbatch|#SBATCH --mem=64G
 bench.sbatch|#SBATCH --qos=high
 bench.sbatch|#SBATCH --exclusive
 bench.sbatch|#SBATCH -C a100
 bench.sbatch|module load gcc openmpi/4
-doctor.pbs|run=(dtrain doctor)
+doctor.pbs|run=(doctor)
 doctor.pbs|#PBS -l select=4:ncpus=16:mpiprocs=2:mem=64gb
 doctor.pbs|#PBS -l place=scatter:excl
 scaling.lsf|run=(scripts/scaling.sh --np 1,2 -- --config WORK/c.json)
-scaling.lsf|DTRAIN_MPIRUN="${launch[*]}" "${run[@]}" &
+scaling.lsf|DTRAIN_LAUNCH_OPTIONS="${launch[*]:2}" "${run[@]}" &
 scaling.lsf|#BSUB -R "rusage[mem=64G/host]"
 scaling.lsf|#BSUB -sla high
 scaling.lsf|#BSUB -x
 ROWS
 grep -n '^#BSUB\|^module' "$work/scaling.lsf" | tail -1 | grep -q module || fail "directives behind a command"
 
-# Other MPIs: their words, the exit codes that lead to a restart, and some that do not.
-others=(--nodes 4 --ranks-per-node 2 --cpus 16 --config c.json --interface eth0)
-while IFS='|' read -r kind mpi requeue launch again final; do
-    make "$kind" "$mpi" "${others[@]}" --mpi "$mpi"
-    script=$work/$mpi
-    for code in $again $final; do
-        export FAKE_CODE=$code
-        start "$script"
-        finish "$code"
-        grep -q "^mpirun $launch dtrain --config c.json" "$calls" || fail "$script: $(cat "$calls")"
-        restarts=0
-        [[ " $again " != *" $code "* ]] || restarts=1
-        [ "$(grep -c "^$requeue" "$calls")" = $restarts ] || fail "$script: after $code: $(cat "$calls")"
-    done
-done << ROWS
-slurm|mpich|scontrol|-n 8 -ppn 2 -bind-to core:16|9 75|0 205 255
-pbs|intel|qsub|-n 8 -ppn 2 -genv I_MPI_PIN_DOMAIN 16|80 75|0 9 255
-lsf|openmpi5|brequeue|--map-by ppr:2:node:PE=16 $keepalive -x PATH -x NCCL_SOCKET_IFNAME|137 75|0 9 255
-ROWS
-script=$work/mpich # may return 0 after a signal that it forwarded
-export FAKE_CODE=0 FAKE_RUNS=long
-start "$script"
-wait_for mpirun
-kill -USR1 $job
-finish 75
-grep -q '^scontrol requeue 41' "$calls" || fail "$script: $(cat "$calls")"
-export FAKE_RUNS=now
-while IFS='|' read -r file line; do
-    grep -qF -- "$line" "$work/$file" || fail "$file lacks $line: $(cat "$work/$file")"
-done << 'ROWS'
-mpich|HYDRA_IFACE=$interface FI_TCP_IFACE=$interface
-intel|I_MPI_HYDRA_IFACE=$interface FI_TCP_IFACE=$interface
-intel|export I_MPI_HYDRA_HOST_FILE=$PBS_NODEFILE
-openmpi5|export PRTE_MCA_prte_default_hostfile=$LSB_DJOB_HOSTFILE
-openmpi5|export PRTE_MCA_oob_tcp_if_include=$interface OMPI_MCA_btl_tcp_if_include=$interface
-openmpi5|export OMPI_MCA_oob_tcp_keepalive_{time=10,intvl=5,probes=3}
-ROWS
-
 n=0
 for row in \
     "$scripts/slurm/dtrain.sbatch|scontrol requeue 41|$command end=2000000000" \
     "$scripts/pbs/dtrain.pbs|qsub -v DTRAIN_RESTARTS=1 dtrain.pbs|$command --max-time 86220s end=" \
     "$scripts/lsf/dtrain.lsf|brequeue 43|$command end=" \
-    "$work/net.sbatch|scontrol requeue 41|$generated end=2000000000=eth0/a b" \
-    "$work/net.pbs|qsub -v DTRAIN_RESTARTS=1 net.pbs|$generated --max-time 86220s end==eth0/a b" \
-    "$work/net.lsf|brequeue 43|$generated end==eth0/a b"; do
+    "$work/net.sbatch|scontrol requeue 41|$generated end=2000000000" \
+    "$work/net.pbs|qsub -v DTRAIN_RESTARTS=1 net.pbs|$generated --max-time 86220s end=" \
+    "$work/net.lsf|brequeue 43|$generated end="; do
     IFS='|' read -r script requeue launch <<< "$row"
     rm -f "$work"/*.restarts
     codes="0 75 255" # make_job.py copies the rest of a script: every code once
@@ -248,9 +208,9 @@ has big.sbatch '#SBATCH --job-name=big' '#SBATCH --nodes=4' '#SBATCH --ntasks-pe
     '#SBATCH --cpus-per-task=12' '#SBATCH --gpus-per-node=8' '#SBATCH --time=11:30:00' \
     '#SBATCH --partition=q1' '#SBATCH --account=me' '#SBATCH --output=out/logs/big-%j.log' \
     '# Submit: mkdir -p out/logs && sbatch big.sbatch' 'max_restarts=3' \
-    "run=(dtrain --config 'my run.json' --set 'a=\"b\"')" 'placement=(--map-by ppr:8:node --bind-to none)'
+    "run=(--config 'my run.json' --set 'a=\"b\"')" 'launch=(dtrain launch --ranks-per-node 8 --program dtrain)'
 # shellcheck disable=SC2016 # for the job's shell
-grep -q '^launch=(srun --mpi=pmix.* --cpus-per-task="$SLURM_CPUS_PER_TASK" --container-image=nvcr.io/me/d:1 ' "$work/big.sbatch" ||
+grep -q '^export DTRAIN_MPIRUN="srun --cpus-per-task=$SLURM_CPUS_PER_TASK --container-image=nvcr.io/me/d:1 ' "$work/big.sbatch" ||
     fail "no container: $(cat "$work/big.sbatch")"
 make pbs big.pbs "${on_gpus[@]}" "${scheduled[@]}"
 has big.pbs '#PBS -N big' '#PBS -l select=4:ncpus=96:mpiprocs=8:ngpus=8' '#PBS -l place=scatter' \
@@ -259,19 +219,18 @@ make lsf big.lsf "${on_gpus[@]}" "${scheduled[@]}" --container d.sif
 # shellcheck disable=SC2016 # for the job's shell
 has big.lsf '#BSUB -J big' '#BSUB -n 384' '#BSUB -R "span[ptile=96]"' '#BSUB -W 11:30' '#BSUB -q q1' \
     '#BSUB -gpu "num=8:j_exclusive=yes"' '#BSUB -P me' '#BSUB -o out/logs/big-%J.log' \
-    'container=(apptainer exec --nv --bind "$PWD" d.sif)'
+    "launch=(dtrain launch --ranks-per-node 8 --program 'apptainer exec --nv d.sif dtrain' --env \"APPTAINER_BINDPATH=\$PWD\")"
 has net.sbatch '#SBATCH --cpus-per-task=16'
 has net.pbs '#PBS -l select=4:ncpus=32:mpiprocs=2'
-for file in net.sbatch net.pbs net.lsf; do lacks $file '##\|gpu\|launch=(srun'; done
+for file in net.sbatch net.pbs net.lsf; do lacks $file '##\|gpu\|srun'; done
 make k8s big.yaml "${on_gpus[@]}" --container me/d:1 --claim disk
 
 # The block that all three share.
 for script in slurm/dtrain.sbatch pbs/dtrain.pbs lsf/dtrain.lsf; do
-    sed -n '/^# All options of mpirun/,/^esac/{/^#.*mpirun, where/d;/^#launch/d;p}' "$scripts/$script" |
-        sha256sum
+    sed -n '/^run=/,/^max_restarts/p; /^# The run saves/,/^esac/p' "$scripts/$script" | sha256sum
 done | uniq -c | grep -q '^ *3 ' || fail "the job scripts differ in what should be the same"
 
-# Kubernetes: the file, and the launcher's script, which starts mpirun again itself.
+# Kubernetes: the file, and the launcher's script.
 if /usr/bin/python3 -c 'import yaml' 2> /dev/null; then
     /usr/bin/python3 - "$work/big.yaml" > "$work/launcher" <<'PY'
 import sys, yaml
@@ -289,28 +248,27 @@ assert [m["mountPath"] for m in container["volumeMounts"]] == ["/work", "/dev/sh
 volumes = {v["name"]: v for v in pod["volumes"]}
 assert volumes["shm"]["emptyDir"] == {"medium": "Memory"}, volumes
 assert volumes["work"]["persistentVolumeClaim"] == {"claimName": "disk"}, volumes
+assert launcher["template"]["spec"]["volumes"] == [volumes["work"]], launcher
 main, = launcher["template"]["spec"]["containers"]
 assert launcher["restartPolicy"] == "Never" and main["image"] == "me/d:1", launcher
-assert main["command"] == ["bash", "-c"], main
+assert main["command"] == ["bash", "-c"] and main["workingDir"] == "/work", main
+assert [m["mountPath"] for m in main["volumeMounts"]] == ["/work"], main
 print("#!/bin/bash\n" + main["args"][0])
 PY
     script=$work/launcher
-    launch="mpirun --wdir /work --map-by ppr:8:node --bind-to none $keepalive -x PATH dtrain --config my run.json end="
-    for row in 0:1 78:1 75:4 205:4 255:4; do
-        export FAKE_CODE=${row%:*}
+    launch="dtrain launch --ranks-per-node 8 --wait 10m --max-restarts 3 -- --config my run.json end="
+    for code in 0 75; do
+        export FAKE_CODE=$code
         start "$script"
-        finish "$FAKE_CODE"
-        expected=()
-        for ((i = 0; i < ${row#*:}; i++)); do expected+=("$launch" ended); done
-        called "exit code $FAKE_CODE" "${expected[@]}"
+        finish "$code"
+        called "exit code $code" "$launch" ended
     done
-    signalled TERM "$launch" "got USR1" ended
 else
     echo "no python3-yaml: the Kubernetes file was not read"
 fi
 
 if command -v shellcheck > /dev/null; then
-    for file in mpich intel openmpi5 net.sbatch net.pbs net.lsf bench.sbatch doctor.pbs big.sbatch big.pbs big.lsf launcher; do
+    for file in net.sbatch net.pbs net.lsf bench.sbatch doctor.pbs big.sbatch big.pbs big.lsf launcher; do
         [ ! -e "$work/$file" ] || shellcheck -s bash "$work/$file" || fail "shellcheck $file"
     done
 fi
@@ -351,13 +309,12 @@ expected a folder|--for slurm --nodes 4 --gpus 8 --logs $(x)
 expected an image|--for slurm --nodes 4 --gpus 8 --container a`b`
 only .sif|--for pbs --nodes 4 --gpus 8 --container image
 not for k8s|--for k8s --nodes 4 --gpus 8 --container i --time 1:00:00
-have Open MPI 4|--for k8s --nodes 4 --gpus 8 --container i --mpi mpich
 k8s needs --container|--for k8s --nodes 4 --gpus 8
 --config nowhere.json: there is no such file|--for slurm --nodes 4 --gpus 8 --config nowhere.json
 --out is the run folder of training|--for slurm --nodes 4 --gpus 8 --out run -- bench
 not for k8s|--for k8s --nodes 4 --gpus 8 --container i --module gcc
 expected a number and a unit|--for lsf --nodes 4 --gpus 8 --mem 64
-starts mpirun itself|--for lsf --nodes 4 --gpus 8 --container d.sif -- scripts/scaling.sh
+starts the ranks itself|--for lsf --nodes 4 --gpus 8 --container d.sif -- scripts/scaling.sh
 unrecognized arguments: --node|--for slurm --nodes 4 --gpus 8 --nodez 3
 ROWS
 # What YAML or the shell takes for a line break: LF, CR, NEL, LS, PS.

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A job of make_job.py under a real Slurm of two nodes, started here (tests/support/cluster.sh): the
 # signal arrives before the time limit, the run saves and exits with 75, Slurm requeues the job, and
-# the second start resumes from the checkpoint and exits with 0.
+# the second start resumes from the checkpoint, loses a node, and ends on the other one with 0.
 for tool in slurmctld slurmd sbatch scontrol squeue; do
     command -v $tool > /dev/null || {
         echo "no $tool: skipped"
@@ -62,13 +62,14 @@ shapes train 10 1
 shapes val 2 2
 small_config > "$work/config.json"
 # The job script finds this wrapper on PATH: endless at first, so out of the way of other tests, and five more steps
-# after a restart.
+# after a restart, in which rank 1 stops for good.
 mkdir "$work/bin"
 cat > "$work/bin/dtrain" <<SH
 #!/bin/bash
 steps=0
 if [ "\${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
     steps=\$((\$(readlink run/checkpoints/latest | sed 's/step-0*//') + 5))
+    export DTRAIN_FAULT=stop@\$((steps - 2)):1
 fi
 exec nice "$dtrain" "\$@" --set train.epochs=100000 --set train.max_steps=\$steps
 SH
@@ -88,6 +89,11 @@ wait_for grep -qs '"event":"step"' run/metrics.jsonl
 wait_for on_first scontrol update JobId="$job" TimeLimit=10
 wait_for grep -q SIGUSR1 "dtrain-$job.log"
 wait_for on_first scontrol update JobId="$job" TimeLimit=60
+has_stopped() { [[ $(grep -c '"event":"run_start"' run/metrics.jsonl) == 2 && -n $(pgrep -r T -x dtrain) ]]; }
+wait_for has_stopped
+cluster_kill node2
+wait_for grep -q '"exit_code":0' run/metrics.jsonl
+on_first scontrol update NodeName=node2 State=DOWN Reason=lost # Slurm would notice it after minutes
 wait_for false
 show() {
     cat "dtrain-$job.log" >&2
@@ -106,8 +112,9 @@ starts = [e["start_step"] for e in runs]
 ends = [(e["exit_code"], e["steps"]) for e in events if e["event"] == "run_end"]
 stop = ends[0][1]
 assert [code for code, _ in ends] == [75, 0], ends
-assert starts == [0, stop] and ends[1][1] == stop + 5, (starts, ends)
-assert all(e["hosts"] == {"node1": 1, "node2": 1} for e in runs), runs
-print(f"two nodes, signal, stop after step {stop} with 75, restart at {stop}, exit with 0")
+assert starts == [0, stop, stop] and ends[1][1] == stop + 5, (starts, ends)
+two, one = {"node1": 1, "node2": 1}, {"node1": 1}
+assert [e["hosts"] for e in runs] == [two, two, one], runs
+print(f"two nodes, stop after step {stop} with 75, restart, a node lost, restart on the other, exit with 0")
 PY
 grep -q "SIGUSR1" "dtrain-$job.log" || show "stopped, but not by the signal"

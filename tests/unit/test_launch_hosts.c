@@ -8,6 +8,12 @@
 #include "test_dir.h"
 #include "test_status.h"
 
+static void write_program(const char *name, const char *script)
+{
+    write_text(name, script);
+    assert_int_equal(chmod(at(name), 0755), 0);
+}
+
 static void expect_hosts(const char *hosts, const char *hostfile, const char *expected)
 {
     struct dt_launch_hosts found;
@@ -34,6 +40,47 @@ TEST(hosts)
     unsetenv("PBS_NODEFILE");
 }
 
+TEST(hosts_of_slurm)
+{
+    char path[256];
+    write_program("scontrol", "#!/bin/sh\necho \"$1 $2\" | grep -qx 'show hostnames' || exit 1\n"
+                              "printf 'n1\\nn2\\nn3\\n'\n");
+    snprintf(path, sizeof path, "%s:/usr/bin:/bin", at(""));
+    setenv("PATH", path, 1);
+    setenv("SLURM_JOB_NODELIST", "n[1-3]", 1);
+    setenv("SLURM_TASKS_PER_NODE", "8(x2),4", 1);
+    expect_hosts(NULL, NULL, "n1=8 n2=8 n3=4 ");
+    unsetenv("SLURM_TASKS_PER_NODE");
+    expect_hosts(NULL, NULL, "n1=1 n2=1 n3=1 ");
+    setenv("PATH", "/nowhere", 1); /* no scontrol: Slurm's launcher knows them */
+    expect_hosts(NULL, NULL, "");
+    unsetenv("SLURM_JOB_NODELIST");
+    setenv("PATH", "/usr/bin:/bin", 1);
+}
+
+/* A host that has never answered may be one that cannot be asked: it is not dropped. */
+TEST(gone_hosts)
+{
+    static const struct {
+        const char *answers, *silent;
+        int slots;
+    } looks[] = {{"b", "a", 6}, {"a b", "", 6}, {"b", "a", 4}, {"", "a, b", 0}, {"a b", "", 6}};
+    struct dt_launch_hosts hosts;
+    char silent[64], script[128];
+    write_program("agent", "#!/bin/sh\ngrep -qw \"$1\" \"${0%/*}/there\"\n");
+    setenv("OMPI_MCA_plm_rsh_agent", at("agent"), 1);
+    assert_ok(dt_launch_hosts_find(&hosts, "a:2,b:4", NULL));
+    for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
+        snprintf(script, sizeof script, "%s\n", looks[i].answers);
+        write_text("there", script);
+        dt_launch_hosts_clean(&hosts, "id", silent, sizeof silent);
+        assert_string_equal(silent, looks[i].silent);
+        assert_int_equal(dt_launch_slots(&hosts), looks[i].slots);
+    }
+    free(hosts.list);
+    unsetenv("OMPI_MCA_plm_rsh_agent");
+}
+
 TEST(bad_hosts)
 {
     static const char *const texts[] = {"a:0", "a:x", "a:3x", "-oProxyCommand=x",
@@ -55,15 +102,15 @@ static void expect_command(const char *version, const struct dt_launch_options *
     struct dt_words words = {0};
     char script[256], text[1024];
     snprintf(script, sizeof script, "#!/bin/sh\necho '%s'\n", version);
-    write_text("launcher", script);
-    assert_int_equal(chmod(at("launcher"), 0755), 0);
+    write_program("launcher", script);
     setenv("DTRAIN_MPIRUN", at("launcher"), 1);
     assert_int_equal(dt_launch_hosts_find(&found, hosts, NULL), DT_OK);
     assert_int_equal(dt_launcher_find(&launcher), DT_OK);
     assert_int_equal(dt_launcher_command(&words, launcher, options, &found, n_ranks), DT_OK);
     dt_words_quote(text, sizeof text, &words);
-    assert_non_null(strstr(text, "/unit_launch_hosts"));
-    memcpy(strstr(text, "/unit_launch_hosts"), "", 1);
+    char *end = strstr(text, options->program ? options->program : "/unit_launch_hosts");
+    assert_non_null(end);
+    *end = '\0';
     *strrchr(text, ' ') = '\0';
     assert_string_equal(strchr(text, ' ') + 1, expected);
     dt_words_reset(&words);
@@ -74,7 +121,10 @@ TEST(command_lines)
 {
     static char *words[] = {(char *)"--config", (char *)"it's mine.json"};
     struct dt_launch_options options = {.words = words, .n_words = 2};
+    const char *variables[] = {"DATA=/a b", "SCRATCH"};
     const struct dt_launch_options bound = {.n_cpus = 4, .interface = "eth0"};
+    const struct dt_launch_options inside = {
+        .program = "apptainer exec d.sif dtrain", .variables = variables, .n_variables = 2};
     clearenv();
     setenv("PATH", "/usr/bin:/bin", 1);
     setenv("NCCL_DEBUG", "WARN", 1);
@@ -89,12 +139,21 @@ TEST(command_lines)
                    "NCCL_SOCKET_IFNAME");
     assert_string_equal(getenv("PRTE_MCA_oob_tcp_if_include"), "eth0");
     assert_string_equal(getenv("NCCL_SOCKET_IFNAME"), "=eth0");
+    expect_command("mpirun (Open MPI) 4.1.4", &inside, "a:2", 2,
+                   "-np 2 --host a:2 --bind-to none --mca oob_tcp_keepalive_time 10 --mca "
+                   "oob_tcp_keepalive_intvl 5 --mca oob_tcp_keepalive_probes 3 -x DATA -x SCRATCH "
+                   "-x PATH -x NCCL_DEBUG -x DTRAIN_MPIRUN -x NCCL_SOCKET_IFNAME");
     expect_command("HYDRA build details:", &options, "a:2,b:1", 3,
                    "-n 3 -hosts a:2,b:1 -bind-to none");
     expect_command("Intel(R) MPI Library for Linux* OS", &bound, "a:2,b:2", 4,
                    "-n 4 -hosts a,b -ppn 2 -genv I_MPI_PIN_DOMAIN 4");
-    expect_command("slurm 23.11.4", &options, NULL, 1,
-                   "-n 1 --cpu-bind=none --mpi=pmix --kill-on-bad-exit=1");
+    expect_command("mpirun (Open MPI) 4.1.4", &options, NULL, 1,
+                   "-np 1 --bind-to none --oversubscribe --mca oob_tcp_keepalive_time 10 --mca "
+                   "oob_tcp_keepalive_intvl 5 --mca oob_tcp_keepalive_probes 3");
+    setenv("SLURM_JOB_ID", "1", 1);
+    expect_command("slurm 23.11.4", &options, "a:2,b:2", 4,
+                   "-n 4 --nodelist a,b --ntasks-per-node=2 --nodes=2 --cpu-bind=none --mpi=pmix "
+                   "--kill-on-bad-exit=1");
 }
 
 TEST(words_are_quoted)
