@@ -8,4 +8,5 @@ TEST_PACKAGES="libcmocka-dev python3 python3-numpy python3-pil python3-jsonschem
     iproute2 openssh-server openssh-client clang-format pyflakes3 lintian mandoc strace zsh"
 # For one or two tests each, which are skipped where these cannot be had (Ubuntu has no such Chromium).
 FEW_TESTS_PACKAGES="chromium-headless-shell slurmctld slurmd slurm-client python3-pandas
+    nbdkit nbdkit-plugin-python libnbd-bin xfsprogs
     python3-prometheus-client python3-venv"

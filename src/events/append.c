@@ -57,6 +57,9 @@ dt_status dt_append_flush(void *state)
     file->end += (off_t)file->used;
     file->used = 0;
     file->n_kept = 0;
+    if (file->is_vital && fdatasync(file->fd) != 0)
+        DT_FAIL(DT_ERR_IO, "cannot sync %s: %s", file->path, strerror(errno));
+    file->is_vital = false;
     return DT_OK;
 }
 

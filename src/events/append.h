@@ -15,6 +15,7 @@ struct dt_append {
     char *kept;            /* the records that are not in the file yet */
     size_t used, capacity; /* bytes of `kept` */
     int64_t n_kept, n_lost;
+    bool is_vital; /* the next flush also makes all records durable */
     char path[DT_PATH_MAX];
 };
 

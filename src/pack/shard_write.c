@@ -250,6 +250,7 @@ static dt_status publish(const struct dt_packing *packing, const struct before *
             DT_TRY_OUT(paths[k](to, packing, i, ""));
             DT_TRY_OUT(dt_file_rename(from, to));
         }
+    DT_TRY_OUT(dt_file_sync_folder(packing->options->dst));
 out:
     dt_names_reset(&names);
     return status;

@@ -249,7 +249,7 @@ def newest_step(out):
 
 def reported_step(run):
     """Step of the last checkpoint that the program reported as saved, -1 if none."""
-    found = re.findall(r"checkpoint of step (\d+) in ", run.text())
+    found = re.findall(r"dtrain: checkpoint of step (\d+) in ", run.text())
     return int(found[-1]) if found else -1
 
 

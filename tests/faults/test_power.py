@@ -16,12 +16,11 @@ def begin(rig, name):
     return out
 
 
-def go_on(rig, out, what, crashed, expected, existed):
-    """Checks that reported checkpoints exist, and that the run ends as it should."""
+def go_on(rig, out, what, reported, expected, sets=None):
+    """Checks that the reported checkpoint exists, and that the run ends as it should."""
     kept = faults.newest_step(out)
-    reported = max(faults.reported_step(crashed), 20 if existed else -1)
     rig.check(kept >= reported, f"{what}: step {reported} was saved, but {kept} is the newest")
-    run = rig.finish(1, out, sets=STEPS)
+    run = rig.finish(1, out, sets=sets or STEPS)
     rig.check("is not usable" not in run.text(), f"{what}: a checkpoint was damaged:\n{run.text()}")
     rig.check(faults.state_of(out) == expected, f"{what}: a different final state")
     folder = os.path.join(out, "checkpoints")
@@ -41,7 +40,7 @@ def crashes(rig, start, expected):
         if code == 0:
             return n_points
         rig.check(code == -9, f"crash@io:{n}: exit code {code}\n{run.text()}")
-        go_on(rig, out, f"crash@io:{n}", run, expected, bool(start))
+        go_on(rig, out, f"crash@io:{n}", max(faults.reported_step(run), 20 if start else -1), expected)
         n_points += 1
     raise AssertionError("the crashes never end")
 
@@ -68,7 +67,7 @@ def power_losses(rig, shim, start, expected, n_points):
         code = run.wait()
         n_done += code == -9
         rig.check(code in (0, -9), f"power loss {env}: exit code {code}\n{run.text()}")
-        go_on(rig, out, f"power loss {env}", run, expected, existed)
+        go_on(rig, out, f"power loss {env}", max(faults.reported_step(run), 20 if existed else -1), expected)
     return n_done
 
 
