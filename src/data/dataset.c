@@ -232,7 +232,7 @@ static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_o
                 path[0] ? path : "the data set");
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)
-        DT_FAIL(DT_ERR_DATA, "data set %s holds no samples", path[0] ? path : "synthetic");
+        DT_FAIL(DT_ERR_DATA, "%s holds no samples", name_of(options));
     DT_TRY(check_largest(dataset, options));
     if (options->has_boxes && dataset->max_boxes == 0) /* of no image, in evaluation */
         dataset->max_boxes = 1;

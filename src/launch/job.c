@@ -13,9 +13,9 @@
 #include "checkpoint/run_folder.h"
 
 enum { UNKNOWN_RANKS = 4096 }; /* watched, if the launcher chooses their number */
-/* A rank beats every second, with hundreds every 5 s, and file systems show that late. All may be
- * silent because the job is suspended. */
-static const double silent_s = 30, all_silent_s = 300, ended_s = 30;
+/* File systems show beats late; three periods are added: 30 s in all, with hundreds of ranks 42.
+ * All may be silent because the job is suspended. */
+static const double silent_s = 27, all_silent_s = 300, ended_s = 30;
 static const double fresh_s = 10; /* somebody answers */
 static const double pause_s = 10; /* of this process: it was suspended, or the file system hung */
 
@@ -68,7 +68,7 @@ static bool is_over(const struct dt_heartbeat *beat)
 static double patience(const struct dt_job *job, const struct dt_heartbeat *beat)
 {
     const struct dt_heartbeat_thread *threads[] = {&beat->main, &beat->writer};
-    double longest_s = silent_s + fmin(job->n_ranks / 20.0, 15); /* three periods */
+    double longest_s = silent_s + 3 * dt_heartbeat_period_s(job->n_ranks);
     for (size_t i = 0; i < DT_COUNT(threads); i++)
         if (threads[i]->section == DT_SECTION_SAVE)
             longest_s = fmax(longest_s, threads[i]->limit_s);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,12 @@ int64_t dt_heartbeat_last_step(const char *dir)
     free(valid);
     free(beats);
     return step;
+}
+
+double dt_heartbeat_period_s(int n_ranks)
+{
+    static const double normal_s = 1, longest_s = 5, ranks_per_s = 64;
+    return fmin(fmax(normal_s, n_ranks / ranks_per_s), longest_s);
 }
 
 bool dt_heartbeat_have_left(const char *dir)

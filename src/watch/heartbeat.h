@@ -41,6 +41,9 @@ struct dt_heartbeat {
 
 /* <dir>/heartbeat.bin into path[DT_PATH_MAX]; too long is DT_ERR_USAGE. */
 dt_status dt_heartbeat_path(char *path, const char *dir);
+/* Time between two beats of a rank: more ranks write and read less often, to spare the file system.
+ * Short limits of the watchdog shorten it. */
+double dt_heartbeat_period_s(int n_ranks);
 /* Fills in magic and checksum of *beat and writes it to the beat of its rank. DT_ERR_IO. */
 dt_status dt_heartbeat_write(const char *path, struct dt_heartbeat *beat);
 /* Reads the beats of ranks 0 .. n_ranks-1; valid[r] tells whether beat r is intact and belongs to

@@ -33,8 +33,6 @@ enum {
     PERIODS_OF_SIGHT = 3,  /* delay until all ranks have seen a beat */
     STEPS_OF_LIMIT = 10,   /* median steps */
 };
-/* Length of a period: more ranks poll less often, to spare the file system. */
-static const double normal_s = 1.0, longest_s = 5.0, ranks_per_s = 64.0;
 static const double blind_s = 3.0;  /* plus three periods without reading the beats: blind */
 static const double leave_s = 2.0;  /* minimum for all ranks to write their reports */
 static const double guard_s = 10.0; /* for everything else before the process ends */
@@ -583,7 +581,7 @@ static double find_period(const struct dt_watchdog_options *options)
 {
     const double limits[] = {options->limits.init_timeout_s, options->limits.step_timeout_s,
                              options->limits.save_timeout_s};
-    double period_s = fmin(fmax(normal_s, options->n_ranks / ranks_per_s), longest_s);
+    double period_s = dt_heartbeat_period_s(options->n_ranks);
     for (size_t i = 0; i < DT_COUNT(limits); i++)
         if (limits[i] > 0)
             period_s = fmin(period_s, limits[i] / PERIODS_OF_LIMIT);

@@ -79,7 +79,7 @@ compile() { # SOURCE
 export -f compile
 export cc root checks
 rm -f obj/*.o lib/libdtrain.a
-printf '%s\0' "$root"/src/{base,graph,models,config,image,data}/*.c "$root"/src/checkpoint/{safetensors,manifest}.c \
+printf '%s\0' "$root"/src/{base,graph,models,config,image,boxes,data}/*.c "$root"/src/checkpoint/{foreign,safetensors,manifest}.c \
     "$root"/tests/fuzz/fuzz.c | xargs -0 -P2 -I{} bash -c 'compile {}'
 ar rcs lib/libdtrain.a obj/*.o
 
