@@ -28,13 +28,14 @@ part() {
 python=/usr/bin/python3
 part kills $python tests/faults/test_kills.py "$build/dtrain" --long
 part power $python tests/faults/test_power.py "$build/dtrain" --long
+part file_systems $python tests/faults/test_file_systems.py "$build/dtrain" --long
 part lost $python tests/faults/test_lost_folder.py "$build/dtrain" --long
 part disk $python tests/faults/test_disk.py "$build/dtrain" --long
 part hang $python tests/faults/test_hang.py "$build/dtrain" --long
 part stops $python tests/faults/test_stops.py "$build/dtrain" --long
 part numerics bash tests/faults/test_numerics.sh "$build/dtrain" --long
 part corruption env DTRAIN_LONG=1 "$build/tests/faults_checkpoint_corruption"
-for target in config tar_index safetensors jpeg; do
+for target in config tar_index safetensors jpeg coco; do
     part $target $python tests/fuzz/${target}_cases.py "$build/tests/fuzz/replay_$target" --long
 done
 part cluster $python tests/cluster/test_campaign.py "$build/dtrain" --long
