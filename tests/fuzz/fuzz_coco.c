@@ -74,7 +74,7 @@ static void check_tables(const struct dt_coco *coco)
     }
     for (size_t i = 0; i < coco->first_truth[coco->n_images]; i++) {
         const struct dt_truth *t = &coco->truths[i];
-        FUZZ_CHECK(t->label >= 0 && t->label < coco->n_categories && t->id != 0);
+        FUZZ_CHECK(t->label >= 0 && t->label < coco->n_categories);
         FUZZ_CHECK(t->w >= 0 && t->h >= 0 && t->area >= 0);
     }
 }
