@@ -47,6 +47,7 @@ cat >"$out/config.json" <<JSON
     "train": {"epochs": 1000, "max_steps": $steps, "global_batch_size": $batch},
     "schedule": {"kind": "constant", "lr": 0.02, "lr_scaling": "none", "warmup_epochs": 0},
     "device": {"kind": "cpu", "threads": 1},
+    "comm": {"algorithm": "ring"},
     "checkpoint": {"every_epochs": 0},
     "output": {"log_every": 16, "sinks": ["jsonl"]}
 }

@@ -18,10 +18,26 @@ struct dt_comm;
 /* CENTRAL: over MPI too, the sum is on rank 0 only (src/comm/central.c). */
 enum dt_plane { DT_PLANE_MPI, DT_PLANE_NCCL, DT_PLANE_CENTRAL };
 
+/* How sums are made, src/comm/rounds.h. All but LIBRARY add in an order that is fixed for a
+ * number of ranks; AUTO's and BY_NODE's also depends on which ranks share a node. */
+enum dt_sum {
+    DT_SUM_AUTO,    /* BY_NODE, and by messages the fastest of the others for each size */
+    DT_SUM_BY_NODE, /* in the memory of each node, and between nodes a ring */
+    DT_SUM_RING,    /* in one ring through all ranks */
+    DT_SUM_HALVING,
+    DT_SUM_TREE,
+    DT_SUM_LIBRARY, /* as MPI or NCCL choose */
+};
+
+struct dt_link {
+    double bytes_per_s, latency_s; /* one direction */
+};
+
 struct dt_comm_options {
     enum dt_plane plane;
-    bool ring;           /* ring in a fixed order, the same bits in every run; else the library's
-                            choice */
+    enum dt_sum sum;                     /* NCCL: RING, or whatever else is the library's choice */
+    const struct dt_comm_memory *memory; /* MPI: of buffers that a node sums in place; or NULL */
+    struct dt_link link;                 /* between nodes, by which AUTO chooses */
     int n_reductions;    /* reductions that can be in flight at once: the number of buckets */
     size_t max_count;    /* largest count of a reduction, in elements */
     enum dt_dtype dtype; /* of the elements; MPI sums DT_F32 only */
@@ -106,6 +122,18 @@ dt_status dt_comm_gather(struct dt_comm *comm, void *out, const void *in, size_t
  * other's memory, else one per rank. `data` and `bytes` are rank 0's. */
 dt_status dt_comm_share(struct dt_comm *comm, struct dt_shared *shared, const void *data,
                         size_t bytes);
+/* Memory for sums, zeroed and aligned to cache lines: the ranks of a node that may map each other's
+ * share it, and their sums of buffers in it need no messages. Starts as {0}. */
+struct dt_comm_memory {
+    struct dt_shared shared; /* counters, then memory, of all ranks of the node in their order */
+    size_t counts_bytes, own_bytes;
+    void *own;  /* this rank's part */
+    int *first; /* of each rank, the lowest rank of those that it shares with */
+};
+/* n_reductions: at most, of the planes that get this memory. */
+dt_status dt_comm_alloc(struct dt_comm *comm, struct dt_comm_memory *memory, size_t bytes,
+                        int n_reductions);
+void dt_comm_free(struct dt_comm_memory *memory); /* local; sets it to {0} */
 /* Copies data[0 .. bytes) from one rank to another; the others do nothing. */
 dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from, int to);
 /* A number to another rank, and the next one from any. Only the two take part; wait_s counts. */

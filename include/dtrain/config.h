@@ -53,7 +53,14 @@ enum dt_lr_scaling { DT_LR_SCALING_LINEAR, DT_LR_SCALING_SQRT, DT_LR_SCALING_NON
 enum { DT_MICRO_BATCH_AUTO = -1 };
 enum dt_device_kind { DT_DEVICE_AUTO, DT_DEVICE_CPU, DT_DEVICE_CUDA };
 enum dt_comm_kind { DT_COMM_AUTO, DT_COMM_MPI, DT_COMM_NCCL };
-enum dt_comm_algorithm { DT_ALGORITHM_RING, DT_ALGORITHM_AUTO, DT_ALGORITHM_LIBRARY };
+enum dt_comm_algorithm {
+    DT_ALGORITHM_RING,
+    DT_ALGORITHM_AUTO,
+    DT_ALGORITHM_LIBRARY,
+    DT_ALGORITHM_HIERARCHICAL,
+    DT_ALGORITHM_HALVING,
+    DT_ALGORITHM_TREE
+};
 /* LOCAL is no value of comm.mode, but ALLREDUCE with train.sync_every above 1: dt_config_mode. */
 enum dt_comm_mode { DT_MODE_ALLREDUCE, DT_MODE_CENTRAL, DT_MODE_ASYNC, DT_MODE_LOCAL };
 enum dt_tta { DT_TTA_NONE, DT_TTA_FLIP };

@@ -146,6 +146,7 @@ struct dt_plan {
     struct dt_place *place; /* one per tensor */
     size_t arena_bytes[DT_N_ARENAS];
     void *arena[DT_N_ARENAS];
+    struct dt_comm_memory sums;             /* the arena in which ranks sum in host memory */
     struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t feed_bytes;                      /* the most that a pass feeds */

@@ -31,7 +31,7 @@ dt_status dt_mem_copy_text(char **copy, const char *text);
 struct dt_shared {
     void *data;
     size_t bytes;   /* that are allocated or mapped */
-    bool is_mapped; /* then read-only */
+    bool is_mapped;
 };
 void dt_shared_free(struct dt_shared *shared); /* sets it to {0} */
 

@@ -23,8 +23,29 @@ enum { WARM_BYTES = 4 << 20, LEAST_BYTES = 8 };
 static const size_t default_most_bytes = 256 << 20;
 static const double repetition_s = 0.01;
 
-/* The kinds of sums: the ring and both ways of MPI in host memory, NCCL in the GPUs'. */
-enum sum_kind { SUM_RING, SUM_IALLREDUCE, SUM_ALLREDUCE, SUM_NCCL, N_SUM_KINDS };
+/* The kinds of sums: dtrain's own and both ways of MPI in host memory, NCCL in the GPUs'. */
+enum sum_kind {
+    SUM_AUTO,
+    SUM_RING,
+    SUM_HALVING,
+    SUM_TREE,
+    SUM_IALLREDUCE,
+    SUM_ALLREDUCE,
+    SUM_NCCL,
+    N_SUM_KINDS
+};
+static const struct {
+    const char *name;
+    enum dt_sum sum;
+} kinds[N_SUM_KINDS] = {
+    [SUM_AUTO] = {"auto", DT_SUM_AUTO},
+    [SUM_RING] = {"ring", DT_SUM_RING},
+    [SUM_HALVING] = {"halving", DT_SUM_HALVING},
+    [SUM_TREE] = {"tree", DT_SUM_TREE},
+    [SUM_IALLREDUCE] = {"MPI_Iallreduce", DT_SUM_LIBRARY},
+    [SUM_ALLREDUCE] = {"MPI_Allreduce", DT_SUM_LIBRARY},
+    [SUM_NCCL] = {"NCCL", DT_SUM_RING},
+};
 enum sum_place { OUT_OF_PLACE, IN_PLACE, N_SUM_PLACES };
 
 struct row {
@@ -39,7 +60,8 @@ struct bench {
     struct dt_bench base; /* lays out the plan */
     struct dt_comm *comm;
     size_t most_bytes;
-    float *in, *sum;   /* host memory */
+    float *in, *sum; /* host memory */
+    struct dt_comm_memory sums;
     void *on_device;   /* what NCCL sums */
     int open;          /* the kind whose plane is open, -1 = none */
     struct row *sizes; /* bytes and is_bucket */
@@ -48,17 +70,15 @@ struct bench {
     int n_rows;
 };
 
-/* --- The table, the comparison of the ring with MPI's own, and JSON --- */
+/* --- The table, the comparison of auto with MPI's own, and JSON --- */
 
-enum { COMPARED_BYTES = 1 << 20 }; /* the ratio of the ring and MPI counts from here on */
-
-static const char *const names[N_SUM_KINDS] = {"ring", "MPI_Iallreduce", "MPI_Allreduce", "NCCL"};
+enum { COMPARED_BYTES = 1 << 20 }; /* the ratio of auto and MPI counts from here on */
 
 static void print_row(const struct bench *b, const struct row *row)
 {
     double n = b->base.engine.ranks.n_ranks, factor = 2 * (n - 1) / n;
     printf("%12zu %12zu %7s %6s %-15s", row->bytes, row->bytes / sizeof(float), "float", "sum",
-           names[row->kind]);
+           kinds[row->kind].name);
     for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++) {
         double gb_per_s = (double)row->bytes / row->s[place] / 1e9;
         if (row->s[place] > 0)
@@ -74,13 +94,13 @@ static void print_row(const struct bench *b, const struct row *row)
     fflush(stdout);
 }
 
-/* Ratio of the ring's time to that of the faster one of MPI's own, over the sizes that count. */
+/* Ratio of auto's time to that of the faster one of MPI's own, over the sizes that count. */
 static int compare(const struct bench *b, double *mean, double *worst)
 {
     double logs = 0;
     int n = 0;
     *worst = 0;
-    for (int i = 0; i + SUM_ALLREDUCE < b->n_rows && b->rows[i].kind == SUM_RING;
+    for (int i = 0; i + SUM_ALLREDUCE < b->n_rows && b->rows[i].kind == SUM_AUTO;
          i += SUM_ALLREDUCE + 1) {
         const struct row *row = b->rows + i;
         double own_s = fmin(row[SUM_IALLREDUCE].s[IN_PLACE], row[SUM_ALLREDUCE].s[IN_PLACE]);
@@ -102,10 +122,10 @@ static dt_status save_json(const struct bench *b, const char *path)
     dt_jsonw_add(&w, "{dtrain: %s, model: %s, ranks: %d", dt_version, b->base.engine.model->name,
                  b->base.engine.ranks.n_ranks);
     if (compare(b, &mean, &worst) > 0)
-        dt_jsonw_add(&w, "ring_to_mpi_mean: %g, ring_to_mpi_worst: %g", mean, worst);
+        dt_jsonw_add(&w, "auto_to_mpi_mean: %g, auto_to_mpi_worst: %g", mean, worst);
     dt_jsonw_begin(&w, "rows", '[');
     for (const struct row *row = b->rows; row < b->rows + b->n_rows; row++) {
-        dt_jsonw_add(&w, "{by: %s, bytes: %zu, type: %s, is_bucket: %hhd", names[row->kind],
+        dt_jsonw_add(&w, "{by: %s, bytes: %zu, type: %s, is_bucket: %hhd", kinds[row->kind].name,
                      row->bytes, "float", row->is_bucket);
         for (enum sum_place place = OUT_OF_PLACE; place < N_SUM_PLACES; place++)
             if (row->s[place] > 0)
@@ -125,7 +145,7 @@ static dt_status report(const struct bench *b, const char *json_path)
     if (b->rows[b->n_rows - 1].kind == SUM_NCCL)
         printf("# NCCL sums in GPU memory; dtrain train compares its sums before it starts.\n");
     if (compare(b, &mean, &worst) > 0)
-        printf("# Time of the ring : MPI's faster one, in place, from 1 MiB: %.2f (geometric "
+        printf("# Time of auto : MPI's faster one, in place, from 1 MiB: %.2f (geometric "
                "mean), %.2f (worst)\n",
                mean, worst);
     if (fflush(stdout) != 0)
@@ -171,7 +191,8 @@ static dt_status open_plane(struct bench *b, enum sum_kind kind)
         return DT_OK;
     b->open = (int)kind;
     options.plane = kind == SUM_NCCL ? DT_PLANE_NCCL : DT_PLANE_MPI;
-    options.ring = kind == SUM_RING;
+    options.sum = kinds[kind].sum;
+    options.memory = &b->sums;
     if (kind != SUM_NCCL)
         return dt_comm_open_reduce(b->comm, &options);
     options.stream = engine->backend->comm_stream(engine->device);
@@ -308,8 +329,7 @@ static dt_status choose_sizes(struct bench *b, const struct dt_allreduce_options
 static dt_status allocate(struct bench *b)
 {
     b->in = dt_mem_alloc_aligned(b->most_bytes, "what is summed");
-    b->sum = b->in ? dt_mem_alloc_aligned(b->most_bytes, "the sums") : NULL;
-    if (!b->sum)
+    if (!b->in)
         return DT_ERR_MEMORY;
     for (size_t i = 0; i < b->most_bytes / sizeof(float); i++)
         b->in[i] = value(b->base.engine.ranks.rank, i);
@@ -321,6 +341,8 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
     DT_TRY(dt_bench_open(&b->base, true));
     DT_TRY(choose_sizes(b, options));
     DT_TRY(dt_comm_agree(b->comm, allocate(b)));
+    DT_TRY(dt_comm_alloc(b->comm, &b->sums, b->most_bytes, 1));
+    b->sum = b->sums.own;
     if (b->base.engine.ranks.rank == 0) {
         char mpi[128], nccl[128];
         dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
@@ -335,7 +357,7 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
                "", "(us)", "(GB/s)", "(GB/s)", "(us)", "(GB/s)", "(GB/s)");
     }
     for (int i = 0; i < b->n_sizes; i++)
-        DT_TRY(run_size(b, &b->sizes[i], SUM_RING, SUM_ALLREDUCE));
+        DT_TRY(run_size(b, &b->sizes[i], SUM_AUTO, SUM_ALLREDUCE));
     for (int i = 0; i < b->n_sizes && b->base.engine.plane == DT_PLANE_NCCL; i++)
         DT_TRY(run_size(b, &b->sizes[i], SUM_NCCL, SUM_NCCL));
     return dt_comm_agree(b->comm,
@@ -359,7 +381,7 @@ dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *confi
         b->base.engine.backend->free(b->base.engine.device, b->on_device, b->most_bytes);
     dt_bench_end(&b->base, status);
     free(b->in);
-    free(b->sum);
+    dt_comm_free(&b->sums);
     free(b->sizes);
     free(b->rows);
     free(b);

@@ -13,10 +13,6 @@
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
 
-struct dt_link {
-    double bytes_per_s, latency_s; /* one direction */
-};
-
 struct dt_forecast_bucket {
     double bytes;   /* as sent */
     double ready_s; /* from the start of the step until its last gradient is computed */

@@ -38,7 +38,7 @@ static dt_status measure_link(struct dt_comm *comm, struct dt_link *link)
     static const double bytes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
     enum { N = DT_COUNT(bytes), N_TIMES = 9 };
     struct dt_comm_options options = {
-        .ring = true, .n_reductions = 1, .max_count = (size_t)bytes[N - 1], .dtype = DT_F32};
+        .sum = DT_SUM_RING, .n_reductions = 1, .max_count = (size_t)bytes[N - 1], .dtype = DT_F32};
     double s[N];
     if (dt_comm_size(comm) == 1)
         DT_FAIL_ALIKE(DT_ERR_USAGE,

@@ -1,14 +1,14 @@
 /* The data plane over MPI: several sums in flight at once, advanced by dt_comm_poll from the main
  * thread.
  *
- * Ring: a reduction's buffer is cut into ranges, and each range travels round the ring in a lane of
- * its own: n - 1 rounds in which a segment is received into the lane's memory and added
- * (reduce-scatter), then n - 1 rounds in which finished segments are received in place
- * (all-gather). In round k, rank r sends segment r - k to its right neighbour and receives segment
- * r - k - 1 from its left one (mod n), so the order of the additions is fixed (ring.h). A lane has
- * one send and one receive in flight; N_LANES of them keep messages flowing while others are being
- * added. Lanes take ranges in the order of the reductions' start, which is the same on all ranks,
- * so a running number serves as the tag.
+ * A reduction's buffer is cut into ranges, and each range is summed in a lane of its own, in the
+ * rounds of a schedule (rounds.h): what arrives is received into the lane's memory and added, or,
+ * once it is finished, received in place. A lane has one send and one receive in flight; N_LANES of
+ * them keep messages flowing while others are being added. Lanes take ranges in the order of the
+ * reductions' start, which is the same on all ranks, so a running number serves as the tag.
+ *
+ * By node (node.h), the ranks of a node first add in the memory that they share. Then the owners of
+ * a part sum it with those on other nodes, in lanes, and write it into all buffers of their node.
  *
  * With a 16-bit wire (wire.c) the messages are half as long. A partial sum is rounded to 16 bits
  * whenever it is sent on, the additions are in fp32, and the finished sum is rounded once, by the
@@ -16,7 +16,7 @@
  * what its roundings of an element have lost in one reduction to what it sends of it in the next
  * (error feedback: Seide et al. 2014; Karimireddy et al. 2019), so that the errors do not add up.
  *
- * Without the ring every reduction is one MPI_Iallreduce. */
+ * With DT_SUM_LIBRARY every reduction is one MPI_Iallreduce. */
 #include <limits.h>
 #include <sched.h>
 #include <stdio.h>
@@ -28,8 +28,10 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "base/trace.h"
+#include "comm/add.h"
 #include "comm/comm_internal.h"
-#include "comm/ring.h"
+#include "comm/node.h"
+#include "comm/rounds.h"
 
 enum {
     N_LANES = 16,
@@ -45,29 +47,41 @@ static const struct timespec nap = {.tv_nsec = 50000};
 struct reduction {
     float *buffer;
     size_t count;
-    size_t n_started; /* floats assigned to lanes */
-    int n_lanes;      /* lanes working on this reduction */
     bool is_active;
     double begin_s; /* 0 = not traced */
     float *kept;    /* of error feedback, one per float of the buffer; NULL = none */
+    bool by_node;
+    uint32_t times; /* that it was started by node */
+    bool is_added;  /* within the node */
+    bool is_done;   /* its part, within all nodes */
+    /* Of the buffer, this rank's part: first float and number. */
+    size_t first, n;
+    size_t n_started; /* floats assigned to lanes */
+    int n_lanes;      /* lanes working on this reduction */
 };
 
 struct lane {
     int reduction; /* -1: free */
     float *buffer;
     size_t count;
-    float *received;         /* DT_RING_SEGMENT floats of the lane's own; with a 16-bit wire */
+    float *received;         /* DT_SCHEDULE_SEGMENT floats of the lane's own; with a 16-bit wire */
     uint16_t *arrived, *out; /* its two halves */
     int tag, round;
     int n_pending; /* of its two requests */
+    enum dt_schedule schedule;
+    struct dt_round now; /* the round */
 };
 
 struct mpi_plane {
-    bool ring;
+    enum dt_sum sum;
+    struct dt_node node;
+    int *all;            /* ranks that sum by messages if not by node */
+    struct dt_link link; /* between nodes */
     int n_reductions, n_active;
+    int n_waiting;                /* by node: whose part is done here */
     struct reduction *reductions; /* the last one stands for the exchange */
-    /* Reductions with ranges not yet assigned to a lane, oldest first: a ring buffer of
-     * n_reductions entries. */
+    /* Reductions not yet added, or with ranges not yet assigned to a lane, oldest first: a ring
+     * buffer of n_reductions entries. */
     int *queue;
     int queue_first, queue_count;
     int n_lanes, n_free_lanes, next_tag;
@@ -78,84 +92,23 @@ struct mpi_plane {
     size_t n_kept, n_kept_used;
     MPI_Comm group; /* the ranks of an exchange, MPI_COMM_NULL = none */
     int group_first, group_size;
-    /* Ring: lane l receives with request 2 l and sends with 2 l + 1. Otherwise one per reduction.
-     * With a group the last one is the exchange's. */
+    /* Lane l receives with request 2 l and sends with 2 l + 1; LIBRARY: one per reduction. With a
+     * group the last one is the exchange's. */
     int n_requests;
     MPI_Request *requests;
     int *completed;       /* indices, for MPI_Testsome */
     MPI_Status *statuses; /* GCC mistakes MPI_STATUSES_IGNORE of MPICH for an array */
 };
 
-/* --- Ring --- */
+/* --- Lanes --- */
 
-static float *lane_segment(const struct lane *lane, const struct dt_comm *comm, int back,
-                           int *count)
+/* The ranks that sum this reduction by messages. */
+static int members(const struct mpi_plane *re, const struct dt_comm *comm,
+                   const struct reduction *reduction, const int **ranks, int *self)
 {
-    int n = comm->size;
-    int index = ((comm->rank - back) % n + n) % n;
-    size_t first;
-    *count = (int)dt_ring_segment(&first, lane->count, n, index);
-    return lane->buffer + first;
-}
-
-static dt_status lane_send_receive(struct dt_comm *comm, int index)
-{
-    struct mpi_plane *re = comm->reduce;
-    struct lane *lane = &re->lanes[index];
-    int n = comm->size, n_in, n_out;
-    float *segment = lane_segment(lane, comm, lane->round + 1, &n_in);
-    float *values = lane_segment(lane, comm, lane->round, &n_out);
-    void *in = lane->round < n - 1 ? lane->received : segment, *out = values;
-    MPI_Datatype type = re->wire ? MPI_UINT16_T : MPI_FLOAT;
-    if (re->wire) {
-        /* Round what the lane sends next. A finished sum is sent on as it came, without loss. */
-        const struct reduction *reduction = &re->reductions[lane->reduction];
-        if (reduction->kept && lane->round < n)
-            re->wire->pack_keeping(lane->out, values,
-                                   reduction->kept + (values - reduction->buffer), n_out);
-        else
-            re->wire->pack(lane->out, values, n_out);
-        if (lane->round == n - 1)
-            re->wire->unpack(values, lane->out, n_out);
-        in = lane->arrived;
-        out = lane->out;
-    }
-    DT_MPI(MPI_Irecv(in, n_in, type, (comm->rank + n - 1) % n, lane->tag, comm->data,
-                     &re->requests[2 * index]));
-    DT_MPI(MPI_Isend(out, n_out, type, (comm->rank + 1) % n, lane->tag, comm->data,
-                     &re->requests[2 * index + 1]));
-    comm->sent_bytes += (double)n_out * (re->wire ? sizeof(uint16_t) : sizeof(float));
-    lane->n_pending = 2;
-    return DT_OK;
-}
-
-/* Assigns ranges of waiting reductions to free lanes. */
-static dt_status start_lanes(struct dt_comm *comm)
-{
-    struct mpi_plane *re = comm->reduce;
-    size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)comm->size;
-    for (int i = 0; i < re->n_lanes && re->n_free_lanes > 0 && re->queue_count > 0; i++) {
-        struct lane *lane = &re->lanes[i];
-        if (lane->reduction >= 0)
-            continue;
-        lane->reduction = re->queue[re->queue_first];
-        struct reduction *reduction = &re->reductions[lane->reduction];
-        size_t left = reduction->count - reduction->n_started;
-        lane->buffer = reduction->buffer + reduction->n_started;
-        lane->count = left < range_max ? left : range_max;
-        lane->tag = re->next_tag;
-        lane->round = 0;
-        re->next_tag = (re->next_tag + 1) % N_TAGS;
-        re->n_free_lanes--;
-        reduction->n_lanes++;
-        reduction->n_started += lane->count;
-        if (reduction->n_started == reduction->count) {
-            re->queue_first = (re->queue_first + 1) % re->n_reductions;
-            re->queue_count--;
-        }
-        DT_TRY(lane_send_receive(comm, i));
-    }
-    return DT_OK;
+    *ranks = reduction->by_node ? re->node.owners : re->all;
+    *self = reduction->by_node ? re->node.self : comm->rank;
+    return reduction->by_node ? re->node.n_owners : comm->size;
 }
 
 static void end_reduction(struct mpi_plane *re, int index)
@@ -167,36 +120,198 @@ static void end_reduction(struct mpi_plane *re, int index)
                  dt_trace_now());
 }
 
-/* Both messages of the lane's round are done: add, then start the next round or finish the range.
- */
+/* This rank has done its part. */
+static void end_part(struct mpi_plane *re, int index)
+{
+    struct reduction *reduction = &re->reductions[index];
+    if (!reduction->by_node) {
+        end_reduction(re, index);
+        return;
+    }
+    dt_node_finish(&re->node, index, reduction->times);
+    reduction->is_done = true;
+    re->n_waiting++;
+}
+
+/* Starts the messages of the lane's round. */
+static dt_status lane_send_receive(struct dt_comm *comm, int index)
+{
+    struct mpi_plane *re = comm->reduce;
+    struct lane *lane = &re->lanes[index];
+    const struct reduction *reduction = &re->reductions[lane->reduction];
+    const struct dt_round *now = &lane->now;
+    const int *ranks;
+    int self;
+    (void)members(re, comm, reduction, &ranks, &self);
+    float *values = lane->buffer + now->out, *segment = lane->buffer + now->in;
+    void *in = now->gathers ? segment : lane->received, *out = values;
+    const MPI_Datatype type = re->wire ? MPI_UINT16_T : MPI_FLOAT;
+    const int n_out = (int)now->n_out;
+    if (re->wire && now->to >= 0) {
+        /* Round what the lane sends next. A finished sum is sent on as it came, without loss. */
+        if (reduction->kept && (!now->gathers || now->is_first))
+            re->wire->pack_keeping(lane->out, values,
+                                   reduction->kept + (values - reduction->buffer), n_out);
+        else
+            re->wire->pack(lane->out, values, n_out);
+        if (now->is_first)
+            re->wire->unpack(values, lane->out, n_out);
+    }
+    if (re->wire) {
+        in = lane->arrived;
+        out = lane->out;
+    }
+    if (now->from >= 0)
+        DT_MPI(MPI_Irecv(in, (int)now->n_in, type, ranks[now->from], lane->tag, comm->data,
+                         &re->requests[2 * index]));
+    if (now->to >= 0)
+        DT_MPI(MPI_Isend(out, n_out, type, ranks[now->to], lane->tag, comm->data,
+                         &re->requests[2 * index + 1]));
+    if (now->to >= 0)
+        comm->sent_bytes += (double)n_out * (re->wire ? sizeof(uint16_t) : sizeof(float));
+    lane->n_pending = (now->from >= 0) + (now->to >= 0);
+    return DT_OK;
+}
+
+/* Starts the lane's round, or the next one in which this rank has something to do; after the last
+ * one the lane is free. */
+static dt_status begin_round(struct dt_comm *comm, int index)
+{
+    struct mpi_plane *re = comm->reduce;
+    struct lane *lane = &re->lanes[index];
+    struct reduction *reduction = &re->reductions[lane->reduction];
+    const int *ranks;
+    int self;
+    const int n = members(re, comm, reduction, &ranks, &self);
+    for (; lane->round < dt_schedule_rounds(lane->schedule, n); lane->round++) {
+        dt_schedule_round(&lane->now, lane->schedule, n, self, lane->round, lane->count);
+        if (lane->now.to >= 0 || lane->now.from >= 0)
+            return lane_send_receive(comm, index);
+    }
+    const int of = lane->reduction;
+    lane->reduction = -1;
+    re->n_free_lanes++;
+    if (--reduction->n_lanes > 0 || reduction->n_started < reduction->n)
+        return DT_OK;
+    if (reduction->by_node)
+        dt_node_spread(&re->node, reduction->buffer, reduction->count);
+    end_part(re, of);
+    return DT_OK;
+}
+
+/* Both messages of the lane's round are done. */
 static dt_status end_lane_round(struct dt_comm *comm, int index)
 {
     struct mpi_plane *re = comm->reduce;
     struct lane *lane = &re->lanes[index];
-    int count;
-    float *segment = lane_segment(lane, comm, lane->round + 1, &count);
-    const bool adds = lane->round < comm->size - 1;
+    float *segment = lane->buffer + lane->now.in;
+    const int count = (int)lane->now.n_in;
     if (re->wire)
-        (adds ? re->wire->add : re->wire->unpack)(segment, lane->arrived, count);
-    else if (adds)
-        dt_ring_add(segment, lane->received, count);
-    if (++lane->round < 2 * (comm->size - 1))
-        return lane_send_receive(comm, index);
-    const int index_of_sum = lane->reduction;
-    struct reduction *reduction = &re->reductions[index_of_sum];
-    lane->reduction = -1;
-    re->n_free_lanes++;
-    if (--reduction->n_lanes == 0 && reduction->n_started == reduction->count)
-        end_reduction(re, index_of_sum);
+        (lane->now.gathers ? re->wire->unpack : re->wire->add)(segment, lane->arrived, count);
+    else if (!lane->now.gathers)
+        dt_sum_add(segment, lane->received, count);
+    lane->round++;
+    return begin_round(comm, index);
+}
+
+static void leave_queue(struct mpi_plane *re)
+{
+    re->queue_first = (re->queue_first + 1) % re->n_reductions;
+    re->queue_count--;
+}
+
+/* Assigns a range of a reduction to a lane. */
+static dt_status start_lane(struct dt_comm *comm, int index, int of)
+{
+    struct mpi_plane *re = comm->reduce;
+    struct lane *lane = &re->lanes[index];
+    struct reduction *reduction = &re->reductions[of];
+    const int *ranks;
+    int self;
+    const int n = members(re, comm, reduction, &ranks, &self);
+    const size_t left = reduction->n - reduction->n_started;
+    lane->schedule =
+        dt_schedule_choose(re->sum, n, (double)reduction->n * sizeof(float), &re->link);
+    const size_t most = dt_schedule_most(lane->schedule, n);
+    lane->reduction = of;
+    lane->buffer = reduction->buffer + reduction->first + reduction->n_started;
+    lane->count = left < most ? left : most;
+    lane->tag = re->next_tag;
+    lane->round = 0;
+    re->next_tag = (re->next_tag + 1) % N_TAGS;
+    re->n_free_lanes--;
+    reduction->n_lanes++;
+    reduction->n_started += lane->count;
+    if (reduction->n_started == reduction->n)
+        leave_queue(re);
+    return begin_round(comm, index);
+}
+
+/* Adds the oldest waiting reduction within the node once all its ranks have started it. Returns
+ * whether messages are needed; without them it has left the queue. */
+static bool add_in_node(struct mpi_plane *re, int of, bool *waits)
+{
+    struct reduction *reduction = &re->reductions[of];
+    const bool has_part = re->node.n_owners > 0, is_last = re->node.n_owners < 2;
+    *waits = has_part && !dt_node_is_offered(&re->node, of, reduction->times);
+    if (*waits)
+        return false;
+    if (has_part)
+        dt_node_add(&re->node, reduction->buffer, reduction->count, is_last);
+    reduction->is_added = true;
+    reduction->n = dt_node_part(&re->node, &reduction->first, reduction->count);
+    if (!is_last && reduction->n > 0)
+        return true;
+    leave_queue(re);
+    end_part(re, of);
+    return false;
+}
+
+/* Moves the queue on: the reductions in the order in which they were started, so that all ranks
+ * give lanes to the same ranges. *n_done counts what has changed. */
+static dt_status advance_queue(struct dt_comm *comm, int *n_done)
+{
+    struct mpi_plane *re = comm->reduce;
+    while (re->queue_count > 0) {
+        const int of = re->queue[re->queue_first];
+        struct reduction *reduction = &re->reductions[of];
+        bool waits = false;
+        if (!reduction->is_added && !add_in_node(re, of, &waits)) {
+            *n_done += !waits;
+            if (waits)
+                return DT_OK;
+            continue;
+        }
+        int free_lane = 0;
+        while (free_lane < re->n_lanes && re->lanes[free_lane].reduction >= 0)
+            free_lane++;
+        if (free_lane == re->n_lanes)
+            return DT_OK;
+        DT_TRY(start_lane(comm, free_lane, of));
+    }
     return DT_OK;
+}
+
+/* Ends the reductions of which all parts are done. */
+static void end_nodes(struct mpi_plane *re, int *n_done)
+{
+    for (int r = 0; r < re->n_reductions && re->n_waiting > 0; r++) {
+        struct reduction *reduction = &re->reductions[r];
+        if (!reduction->is_active || !reduction->is_done ||
+            !dt_node_is_done(&re->node, r, reduction->times))
+            continue;
+        re->n_waiting--;
+        end_reduction(re, r);
+        (*n_done)++;
+    }
 }
 
 static dt_status complete(struct dt_comm *comm, int request)
 {
     struct mpi_plane *re = comm->reduce;
     int index = request / 2;
-    if (!re->ring || index == N_LANES) {
-        end_reduction(re, re->ring ? re->n_reductions : request);
+    if (re->sum == DT_SUM_LIBRARY || index == N_LANES) {
+        end_reduction(re, re->sum == DT_SUM_LIBRARY ? request : re->n_reductions);
         return DT_OK;
     }
     if (--re->lanes[index].n_pending > 0)
@@ -206,18 +321,26 @@ static dt_status complete(struct dt_comm *comm, int request)
 
 /* --- Polling and waiting --- */
 
-/* Tests all requests once; *n_done is the number that completed. */
+/* Whether messages are on the way. */
+static bool has_messages(const struct mpi_plane *re)
+{
+    return re->sum == DT_SUM_LIBRARY || re->n_free_lanes < re->n_lanes ||
+           re->reductions[re->n_reductions].is_active;
+}
+
+/* Tests all requests once; *n_done is the number of those that completed, and of other changes. */
 static dt_status progress(struct dt_comm *comm, int *n_done)
 {
     struct mpi_plane *re = comm->reduce;
     *n_done = 0;
-    DT_MPI(MPI_Testsome(re->n_requests, re->requests, n_done, re->completed, re->statuses));
+    if (has_messages(re))
+        DT_MPI(MPI_Testsome(re->n_requests, re->requests, n_done, re->completed, re->statuses));
     if (*n_done == MPI_UNDEFINED)
         *n_done = 0;
     for (int i = 0; i < *n_done; i++)
         DT_TRY(complete(comm, re->completed[i]));
-    if (*n_done > 0 && re->queue_count > 0)
-        DT_TRY(start_lanes(comm));
+    DT_TRY(advance_queue(comm, n_done));
+    end_nodes(re, n_done);
     return DT_OK;
 }
 
@@ -273,11 +396,16 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
         DT_FAIL(DT_ERR_INTERNAL, "reduction %d was started again before it finished", reduction);
     if (comm->size == 1 || count == 0)
         return DT_OK;
+    const bool by_node = re->sum <= DT_SUM_BY_NODE && dt_node_has(&re->node, buffer, count);
     *s = (struct reduction){.buffer = buffer,
                             .count = count,
                             .is_active = true,
                             .begin_s = dt_trace_now(),
-                            .kept = s->kept};
+                            .kept = s->kept,
+                            .by_node = by_node,
+                            .times = s->times + by_node,
+                            .is_added = !by_node,
+                            .n = count};
     /* A reduction takes its part when it is first used; from then on its count is the same. */
     if (re->kept && !s->kept) {
         if (count > re->n_kept - re->n_kept_used)
@@ -287,15 +415,16 @@ static dt_status mpi_reduce(struct dt_comm *comm, int reduction, void *buffer, s
         re->n_kept_used += count;
     }
     re->n_active++;
-    if (!re->ring) {
+    if (re->sum == DT_SUM_LIBRARY) {
         DT_MPI(MPI_Iallreduce(MPI_IN_PLACE, buffer, (int)count, MPI_FLOAT, MPI_SUM, comm->data,
                               &re->requests[reduction]));
         return DT_OK;
     }
     re->queue[(re->queue_first + re->queue_count) % re->n_reductions] = reduction;
     re->queue_count++;
-    DT_TRY(start_lanes(comm));
-    return DT_OK;
+    if (by_node)
+        dt_node_offer(&re->node, reduction, s->times);
+    return advance_queue(comm, &(int){0});
 }
 
 /* Waiting also advances the reductions. */
@@ -316,32 +445,36 @@ static dt_status mpi_exchange(struct dt_comm *comm, void *all, size_t bytes)
 static dt_status allocate(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     struct mpi_plane *re = comm->reduce;
-    re->ring = options->ring;
+    re->sum = options->sum;
     re->wire = dt_wire_find(options->wire);
     re->n_reductions = options->n_reductions;
     DT_TRY(DT_NEW(re->reductions, (size_t)re->n_reductions + 1));
     DT_TRY(DT_NEW(re->queue, (size_t)re->n_reductions));
     if (comm->size == 1)
         return DT_OK;
-    if (re->ring) {
+    DT_TRY(DT_NEW(re->all, (size_t)comm->size));
+    for (int r = 0; r < comm->size; r++)
+        re->all[r] = r;
+    if (re->sum != DT_SUM_LIBRARY) {
         re->n_lanes = re->n_free_lanes = N_LANES;
-        size_t floats = (size_t)N_LANES * DT_RING_SEGMENT;
-        re->received = dt_mem_alloc_aligned(floats * sizeof(float), "receive buffers of the ring");
+        size_t floats = (size_t)N_LANES * DT_SCHEDULE_SEGMENT;
+        re->received = dt_mem_alloc_aligned(floats * sizeof(float), "receive buffers of sums");
         if (!re->received)
             return DT_ERR_MEMORY;
         for (int i = 0; i < N_LANES; i++) {
-            float *received = re->received + (size_t)i * DT_RING_SEGMENT;
+            float *received = re->received + (size_t)i * DT_SCHEDULE_SEGMENT;
             re->lanes[i] = (struct lane){.reduction = -1,
                                          .received = received,
                                          .arrived = (uint16_t *)received,
-                                         .out = (uint16_t *)received + DT_RING_SEGMENT};
+                                         .out = (uint16_t *)received + DT_SCHEDULE_SEGMENT};
         }
     }
     if (re->wire && re->wire->keeps) {
         re->n_kept = options->total_count;
         DT_TRY(DT_NEW(re->kept, re->n_kept));
     }
-    re->n_requests = (re->ring ? 2 * N_LANES : re->n_reductions) + (options->exchange_ranks > 1);
+    re->n_requests = (re->sum == DT_SUM_LIBRARY ? re->n_reductions : 2 * N_LANES) +
+                     (options->exchange_ranks > 1);
     DT_TRY(DT_NEW(re->requests, (size_t)re->n_requests));
     for (int i = 0; i < re->n_requests; i++)
         re->requests[i] = MPI_REQUEST_NULL;
@@ -353,16 +486,18 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
 {
     if (options->dtype != DT_F32)
         DT_FAIL(DT_ERR_INTERNAL, "the MPI plane sums fp32 only");
-    if (!options->ring && dt_wire_find(options->wire))
-        DT_FAIL(DT_ERR_INTERNAL, "only the ring has a 16-bit wire");
-    if (!options->ring && options->max_count > INT_MAX)
-        DT_FAIL(DT_ERR_INTERNAL, "MPI cannot sum up to %zu floats at once without the ring",
-                options->max_count);
+    const bool by_library = options->sum == DT_SUM_LIBRARY;
+    if (by_library && dt_wire_find(options->wire))
+        DT_FAIL(DT_ERR_INTERNAL, "MPI's own sums have no 16-bit wire");
+    if (by_library && options->max_count > INT_MAX)
+        DT_FAIL(DT_ERR_INTERNAL, "MPI cannot sum up to %zu floats at once", options->max_count);
     struct mpi_plane *re;
     DT_TRY(DT_NEW(re, 1));
     comm->reduce = re;
     re->group = MPI_COMM_NULL;
     DT_TRY(allocate(comm, options));
+    re->link = options->link;
+    DT_TRY(dt_node_open(&re->node, comm, options->memory));
     if (options->exchange_ranks > 1) {
         int color = comm->rank / options->exchange_ranks;
         re->group_first = color * options->exchange_ranks;
@@ -377,6 +512,8 @@ static void mpi_close(struct dt_comm *comm)
     struct mpi_plane *re = comm->reduce;
     if (re->group != MPI_COMM_NULL)
         (void)MPI_Comm_free(&re->group);
+    dt_node_close(&re->node);
+    free(re->all);
     free(re->statuses);
     free(re->completed);
     free(re->requests);

@@ -175,9 +175,9 @@ static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_option
     /* The environment is set before the first NCCL call, because NCCL reads some variables only
      * once. The user's own settings are kept. */
     const char *algorithm = getenv("NCCL_ALGO");
-    if (options->ring && algorithm && strcasecmp(algorithm, "ring") != 0)
+    if (options->sum == DT_SUM_RING && algorithm && strcasecmp(algorithm, "ring") != 0)
         dt_log(DT_LOG_INFO, "NCCL_ALGO=%s overrides the ring of comm.algorithm", algorithm);
-    if (options->ring)
+    if (options->sum == DT_SUM_RING)
         DT_TRY(set_default("NCCL_ALGO", "Ring"));
     if (options->share) {
         /* NCCL treats ranks with different NCCL_HOSTID as being on different nodes, which lets

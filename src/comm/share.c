@@ -1,13 +1,16 @@
-/* A block of bytes that all ranks read. The ranks of a node map the memory of its first rank, in a
- * file that has no name (memfd_create) and that nobody must remove; where they may not, as in
- * containers of their own, each has a copy. */
+/* A block of bytes that all ranks read, and memory of which each rank has a part. The ranks of a
+ * node map the memory of its first rank, in a file that has no name (memfd_create), so that nothing
+ * stays behind and no /dev/shm is needed; where they may not, as in containers of their own, each
+ * has its own. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "comm/comm_internal.h"
@@ -18,9 +21,9 @@ struct place {
     uint64_t mark;
 };
 
-static void *map(int fd, size_t bytes, int protection)
+static void *map(int fd, size_t bytes)
 {
-    void *memory = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
 
@@ -30,7 +33,7 @@ static int make_memory(struct dt_shared *shared, struct place *place, size_t byt
     const size_t all = bytes + sizeof place->mark;
     const int fd = memfd_create("dtrain", MFD_CLOEXEC);
     if (fd >= 0 && ftruncate(fd, (off_t)all) == 0)
-        shared->data = map(fd, all, PROT_READ | PROT_WRITE);
+        shared->data = map(fd, all);
     if (fd >= 0 && shared->data)
         memcpy((char *)shared->data + bytes, &place->mark, sizeof place->mark);
     return fd;
@@ -41,15 +44,13 @@ static void find_memory(struct dt_shared *shared, const struct place *place, siz
 {
     const size_t all = bytes + sizeof place->mark;
     char path[64];
-    int fd;
-    uint64_t size = 0;
+    struct stat info;
     snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)place->pid, (long long)place->fd);
-    if (place->fd < 0 || dt_file_open(&fd, &size, path) != DT_OK) {
-        dt_error_clear();
+    const int fd = place->fd < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
         return;
-    }
-    if (size == all)
-        shared->data = map(fd, all, PROT_READ);
+    if (fstat(fd, &info) == 0 && (size_t)info.st_size == all)
+        shared->data = map(fd, all);
     close(fd);
     if (shared->data &&
         memcmp((char *)shared->data + bytes, &place->mark, sizeof place->mark) != 0) {
@@ -121,4 +122,43 @@ dt_status dt_comm_share(struct dt_comm *comm, struct dt_shared *shared, const vo
 out:
     dt_shared_free(shared);
     return status;
+}
+
+static dt_status allocate_alone(struct dt_comm_memory *memory, size_t bytes)
+{
+    memory->own = memory->shared.data = dt_mem_alloc_aligned(bytes, "gradients");
+    memory->shared.bytes = bytes;
+    if (!memory->own)
+        return DT_ERR_MEMORY;
+    memset(memory->own, 0, bytes);
+    return DT_OK;
+}
+
+dt_status dt_comm_alloc(struct dt_comm *comm, struct dt_comm_memory *memory, size_t bytes,
+                        int n_reductions)
+{
+    enum { PAGE = 4096 };
+    const size_t of_counts = (size_t)n_reductions * 2 * sizeof(uint32_t);
+    const size_t n = (size_t)comm->local_size;
+    *memory = (struct dt_comm_memory){.counts_bytes = (of_counts + PAGE - 1) / PAGE * PAGE,
+                                      .own_bytes = (bytes + PAGE - 1) / PAGE * PAGE};
+    if (n > 1)
+        DT_TRY(map_node(&memory->shared, comm, n * (memory->counts_bytes + memory->own_bytes)));
+    const bool is_shared = memory->shared.data;
+    dt_status status = DT_NEW(memory->first, (size_t)comm->size);
+    if (is_shared)
+        memory->own = (char *)memory->shared.data + n * memory->counts_bytes +
+                      (size_t)comm->local_rank * memory->own_bytes;
+    else if (status == DT_OK)
+        status = allocate_alone(memory, bytes);
+    DT_TRY(dt_comm_agree(comm, status));
+    const int own = is_shared ? comm->first_of_node : comm->rank;
+    return dt_comm_gather(comm, memory->first, &own, sizeof own);
+}
+
+void dt_comm_free(struct dt_comm_memory *memory)
+{
+    dt_shared_free(&memory->shared);
+    free(memory->first);
+    *memory = (struct dt_comm_memory){0};
 }

@@ -1,18 +1,18 @@
 /* The functions of a 16-bit wire for each type (struct dt_wire). */
 #include "base/clones.h"
 #include "base/half.h"
+#include "comm/add.h"
 #include "comm/comm_internal.h"
-#include "comm/ring.h"
 
 /* In blocks of a known length, which compilers vectorise at -O2 too. */
-#define FOR_EACH(at, statement)                                    \
-    int first = 0;                                                 \
-    for (; first + DT_RING_ALIGN <= count; first += DT_RING_ALIGN) \
-        for (int k = 0; k < DT_RING_ALIGN; k++) {                  \
-            const int at = first + k;                              \
-            statement;                                             \
-        }                                                          \
-    for (int at = first; at < count; at++)                         \
+#define FOR_EACH(at, statement)                                  \
+    int first = 0;                                               \
+    for (; first + DT_ADD_BLOCK <= count; first += DT_ADD_BLOCK) \
+        for (int k = 0; k < DT_ADD_BLOCK; k++) {                 \
+            const int at = first + k;                            \
+            statement;                                           \
+        }                                                        \
+    for (int at = first; at < count; at++)                       \
     statement
 
 /* A value that overflows loses nothing that could be sent later. */

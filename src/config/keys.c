@@ -29,7 +29,8 @@ static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const fusions[] = {"auto", "on", "off", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 static const char *const modes[] = {"allreduce", "central", "async", NULL};
-static const char *const algorithms[] = {"ring", "auto", "library", NULL};
+static const char *const algorithms[] = {"ring",    "auto", "library", "hierarchical",
+                                         "halving", "tree", NULL};
 #define METRIC_NAME(upper, name, ...) #name,
 static const char *const metrics[] = {DT_METRIC_LIST(METRIC_NAME) NULL};
 static const char *const deciding_metrics[] = {DT_METRIC_LIST(METRIC_NAME) "auto", NULL};
@@ -456,9 +457,12 @@ const struct dt_key dt_keys[] = {
         "0: twice the number of ranks that compute",
         INEXACT),
     CHOICE(comm.algorithm, DT_ALGORITHM_AUTO, algorithms,
-           "How gradients are summed: ring: in a fixed order, bit-identical in every run; library: "
-           "as NCCL or MPI chooses, which is faster on many ranks (dtrain forecast); auto: ring on "
-           "up to 32 ranks, and with train.deterministic",
+           "How gradients are summed. ring: in an order that depends on nothing but the number of "
+           "ranks; library: as NCCL or MPI chooses. On CPUs, in an order that also depends on "
+           "which ranks share a node: hierarchical: in the memory of each node, and in rings "
+           "between nodes; halving, tree: for comparison. auto: with train.deterministic ring; on "
+           "CPUs hierarchical, with what is fastest between nodes; on GPUs ring on up to 32 ranks, "
+           "else library",
            INEXACT),
     CHOICE(
         comm.grad_dtype, DT_GRAD_AUTO, grad_dtypes,

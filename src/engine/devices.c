@@ -78,6 +78,10 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.mode other than allreduce and train.sync_every above 1 need at least 2 ranks "
                 "(mpirun -np 2)");
+    if (config->comm.algorithm > DT_ALGORITHM_LIBRARY && backend == cuda)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.algorithm hierarchical, halving and tree are for CPUs, but the "
+                "network runs on GPUs; set comm.algorithm to auto");
     const enum dt_grad_dtype type = config->comm.grad_dtype;
     const enum dt_precision same = type == DT_GRAD_FP16 ? DT_PRECISION_FP16 : DT_PRECISION_BF16;
     const bool is_narrow = type == DT_GRAD_FP16 || type == DT_GRAD_BF16;
@@ -87,8 +91,8 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
                 "set comm.grad_dtype to auto, or train.precision to %s",
                 dt_precision_name(same));
     if (is_narrow && backend != cuda && config->comm.algorithm == DT_ALGORITHM_LIBRARY)
-        DT_FAIL(DT_ERR_CONFIG, "comm.grad_dtype: on CPUs only comm.algorithm ring sends gradients "
-                               "in 16 bits; set one of the two to its default");
+        DT_FAIL(DT_ERR_CONFIG, "comm.grad_dtype: on CPUs MPI's own sums, comm.algorithm library, "
+                               "send no 16 bits; set one of the two to its default");
     return DT_OK;
 }
 

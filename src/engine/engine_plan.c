@@ -102,6 +102,19 @@ static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
     return DT_OK;
 }
 
+/* Between nodes: 10 Gb/s. */
+static const struct dt_link usual_link = {.bytes_per_s = 1.25e9, .latency_s = 20e-6};
+
+static enum dt_sum choose_sum(const struct dt_config *config)
+{
+    static const enum dt_sum sums[] = {
+        [DT_ALGORITHM_RING] = DT_SUM_RING,       [DT_ALGORITHM_AUTO] = DT_SUM_AUTO,
+        [DT_ALGORITHM_LIBRARY] = DT_SUM_LIBRARY, [DT_ALGORITHM_HIERARCHICAL] = DT_SUM_BY_NODE,
+        [DT_ALGORITHM_HALVING] = DT_SUM_HALVING, [DT_ALGORITHM_TREE] = DT_SUM_TREE};
+    const bool is_auto = config->comm.algorithm == DT_ALGORITHM_AUTO;
+    return is_auto && config->train.deterministic ? DT_SUM_RING : sums[config->comm.algorithm];
+}
+
 struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
 {
     static const enum dt_dtype wires[] = {[DT_GRAD_AUTO] = DT_F32,
@@ -110,10 +123,13 @@ struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
                                           [DT_GRAD_BF16] = DT_BF16};
     const bool central = engine->parallel->lists.is_central;
     const enum dt_dtype wire = wires[engine->config->comm.grad_dtype];
-    const bool is_narrow = wire != DT_F32 && engine->plane == DT_PLANE_MPI; /* only in a ring */
+    const bool on_gpu = engine->plane == DT_PLANE_NCCL;
+    const bool has_ring = engine->ranks.n_ranks <= dt_config_ring_ranks(engine->config);
     return (struct dt_comm_options){.plane = central ? DT_PLANE_CENTRAL : engine->plane,
-                                    .ring = is_narrow || engine->ranks.n_ranks <=
-                                                             dt_config_ring_ranks(engine->config),
+                                    .sum = !on_gpu    ? choose_sum(engine->config)
+                                           : has_ring ? DT_SUM_RING
+                                                      : DT_SUM_LIBRARY,
+                                    .link = usual_link,
                                     .wire = wire,
                                     .timeout_s = engine->config->device.timeout_s,
                                     .share = engine->config->device.allow_shared_gpu};

@@ -102,6 +102,12 @@ static dt_status open_reduce(struct dt_plan *plan)
     }
     if (backend->comm_stream)
         options.stream = backend->comm_stream(plan->device);
+    if (options.plane == DT_PLANE_MPI) {
+        const enum dt_arena arena = dt_plan_sum_arena(plan);
+        DT_TRY(dt_comm_alloc(plan->comm, &plan->sums, plan->arena_bytes[arena], plan->n_buckets));
+        plan->arena[arena] = plan->sums.own;
+        options.memory = &plan->sums;
+    }
     DT_TRY(dt_comm_open_reduce(plan->comm, &options));
     if (backend->open_marks)
         DT_TRY(backend->open_marks(plan->device, plan->n_buckets + 1)); /* the last: SYNC */
@@ -150,7 +156,7 @@ static dt_status allocate_and_bind(struct dt_plan *plan)
     void **address = NULL;
     dt_status status = DT_OK;
     for (int a = 0; a < DT_N_ARENAS; a++)
-        if (plan->arena_bytes[a] > 0)
+        if (plan->arena_bytes[a] > 0 && !plan->arena[a])
             DT_TRY(plan->backend->alloc(plan->device, &plan->arena[a], plan->arena_bytes[a]));
     if (plan->options.profile)
         DT_TRY(DT_NEW(plan->node_s, (size_t)g->n_nodes));
@@ -210,8 +216,9 @@ void dt_plan_destroy(struct dt_plan *plan)
     if (plan->comm)
         dt_comm_close_reduce(plan->comm); /* after the recordings, which contain its work */
     for (int a = 0; a < DT_N_ARENAS; a++)
-        if (plan->arena[a])
+        if (plan->arena[a] && plan->arena[a] != plan->sums.own)
             plan->backend->free(plan->device, plan->arena[a], plan->arena_bytes[a]);
+    dt_comm_free(&plan->sums);
     for (int b = 0; b < plan->n_buckets; b++)
         free(plan->buckets[b].segments);
     for (int p = 0; p < DT_MAX_PROGRAMS; p++)

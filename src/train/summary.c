@@ -67,7 +67,8 @@ static void print_device(struct dt_text *line, const struct dt_summary *summary)
     if (summary->engine->ranks.n_ranks == 1)
         return;
     dt_text_add(line, "; %s", plane);
-    if (dt_config_sums(summary->engine->config) && !dt_engine_comm_options(summary->engine).ring)
+    if (dt_config_sums(summary->engine->config) &&
+        dt_engine_comm_options(summary->engine).sum == DT_SUM_LIBRARY)
         dt_text_add(line, ", which chooses how to sum (comm.algorithm=ring: in a fixed order)");
 }
 

@@ -24,7 +24,7 @@ static void open_plane(enum dt_dtype dtype)
 {
     struct dt_comm_options options = {
         .plane = DT_PLANE_NCCL,
-        .ring = true,
+        .sum = DT_SUM_RING,
         .n_reductions = 2,
         .max_count = MAX_COUNT,
         .dtype = dtype,

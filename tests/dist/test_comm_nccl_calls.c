@@ -180,7 +180,7 @@ static int stream;
 static struct dt_comm_options new_options(void)
 {
     return (struct dt_comm_options){.plane = DT_PLANE_NCCL,
-                                    .ring = true,
+                                    .sum = DT_SUM_RING,
                                     .n_reductions = 2,
                                     .max_count = 1000,
                                     .dtype = DT_F32,
@@ -220,14 +220,15 @@ CALLS_TEST(open_close)
 CALLS_TEST(environment)
 {
     struct dt_comm_options options = new_options();
-    options.ring = false;
+    options.sum = DT_SUM_LIBRARY;
     assert_ok(dt_comm_open_reduce(comm, &options));
     assert_good(is_env("NCCL_ALGO", NULL));
 
     setenv("NCCL_ALGO", "Tree", 1);
     setenv("NCCL_PROTO", "LL", 1);
     setenv("NCCL_GRAPH_REGISTER", "1", 1);
-    options.ring = options.share = true;
+    options.sum = DT_SUM_RING;
+    options.share = true;
     assert_ok(dt_comm_open_reduce(comm, &options));
     char id[32];
     snprintf(id, sizeof id, "dtrain-%d", rank);

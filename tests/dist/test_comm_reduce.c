@@ -1,14 +1,17 @@
-/* The data plane on 1 to 4 ranks: exact sums of integers for awkward counts, several reductions at
- * once, bits equal to a sequential reference in the documented order, on all ranks and in every
- * run. A check collects what is wrong on this rank and then asks all ranks, so that all fail
- * together instead of one leaving the others in a collective. */
+/* The data plane on 1 to 4 ranks, by every way to sum: exact sums of integers for awkward counts,
+ * several reductions at once, bits equal to a sequential reference in the documented order, on all
+ * ranks and in every run. BY_NODE and AUTO sum in shared memory; the ranks may be on several nodes
+ * (tests/cluster). A check collects what is
+ * wrong on this rank and then asks all ranks, so that all fail together instead of one leaving the
+ * others in a collective. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "comm/ring.h"
+#include "comm/add.h"
+#include "comm/rounds.h"
 #include "dist_rig.h"
 
 enum { MAX_COUNT = (1 << 20) + 77, N_REDUCTIONS = 5 };
@@ -18,10 +21,24 @@ static const size_t counts[] = {
     131071, 131072, 131073, 262144, 262145, 393217, 524288, 524289, 1 << 20, (1 << 20) + 77,
     999983};
 
-static void open_reduce(bool ring)
+static const enum dt_sum sums[] = {DT_SUM_AUTO,    DT_SUM_BY_NODE, DT_SUM_RING,
+                                   DT_SUM_HALVING, DT_SUM_TREE,    DT_SUM_LIBRARY};
+static struct dt_comm_memory memory; /* of what is summed */
+
+static struct dt_comm_options options_of(enum dt_sum sum)
 {
-    struct dt_comm_options options = {
-        .ring = ring, .n_reductions = N_REDUCTIONS, .max_count = MAX_COUNT, .dtype = DT_F32};
+    return (struct dt_comm_options){.sum = sum,
+                                    .n_reductions = N_REDUCTIONS,
+                                    .max_count = MAX_COUNT,
+                                    .total_count = MAX_COUNT,
+                                    .dtype = DT_F32,
+                                    .memory = &memory,
+                                    .link = {1e9, 1e-5}};
+}
+
+static void open_reduce(enum dt_sum sum)
+{
+    const struct dt_comm_options options = options_of(sum);
     assert_ok(dt_comm_open_reduce(comm, &options));
 }
 
@@ -37,10 +54,10 @@ static float integer_value(int r, size_t i)
     return (float)((int)(i % 1013) - 500 + 7 * r);
 }
 
-static void check_counts(bool ring)
+static void check_counts(enum dt_sum by)
 {
-    open_reduce(ring);
-    float *values = new_floats(MAX_COUNT + 2);
+    open_reduce(by);
+    float *values = memory.own;
     for (size_t c = 0; c < DT_COUNT(counts); c++) {
         size_t count = counts[c];
         float *buffer = values + 1; /* guard words before and after */
@@ -61,29 +78,24 @@ static void check_counts(bool ring)
             print_error("rank %d: count %zu: %zu wrong\n", rank, count, n_wrong);
         assert_all(n_wrong == 0);
     }
-    free(values);
 }
 
-TEST(counts_ring)
+TEST(counts)
 {
-    check_counts(true);
-}
-
-TEST(counts_auto)
-{
-    check_counts(false);
+    for (size_t i = 0; i < DT_COUNT(sums); i++)
+        check_counts(sums[i]);
 }
 
 /* All reductions under way at once, started again and again, waited for in a different order; the
  * ranks poll at different rates so that they are at different points. */
-static void check_slots(bool ring)
+static void check_slots(enum dt_sum sum_by)
 {
     static const size_t reduction_count[N_REDUCTIONS] = {300001, 7, 1 << 20, 0, 65536};
     static const int wait_order[N_REDUCTIONS] = {2, 0, 4, 1, 3};
-    open_reduce(ring);
-    float *buffer[N_REDUCTIONS];
-    for (int s = 0; s < N_REDUCTIONS; s++)
-        buffer[s] = new_floats(reduction_count[s]);
+    open_reduce(sum_by);
+    float *buffer[N_REDUCTIONS] = {memory.own};
+    for (int s = 1; s < N_REDUCTIONS; s++)
+        buffer[s] = buffer[s - 1] + reduction_count[s - 1];
     for (int round = 0; round < 4; round++) {
         for (int s = 0; s < N_REDUCTIONS; s++) {
             for (size_t i = 0; i < reduction_count[s]; i++)
@@ -105,22 +117,18 @@ static void check_slots(bool ring)
         }
         assert_all(is_good);
     }
-    for (int s = 0; s < N_REDUCTIONS; s++)
-        free(buffer[s]);
 }
 
 /* Exchanges while a long reduction is under way; the slots of other groups stay as they are. */
-static void check_exchange(bool ring, int group)
+static void check_exchange(enum dt_sum by, int group)
 {
     enum { COUNT = 700, N_ROUNDS = 5 };
     static const float nothing = -1.5F;
-    struct dt_comm_options options = {.ring = ring,
-                                      .n_reductions = 1,
-                                      .max_count = MAX_COUNT,
-                                      .dtype = DT_F32,
-                                      .exchange_ranks = group};
+    struct dt_comm_options options = options_of(by);
+    options.n_reductions = 1;
+    options.exchange_ranks = group;
     assert_ok(dt_comm_open_reduce(comm, &options));
-    float *values = new_floats(MAX_COUNT), *all = new_floats((size_t)n * COUNT);
+    float *values = memory.own, *all = new_floats((size_t)n * COUNT);
     bool is_good = true;
     for (size_t i = 0; i < MAX_COUNT; i++)
         values[i] = integer_value(rank, i);
@@ -144,27 +152,20 @@ static void check_exchange(bool ring, int group)
         is_good = is_good && values[i] == sum;
     }
     assert_all(is_good);
-    free(values);
     free(all);
 }
 
 TEST(exchange)
 {
     for (int group = 2; group <= n; group++)
-        if (n % group == 0) {
-            check_exchange(true, group);
-            check_exchange(false, group);
-        }
+        for (size_t i = 0; n % group == 0 && i < DT_COUNT(sums); i++)
+            check_exchange(sums[i], group);
 }
 
-TEST(slots_ring)
+TEST(slots)
 {
-    check_slots(true);
-}
-
-TEST(slots_auto)
-{
-    check_slots(false);
+    for (size_t i = 0; i < DT_COUNT(sums); i++)
+        check_slots(sums[i]);
 }
 
 static void fill_random(float *values, size_t count, int r)
@@ -175,22 +176,90 @@ static void fill_random(float *values, size_t count, int r)
         values[i] = (float)((dt_rng_uniform(&rng) - 0.5) * (double)(1 + dt_rng_below(&rng, 1000)));
 }
 
-/* The order of ring.h, written as plain loops over the values of all ranks. */
-static void reference_sum(float *sum, float *const *values, size_t count)
+/* The orders of rounds.h and node.h, written as plain loops over the values of all ranks. */
+/* Pairs of ranks, then pairs of pairs; of ranks `apart` and more away from `rank` on. */
+static float tree_sum(float *const *values, size_t i, int first, int size)
 {
-    size_t range_max = (size_t)DT_RING_SEGMENT * (size_t)n;
+    if (size == 1)
+        return values[first][i];
+    const int half = size / 2;
+    const float sum = tree_sum(values, i, first, half);
+    return first + half < n ? sum + tree_sum(values, i, first + half, half) : sum;
+}
+
+/* Of the p ranks that exchange, whose values are those of a pair where ranks are left. */
+static float halving_sum(float *const *values, size_t i, int own, int apart)
+{
+    const int p = n == 3 ? 2 : n, rest = n - p;
+    if (apart == p)
+        return own < rest ? values[2 * own + 1][i] + values[2 * own][i] : values[own + rest][i];
+    return halving_sum(values, i, own, 2 * apart) + halving_sum(values, i, own ^ apart, 2 * apart);
+}
+
+/* Of the ranks of a node, whose first one is `first`. */
+static float node_sum(float *const *values, size_t i, int first)
+{
+    float sum = values[first][i];
+    for (int r = first + 1; r < n; r++)
+        sum += memory.first[r] == first ? values[r][i] : 0;
+    return sum;
+}
+
+struct nodes {
+    int n, first[8], n_parts;
+};
+
+static struct nodes find_nodes(void)
+{
+    struct nodes nodes = {.n_parts = n};
+    for (int r = 0; r < n; r++) {
+        int n_ranks = 0;
+        for (int q = 0; q < n; q++)
+            n_ranks += memory.first[q] == r;
+        if (n_ranks > 0)
+            nodes.first[nodes.n++] = r;
+        if (n_ranks > 0 && n_ranks < nodes.n_parts)
+            nodes.n_parts = n_ranks;
+    }
+    return nodes;
+}
+
+/* Rings of `n_in_ring` from element `from` on; by node, each member stands for one. */
+static void reference_ring(float *sum, float *const *values, size_t from, size_t count,
+                           const struct nodes *nodes)
+{
+    const int n_in_ring = nodes ? nodes->n : n;
+    const size_t range_max = (size_t)DT_SCHEDULE_SEGMENT * (size_t)n_in_ring;
     for (size_t begin = 0; begin < count; begin += range_max) {
-        size_t range = count - begin < range_max ? count - begin : range_max;
-        for (int s = 0; s < n; s++) {
+        const size_t range = count - begin < range_max ? count - begin : range_max;
+        for (int s = 0; s < n_in_ring; s++) {
             size_t first;
-            size_t length = dt_ring_segment(&first, range, n, s);
-            for (size_t i = begin + first; i < begin + first + length; i++) {
-                sum[i] = values[s][i];
-                for (int k = 1; k < n; k++)
-                    sum[i] += values[(s + k) % n][i];
+            const size_t length = dt_schedule_segment(&first, range, n_in_ring, s);
+            for (size_t k = 0; k < length; k++) {
+                const size_t i = from + begin + first + k;
+                sum[i] = nodes ? node_sum(values, i, nodes->first[s]) : values[s][i];
+                for (int m = s + 1; m < s + n_in_ring; m++)
+                    sum[i] += nodes ? node_sum(values, i, nodes->first[m % n_in_ring])
+                                    : values[m % n_in_ring][i];
             }
         }
     }
+}
+
+static void reference_sum(float *sum, enum dt_sum by, float *const *values, size_t count)
+{
+    const struct nodes nodes = find_nodes();
+    if (by == DT_SUM_RING)
+        reference_ring(sum, values, 0, count, NULL);
+    for (int p = 0; p < nodes.n_parts && by <= DT_SUM_BY_NODE; p++) {
+        size_t first;
+        const size_t length = dt_schedule_segment(&first, count, nodes.n_parts, p);
+        reference_ring(sum, values, first, length, &nodes);
+    }
+    for (size_t i = 0; i < count && by == DT_SUM_TREE; i++)
+        sum[i] = tree_sum(values, i, 0, n > 2 ? 4 : n);
+    for (size_t i = 0; i < count && by == DT_SUM_HALVING; i++)
+        sum[i] = halving_sum(values, i, 0, 1);
 }
 
 /* Equal bits on all ranks: rank 0's result is handed to everyone and compared. */
@@ -205,22 +274,19 @@ static bool is_same_everywhere(const float *values, size_t count)
 }
 
 /* The central plane leaves the sum on rank 0 alone. */
-static void check_bits(enum dt_plane plane)
+static void check_bits(enum dt_plane plane, enum dt_sum by)
 {
     static const size_t sizes[] = {1000, 65537, 500009};
-    const struct dt_comm_options options = {.plane = plane,
-                                            .ring = true,
-                                            .n_reductions = N_REDUCTIONS,
-                                            .max_count = MAX_COUNT,
-                                            .dtype = DT_F32};
+    struct dt_comm_options options = options_of(by);
+    options.plane = plane;
     assert_ok(dt_comm_open_reduce(comm, &options));
-    float *values[8], *mine = new_floats(MAX_COUNT), *sum = new_floats(MAX_COUNT);
+    float *values[8], *mine = memory.own, *sum = new_floats(MAX_COUNT);
     for (int r = 0; r < n; r++) {
         values[r] = new_floats(MAX_COUNT);
         fill_random(values[r], MAX_COUNT, r);
     }
     for (size_t c = 0; c < DT_COUNT(sizes); c++) {
-        reference_sum(sum, values, sizes[c]);
+        reference_sum(sum, by, values, sizes[c]);
         for (int run = 0; run < 3; run++) {
             memcpy(mine, values[rank], sizes[c] * sizeof(float));
             assert_ok(dt_comm_reduce(comm, 0, mine, sizes[c]));
@@ -233,24 +299,21 @@ static void check_bits(enum dt_plane plane)
     }
     for (int r = 0; r < n; r++)
         free(values[r]);
-    free(mine);
     free(sum);
 }
 
-TEST(bits_ring)
+TEST(bits)
 {
-    check_bits(DT_PLANE_MPI);
+    for (enum dt_sum by = DT_SUM_AUTO; by < DT_SUM_LIBRARY; by++)
+        if (by != DT_SUM_AUTO || find_nodes().n == 1) /* else as it chooses */
+            check_bits(DT_PLANE_MPI, by);
+    check_bits(DT_PLANE_CENTRAL, DT_SUM_RING);
 }
 
-TEST(bits_central)
-{
-    check_bits(DT_PLANE_CENTRAL);
-}
-
-TEST(bits_auto)
+TEST(bits_library)
 {
     enum { COUNT = 100003 };
-    open_reduce(false);
+    open_reduce(DT_SUM_LIBRARY);
     float *mine = new_floats(COUNT);
     fill_random(mine, COUNT, rank);
     assert_ok(dt_comm_reduce(comm, 1, mine, COUNT));
@@ -259,20 +322,16 @@ TEST(bits_auto)
     free(mine);
 }
 
-static void open_wire(enum dt_dtype wire, size_t total)
+static void open_wire(enum dt_sum by, enum dt_dtype wire)
 {
-    struct dt_comm_options options = {.ring = true,
-                                      .n_reductions = N_REDUCTIONS,
-                                      .max_count = MAX_COUNT,
-                                      .total_count = total,
-                                      .dtype = DT_F32,
-                                      .wire = wire};
+    struct dt_comm_options options = options_of(by);
+    options.wire = wire;
     assert_ok(dt_comm_open_reduce(comm, &options));
 }
 
 /* Sums by a 16-bit wire, against fp64: every rank rounds a partial sum once, by at most half a
  * unit. Each message has half the bytes. */
-static void check_wire(enum dt_dtype wire, double unit)
+static void check_wire(enum dt_sum by, enum dt_dtype wire, double unit)
 {
     enum { COUNT = 500009 };
     float *values[8], *mine = new_floats(COUNT);
@@ -282,7 +341,7 @@ static void check_wire(enum dt_dtype wire, double unit)
     }
     double bytes[2] = {0};
     for (int narrow = 0; narrow < 2; narrow++) {
-        open_wire(narrow ? wire : DT_F32, COUNT);
+        open_wire(by, narrow ? wire : DT_F32);
         const double before = dt_comm_sent_bytes(comm);
         memcpy(mine, values[rank], COUNT * sizeof(float));
         assert_ok(dt_comm_reduce(comm, 0, mine, COUNT));
@@ -307,19 +366,21 @@ static void check_wire(enum dt_dtype wire, double unit)
 
 TEST(wire)
 {
-    check_wire(DT_BF16, 0x1p-8);
-    check_wire(DT_F16, 0x1p-11);
+    for (enum dt_sum by = DT_SUM_AUTO; by < DT_SUM_LIBRARY; by++) {
+        check_wire(by, DT_BF16, 0x1p-8);
+        check_wire(by, DT_F16, 0x1p-11);
+    }
 }
 
 /* The same values summed again and again: with fp16, what is lost is made up for later, so the mean
  * of the sums gets closer to the true one; with bf16 the same error repeats. A value too small for
  * fp16 arrives in the end. */
-static double mean_error(enum dt_dtype wire, int n_steps)
+static double mean_error(enum dt_sum by, enum dt_dtype wire, int n_steps)
 {
     enum { COUNT = 1009 };
     float mine[COUNT];
     double mean[COUNT] = {0}, worst = 0;
-    open_wire(wire, COUNT);
+    open_wire(by, wire);
     for (int step = 0; step < n_steps; step++) {
         for (int i = 0; i < COUNT; i++)
             mine[i] = i == 7 ? 0x1p-27F : 0.3F + (float)(i + rank) / 4096;
@@ -341,18 +402,21 @@ static double mean_error(enum dt_dtype wire, int n_steps)
 
 TEST(error_feedback)
 {
-    if (n == 1)
+    if (n == 1 || find_nodes().n > 1) /* it sends many small messages */
         return;
-    const double once = mean_error(DT_F16, 1), often = mean_error(DT_F16, 4096);
-    print_message("%d ranks: largest error of the mean of 1 sum %g, of 4096 %g\n", n, once, often);
-    assert_all(once == 1 && often < 0.01); /* element 7 is lost at first */
-    assert_all(mean_error(DT_BF16, 64) > 1e-3);
+    for (enum dt_sum by = DT_SUM_RING; by < DT_SUM_LIBRARY; by++) {
+        const double once = mean_error(by, DT_F16, 1), often = mean_error(by, DT_F16, 2048);
+        print_message("%d ranks: largest error of the mean of 1 sum %g, of 2048 %g\n", n, once,
+                      often);
+        assert_all(once == 1 && often < 0.01); /* element 7 is lost at first */
+        assert_all(mean_error(by, DT_BF16, 64) > 1e-3);
+    }
 }
 
 /* NaN and infinity must arrive on every rank: a skipped step is decided from them. */
 static void check_not_finite(enum dt_dtype wire)
 {
-    open_wire(wire, MAX_COUNT);
+    open_wire(DT_SUM_RING, wire);
     float values[100] = {0};
     if (rank == n - 1) {
         values[3] = (float)(1e300 * 1e10);
@@ -370,7 +434,7 @@ TEST(not_finite)
     check_not_finite(DT_F16);
 }
 
-/* Rows of ring.h's cut: segments follow each other without gap and cover the range. */
+/* Rows of rounds.h's cut: segments follow each other without gap and cover the range. */
 TEST(segments)
 {
     for (int ranks = 1; ranks <= 9; ranks++) {
@@ -378,11 +442,11 @@ TEST(segments)
             size_t end = 0;
             for (int s = 0; s < ranks; s++) {
                 size_t first;
-                size_t length = dt_ring_segment(&first, counts[c], ranks, s);
+                size_t length = dt_schedule_segment(&first, counts[c], ranks, s);
                 assert_int_equal(first, end);
-                assert_true(length == 0 || first % DT_RING_ALIGN == 0);
-                if (counts[c] <= (size_t)DT_RING_SEGMENT * (size_t)ranks)
-                    assert_true(length <= DT_RING_SEGMENT);
+                assert_true(length == 0 || first % DT_SCHEDULE_ALIGN == 0);
+                if (counts[c] <= (size_t)DT_SCHEDULE_SEGMENT * (size_t)ranks)
+                    assert_true(length <= DT_SCHEDULE_SEGMENT);
                 end = first + length;
             }
             assert_int_equal(end, counts[c]);
@@ -393,7 +457,7 @@ TEST(segments)
 TEST(misuse)
 {
     float values[8] = {0};
-    open_reduce(true);
+    open_reduce(DT_SUM_RING);
     assert_int_equal(dt_comm_reduce(comm, N_REDUCTIONS, values, 8), DT_ERR_INTERNAL);
     assert_int_equal(dt_comm_reduce(comm, -1, values, 8), DT_ERR_INTERNAL);
     assert_int_equal(dt_comm_wait(comm, N_REDUCTIONS), DT_ERR_INTERNAL);
@@ -444,4 +508,18 @@ TEST(planes)
     dt_comm_close_reduce(comm);
 }
 
-RANKS_TEST_MAIN(NULL, NULL)
+static int set_up(void **state)
+{
+    (void)state;
+    return dt_comm_alloc(comm, &memory, (2 << 20) * sizeof(float), N_REDUCTIONS) != DT_OK;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    dt_comm_close_reduce(comm);
+    dt_comm_free(&memory);
+    return 0;
+}
+
+RANKS_TEST_MAIN(set_up, tear_down)

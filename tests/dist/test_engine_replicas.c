@@ -40,7 +40,7 @@ static int open_engine(void **state)
     const struct dt_plan_options plan = {.bucket_bytes = 1 << 18,
                                          .last_bucket_bytes = 1 << 16,
                                          .n_ranks = n,
-                                         .comm = {.plane = DT_PLANE_MPI, .ring = true}};
+                                         .comm = {.plane = DT_PLANE_MPI, .sum = DT_SUM_RING}};
     struct dt_engine *e = &engine;
     dt_engine_init(e, comm, &config);
     e->backend = &dt_backend_cpu;

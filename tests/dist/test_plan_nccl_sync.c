@@ -6,7 +6,7 @@
 
 static const struct dt_backend *const backend = &dt_backend_cuda;
 static const struct dt_comm_options plane = {
-    .plane = DT_PLANE_NCCL, .ring = true, .timeout_s = 60, .share = true};
+    .plane = DT_PLANE_NCCL, .sum = DT_SUM_RING, .timeout_s = 60, .share = true};
 static const enum dt_precision precision = DT_PRECISION_FP32;
 
 TEST(steps)

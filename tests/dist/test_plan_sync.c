@@ -7,7 +7,7 @@
 static struct dt_backend counting;
 static size_t n_left = (size_t)1 << 40;
 static const struct dt_backend *const backend = &counting;
-static const struct dt_comm_options plane = {.plane = DT_PLANE_MPI, .ring = true};
+static const struct dt_comm_options plane = {.plane = DT_PLANE_MPI, .sum = DT_SUM_RING};
 static const enum dt_precision precision = DT_PRECISION_FP32;
 
 static dt_status count_alloc(struct dt_device *dev, void **out, size_t bytes)

@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from scratch import load, run  # noqa: E402
 
-BY = ["ring", "MPI_Iallreduce", "MPI_Allreduce"]
+BY = ["auto", "ring", "halving", "tree", "MPI_Iallreduce", "MPI_Allreduce"]
 SET = ["--set", "model.name=tiny", "--set", "model.num_classes=10", "--set", "model.image_size=32", "--set", "device.kind=cpu",
        "--set", "device.threads=1", "--set", "comm.last_bucket_cap_mb=0.01"]
 
@@ -36,7 +36,7 @@ def check(ranks, least, most):
         assert math.isclose(time_us, 1e6 * row["in_place_s"], abs_tol=0.06), line
         assert math.isclose(algbw, row["bytes"] / row["in_place_s"] / 1e9, abs_tol=0.006), line
         assert math.isclose(busbw, algbw * 2 * (ranks - 1) / ranks, abs_tol=0.012), line
-    assert ("ring_to_mpi_mean" in result) == ("Time of the ring" in out) == (ranks > 1 and most >= 20)
+    assert ("auto_to_mpi_mean" in result) == ("Time of auto" in out) == (ranks > 1 and most >= 20)
 
 
 check(1, 90000, 17)
