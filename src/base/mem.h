@@ -30,7 +30,7 @@ dt_status dt_mem_copy_text(char **copy, const char *text);
 /* Memory that may be a mapping shared with other processes. Starts as {0}. */
 struct dt_shared {
     void *data;
-    size_t bytes;   /* that are allocated or mapped */
+    size_t bytes; /* that are allocated or mapped */
     bool is_mapped;
 };
 void dt_shared_free(struct dt_shared *shared); /* sets it to {0} */
