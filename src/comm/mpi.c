@@ -497,7 +497,7 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
     re->group = MPI_COMM_NULL;
     DT_TRY(allocate(comm, options));
     re->link = options->link;
-    DT_TRY(dt_node_open(&re->node, comm, options->memory));
+    DT_TRY(dt_node_open(&re->node, comm->rank, comm->size, options->memory));
     if (options->exchange_ranks > 1) {
         int color = comm->rank / options->exchange_ranks;
         re->group_first = color * options->exchange_ranks;

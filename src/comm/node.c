@@ -110,40 +110,35 @@ void dt_node_spread(const struct dt_node *node, float *buffer, size_t count)
 /* --- Where the ranks are --- */
 
 /* first[r]: lowest rank of r's node. */
-static dt_status find_owners(struct dt_node *node, const struct dt_comm *comm, const int *first)
+static dt_status find_owners(struct dt_node *node, int rank, int n_ranks, const int *first)
 {
     int *n_of, *place; /* ranks of the node whose first rank it is; place of a rank in its node */
-    dt_status status = DT_NEW(n_of, 2 * (size_t)comm->size);
-    if (status == DT_OK)
-        status = DT_NEW(node->owners, (size_t)comm->size);
-    if (status != DT_OK) {
-        free(n_of);
-        return status;
-    }
-    place = n_of + comm->size;
-    for (int r = 0; r < comm->size; r++)
+    DT_TRY(DT_NEW(node->owners, (size_t)n_ranks));
+    DT_TRY(DT_NEW(n_of, 2 * (size_t)n_ranks));
+    place = n_of + n_ranks;
+    for (int r = 0; r < n_ranks; r++)
         place[r] = n_of[first[r]]++;
-    node->local = place[comm->rank];
-    node->n_local = node->n_parts = n_of[first[comm->rank]];
-    for (int r = 0; r < comm->size; r++)
+    node->local = place[rank];
+    node->n_local = node->n_parts = n_of[first[rank]];
+    for (int r = 0; r < n_ranks; r++)
         if (n_of[r] > 0 && n_of[r] < node->n_parts)
             node->n_parts = n_of[r];
-    for (int r = 0; r < comm->size && node->local < node->n_parts; r++)
+    for (int r = 0; r < n_ranks && node->local < node->n_parts; r++)
         if (place[r] == node->local) {
-            node->self = r == comm->rank ? node->n_owners : node->self;
+            node->self = r == rank ? node->n_owners : node->self;
             node->owners[node->n_owners++] = r;
         }
     free(n_of);
     return DT_OK;
 }
 
-dt_status dt_node_open(struct dt_node *node, const struct dt_comm *comm,
+dt_status dt_node_open(struct dt_node *node, int rank, int n_ranks,
                        const struct dt_comm_memory *memory)
 {
     *node = (struct dt_node){.memory = memory};
     if (!memory)
         return DT_OK;
-    DT_TRY(find_owners(node, comm, memory->first));
+    DT_TRY(find_owners(node, rank, n_ranks, memory->first));
     if (node->n_local > 1) /* the others wait until all have opened the plane */
         memset((void *)counts_of(node, node->local, 0), 0, memory->counts_bytes);
     return DT_OK;

@@ -12,7 +12,7 @@
 #ifndef DTRAIN_COMM_NODE_H
 #define DTRAIN_COMM_NODE_H
 
-#include "comm/comm_internal.h"
+#include "dtrain/comm.h"
 
 struct dt_node {
     int n_local, local; /* ranks of this node that share memory, and the place of this one */
@@ -23,7 +23,7 @@ struct dt_node {
 };
 
 /* Where the ranks are. Without memory it has no buffer. */
-dt_status dt_node_open(struct dt_node *node, const struct dt_comm *comm,
+dt_status dt_node_open(struct dt_node *node, int rank, int n_ranks,
                        const struct dt_comm_memory *memory);
 void dt_node_close(struct dt_node *node);
 /* Whether the ranks of this node can sum this buffer in place. */
