@@ -127,13 +127,17 @@ dt_status dt_comm_share(struct dt_comm *comm, struct dt_shared *shared, const vo
 struct dt_comm_memory {
     struct dt_shared shared; /* counters, then memory, of all ranks of the node in their order */
     size_t counts_bytes, own_bytes;
-    void *own;  /* this rank's part */
-    int *first; /* of each rank, the lowest rank of those that it shares with */
+    void *own;            /* this rank's part */
+    int *first;           /* of each rank, the lowest rank of those that it shares with: a node */
+    int n_nodes, n_parts; /* nodes, and ranks of the smallest one */
 };
 /* n_reductions: at most, of the planes that get this memory. */
 dt_status dt_comm_alloc(struct dt_comm *comm, struct dt_comm_memory *memory, size_t bytes,
                         int n_reductions);
 void dt_comm_free(struct dt_comm_memory *memory); /* local; sets it to {0} */
+/* Measures the links between nodes as sums by node use them, in less than a second, and finds how
+ * many nodes there are; with one, *link stays as it is. Closes the data plane. */
+dt_status dt_comm_measure_link(struct dt_comm *comm, struct dt_link *link, int *n_nodes);
 /* Copies data[0 .. bytes) from one rank to another; the others do nothing. */
 dt_status dt_comm_copy(struct dt_comm *comm, void *data, size_t bytes, int from, int to);
 /* A number to another rank, and the next one from any. Only the two take part; wait_s counts. */

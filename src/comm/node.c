@@ -109,25 +109,40 @@ void dt_node_spread(const struct dt_node *node, float *buffer, size_t count)
 
 /* --- Where the ranks are --- */
 
-/* first[r]: lowest rank of r's node. */
-static dt_status find_owners(struct dt_node *node, int rank, int n_ranks, const int *first)
+dt_status dt_node_count(struct dt_comm_memory *memory, int n_ranks)
 {
-    int *n_of, *place; /* ranks of the node whose first rank it is; place of a rank in its node */
+    int *n_of; /* ranks of the node whose first rank it is */
+    DT_TRY(DT_NEW(n_of, (size_t)n_ranks));
+    for (int r = 0; r < n_ranks; r++)
+        n_of[memory->first[r]]++;
+    memory->n_nodes = 0;
+    memory->n_parts = n_ranks;
+    for (int r = 0; r < n_ranks; r++) {
+        memory->n_nodes += n_of[r] > 0;
+        if (n_of[r] > 0 && n_of[r] < memory->n_parts)
+            memory->n_parts = n_of[r];
+    }
+    free(n_of);
+    return DT_OK;
+}
+
+static dt_status find_owners(struct dt_node *node, int rank, int n_ranks)
+{
+    const int *first = node->memory->first;
+    int *n_of;
     DT_TRY(DT_NEW(node->owners, (size_t)n_ranks));
-    DT_TRY(DT_NEW(n_of, 2 * (size_t)n_ranks));
-    place = n_of + n_ranks;
-    for (int r = 0; r < n_ranks; r++)
-        place[r] = n_of[first[r]]++;
-    node->local = place[rank];
-    node->n_local = node->n_parts = n_of[first[rank]];
-    for (int r = 0; r < n_ranks; r++)
-        if (n_of[r] > 0 && n_of[r] < node->n_parts)
-            node->n_parts = n_of[r];
-    for (int r = 0; r < n_ranks && node->local < node->n_parts; r++)
-        if (place[r] == node->local) {
-            node->self = r == rank ? node->n_owners : node->self;
-            node->owners[node->n_owners++] = r;
-        }
+    DT_TRY(DT_NEW(n_of, (size_t)n_ranks));
+    node->n_parts = node->memory->n_parts;
+    for (int r = 0; r < rank; r++)
+        node->local += first[r] == first[rank];
+    for (int r = 0; r < n_ranks; r++) {
+        const int place = n_of[first[r]]++; /* in its node */
+        node->n_local += first[r] == first[rank];
+        if (place != node->local || place >= node->n_parts)
+            continue;
+        node->self = r == rank ? node->n_owners : node->self;
+        node->owners[node->n_owners++] = r;
+    }
     free(n_of);
     return DT_OK;
 }
@@ -138,7 +153,7 @@ dt_status dt_node_open(struct dt_node *node, int rank, int n_ranks,
     *node = (struct dt_node){.memory = memory};
     if (!memory)
         return DT_OK;
-    DT_TRY(find_owners(node, rank, n_ranks, memory->first));
+    DT_TRY(find_owners(node, rank, n_ranks));
     if (node->n_local > 1) /* the others wait until all have opened the plane */
         memset((void *)counts_of(node, node->local, 0), 0, memory->counts_bytes);
     return DT_OK;

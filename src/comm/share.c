@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/pulse.h"
 #include "comm/comm_internal.h"
+#include "comm/node.h"
 
 /* What the first rank of a node tells the others: where its memory is, and what lies at its end. */
 struct place {
@@ -153,7 +154,8 @@ dt_status dt_comm_alloc(struct dt_comm *comm, struct dt_comm_memory *memory, siz
         status = allocate_alone(memory, bytes);
     DT_TRY(dt_comm_agree(comm, status));
     const int own = is_shared ? comm->first_of_node : comm->rank;
-    return dt_comm_gather(comm, memory->first, &own, sizeof own);
+    DT_TRY(dt_comm_gather(comm, memory->first, &own, sizeof own));
+    return dt_comm_agree(comm, dt_node_count(memory, comm->size));
 }
 
 void dt_comm_free(struct dt_comm_memory *memory)

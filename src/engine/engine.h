@@ -53,6 +53,8 @@ struct dt_engine {
     const struct dt_backend *backend;
     const char *no_gpu; /* why device.kind auto is the CPU in a build with CUDA, else NULL */
     enum dt_plane plane;
+    struct dt_link link; /* between nodes, 0 until it is measured */
+    const char *run_dir; /* where rank 0 keeps it, NULL = nowhere */
     struct dt_device *device;
     struct dt_stage stage;
     uint32_t n_images[DT_MAX_CANVASES]; /* for training, by canvas; a classifier's in [0] */

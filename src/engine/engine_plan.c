@@ -4,6 +4,7 @@
 #include "base/host.h"
 #include "engine/engine.h"
 #include "engine/freeze.h"
+#include "engine/link.h"
 #include "engine/parallel.h"
 #include "engine/task.h"
 
@@ -129,7 +130,8 @@ struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
                                     .sum = !on_gpu    ? choose_sum(engine->config)
                                            : has_ring ? DT_SUM_RING
                                                       : DT_SUM_LIBRARY,
-                                    .link = usual_link,
+                                    .link =
+                                        engine->link.bytes_per_s > 0 ? engine->link : usual_link,
                                     .wire = wire,
                                     .timeout_s = engine->config->device.timeout_s,
                                     .share = engine->config->device.allow_shared_gpu};
@@ -171,8 +173,14 @@ static dt_status build_plan(struct dt_engine *engine, bool is_layout)
 {
     size_t max_bytes = 0;
     DT_TRY(find_memory(engine, &max_bytes));
-    const struct dt_plan_options options = plan_options(engine, max_bytes);
+    struct dt_plan_options options = plan_options(engine, max_bytes);
     struct dt_comm *comm = options.n_ranks > 1 ? engine->ranks.comm : NULL;
+    const bool chooses = options.comm.sum == DT_SUM_AUTO && options.comm.plane == DT_PLANE_MPI;
+    if (comm && chooses && !is_layout && engine->options.train && engine->link.bytes_per_s == 0) {
+        engine->link = usual_link;
+        DT_TRY(dt_link_find(&engine->link, comm, engine->run_dir));
+    }
+    options.comm.link = dt_engine_comm_options(engine).link;
     if (is_layout)
         return dt_plan_layout(&engine->plan, engine->graph, engine->backend, engine->device,
                               &options);

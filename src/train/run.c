@@ -254,6 +254,7 @@ static dt_status open_run(struct run *r, struct dt_resume *resume,
     DT_TRY(dt_comm_agree(comm, prepare_output(r)));
     DT_TRY(start_watchdog(&r->engine.ranks, config));
     DT_TRY(dt_resume_find(resume, &r->engine, options, r->save_policy.dir));
+    r->engine.run_dir = config->output.dir;
     DT_TRY(dt_engine_open(&r->engine, &r->sets, &engine, shared_dir(config)));
     if (validates)
         DT_TRY(dt_evaluator_open(&r->evaluator, &r->engine, &r->sets, false));

@@ -57,6 +57,27 @@ static void print_model(struct dt_text *line, const struct dt_summary *summary)
     dt_text_add(line, "; build %.12s", dt_build_id());
 }
 
+/* How CPU ranks sum. */
+static void add_sums(struct dt_text *line, const struct dt_engine *engine)
+{
+    const struct dt_comm_options options = dt_engine_comm_options(engine);
+    const struct dt_comm_memory *memory = &engine->plan->sums;
+    if (options.sum == DT_SUM_LIBRARY) {
+        dt_text_add(line, ", which chooses how to sum (comm.algorithm=ring: in a fixed order)");
+        return;
+    }
+    if (options.plane != DT_PLANE_MPI || options.sum > DT_SUM_BY_NODE)
+        return;
+    if (memory->shared.is_mapped)
+        dt_text_add(line, ", sums in shared memory");
+    else if (dt_comm_local_size(engine->ranks.comm) > 1)
+        dt_text_add(line, ", sums by messages, as the ranks of a node cannot share memory here");
+    if (memory->n_nodes > 1 && options.sum == DT_SUM_AUTO)
+        dt_text_add(line, ", between %d nodes by messages at %.3g Gb/s and %.0f us",
+                    memory->n_nodes, 8e-9 * options.link.bytes_per_s * memory->n_parts,
+                    1e6 * options.link.latency_s);
+}
+
 static void print_device(struct dt_text *line, const struct dt_summary *summary)
 {
     char device[256], plane[64];
@@ -67,9 +88,8 @@ static void print_device(struct dt_text *line, const struct dt_summary *summary)
     if (summary->engine->ranks.n_ranks == 1)
         return;
     dt_text_add(line, "; %s", plane);
-    if (dt_config_sums(summary->engine->config) &&
-        dt_engine_comm_options(summary->engine).sum == DT_SUM_LIBRARY)
-        dt_text_add(line, ", which chooses how to sum (comm.algorithm=ring: in a fixed order)");
+    if (dt_config_sums(summary->engine->config) && summary->engine->plan)
+        add_sums(line, summary->engine);
 }
 
 /* The images that make no full batch. With stages their number changes. */

@@ -59,7 +59,7 @@ bad 78 "--set: train.epochs: expected" config show --set train.epochs=0
 run 78 "too small" model.name=alexnet
 run 78 "train.precision" train.precision=fp16
 run 78 "train.precision" train.precision=fp16 train.loss_scale=128
-run 78 "only comm.algorithm ring sends gradients in 16 bits" comm.grad_dtype=bf16 comm.algorithm=library \
+run 78 "MPI's own sums, comm.algorithm library, send no 16 bits" comm.grad_dtype=bf16 comm.algorithm=library \
     train.deterministic=false
 if has_cuda; then
     export CUDA_VISIBLE_DEVICES= # hides any GPU

@@ -246,7 +246,8 @@ static struct shape make_shape(int n, int per_node, bool is_uneven)
             shape.first[r] = begin;
             shape.node_of[r] = shape.n_nodes;
         }
-    const struct dt_comm_memory memory = {.shared.data = no_counts, .first = shape.first};
+    struct dt_comm_memory memory = {.shared.data = no_counts, .first = shape.first};
+    assert_int_equal(dt_node_count(&memory, n), DT_OK);
     for (int r = 0; r < n; r++) {
         assert_int_equal(dt_node_open(&shape.nodes[r], r, n, &memory), DT_OK);
         shape.nodes[r].memory = NULL; /* it is needed no longer */
