@@ -332,7 +332,9 @@ dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
     f->network = options->network;
     f->config = config;
     f->step.overlaps = config->device.kind != DT_DEVICE_CPU;
-    f->network.ring_ranks = dt_config_ring_ranks(config);
+    const bool by_node = config->device.kind == DT_DEVICE_CPU && !config->train.deterministic &&
+                         config->comm.algorithm == DT_ALGORITHM_AUTO;
+    f->network.ring_ranks = by_node ? 0 : dt_config_ring_ranks(config);
     own = *config;
     if (options->step_s != 0) { /* nothing runs: a CPU lays out the plan of a GPU */
         own.device.kind = DT_DEVICE_CPU;

@@ -399,6 +399,26 @@ TEST(sums)
                 }
 }
 
+/* The fewest messages for small sums, the fewest bytes for large ones; by the model a tree never
+ * wins. */
+TEST(choices)
+{
+    static const struct dt_link link = {1e9, 1e-5};
+    static const struct {
+        enum dt_sum sum;
+        int n;
+        double bytes;
+        enum dt_schedule schedule;
+    } rows[] = {
+        {DT_SUM_AUTO, 2, 1e3, DT_SCHEDULE_RING},       {DT_SUM_AUTO, 8, 100, DT_SCHEDULE_HALVING},
+        {DT_SUM_AUTO, 100, 100, DT_SCHEDULE_HALVING},  {DT_SUM_AUTO, 8, 1e8, DT_SCHEDULE_HALVING},
+        {DT_SUM_AUTO, 100, 1e9, DT_SCHEDULE_RING},     {DT_SUM_BY_NODE, 8, 100, DT_SCHEDULE_RING},
+        {DT_SUM_HALVING, 3, 100, DT_SCHEDULE_HALVING}, {DT_SUM_TREE, 3, 1e9, DT_SCHEDULE_TREE}};
+    for (size_t i = 0; i < DT_COUNT(rows); i++)
+        assert_int_equal(dt_schedule_choose(rows[i].sum, rows[i].n, rows[i].bytes, &link),
+                         rows[i].schedule);
+}
+
 /* One bucket after the other; while one is on the way, the next is added within the nodes. */
 static double time_buckets(const struct shape *shape, enum dt_sum sum, const size_t *buckets, int n,
                            const struct network *network, int64_t *n_messages)
