@@ -50,6 +50,7 @@ DETECTOR = {
     "model.anchor_base": 16,
     "model.frozen_norm": "true",
     "model.head_norm": "group",
+    "comm.algorithm": "hierarchical",
     "train.box_loss": "smooth_l1",
 }
 
