@@ -173,9 +173,9 @@ static dt_status lane_send_receive(struct dt_comm *comm, int index)
     return DT_OK;
 }
 
-/* Starts the lane's round, or the next one in which this rank has something to do; after the last
- * one the lane is free. */
-static dt_status begin_round(struct dt_comm *comm, int index)
+/* Finds the lane's next round in which this rank has something to do; after the last one the lane
+ * is free. */
+static bool find_round(struct dt_comm *comm, int index)
 {
     struct mpi_plane *re = comm->reduce;
     struct lane *lane = &re->lanes[index];
@@ -186,17 +186,17 @@ static dt_status begin_round(struct dt_comm *comm, int index)
     for (; lane->round < dt_schedule_rounds(lane->schedule, n); lane->round++) {
         dt_schedule_round(&lane->now, lane->schedule, n, self, lane->round, lane->count);
         if (lane->now.to >= 0 || lane->now.from >= 0)
-            return lane_send_receive(comm, index);
+            return true;
     }
     const int of = lane->reduction;
     lane->reduction = -1;
     re->n_free_lanes++;
     if (--reduction->n_lanes > 0 || reduction->n_started < reduction->n)
-        return DT_OK;
+        return false;
     if (reduction->by_node)
         dt_node_spread(&re->node, reduction->buffer, reduction->count);
     end_part(re, of);
-    return DT_OK;
+    return false;
 }
 
 /* Both messages of the lane's round are done. */
@@ -211,7 +211,7 @@ static dt_status end_lane_round(struct dt_comm *comm, int index)
     else if (!lane->now.gathers)
         dt_sum_add(segment, lane->received, count);
     lane->round++;
-    return begin_round(comm, index);
+    return find_round(comm, index) ? lane_send_receive(comm, index) : DT_OK;
 }
 
 static void leave_queue(struct mpi_plane *re)
@@ -221,7 +221,7 @@ static void leave_queue(struct mpi_plane *re)
 }
 
 /* Assigns a range of a reduction to a lane. */
-static dt_status start_lane(struct dt_comm *comm, int index, int of)
+static void start_lane(struct dt_comm *comm, int index, int of)
 {
     struct mpi_plane *re = comm->reduce;
     struct lane *lane = &re->lanes[index];
@@ -244,7 +244,6 @@ static dt_status start_lane(struct dt_comm *comm, int index, int of)
     reduction->n_started += lane->count;
     if (reduction->n_started == reduction->n)
         leave_queue(re);
-    return begin_round(comm, index);
 }
 
 /* Adds the oldest waiting reduction within the node once all its ranks have started it. Returns
@@ -287,7 +286,9 @@ static dt_status advance_queue(struct dt_comm *comm, int *n_done)
             free_lane++;
         if (free_lane == re->n_lanes)
             return DT_OK;
-        DT_TRY(start_lane(comm, free_lane, of));
+        start_lane(comm, free_lane, of);
+        if (find_round(comm, free_lane))
+            DT_TRY(lane_send_receive(comm, free_lane));
     }
     return DT_OK;
 }
@@ -498,6 +499,8 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
     DT_TRY(allocate(comm, options));
     re->link = options->link;
     DT_TRY(dt_node_open(&re->node, comm->rank, comm->size, options->memory));
+    for (int r = 0; r < re->n_reductions; r++)
+        re->reductions[r].times = dt_node_times(&re->node, r);
     if (options->exchange_ranks > 1) {
         int color = comm->rank / options->exchange_ranks;
         re->group_first = color * options->exchange_ranks;

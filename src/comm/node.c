@@ -30,6 +30,11 @@ static bool has_reached(_Atomic uint32_t *count, uint32_t times)
     return (int32_t)(atomic_load_explicit(count, memory_order_acquire) - times) >= 0;
 }
 
+uint32_t dt_node_times(const struct dt_node *node, int reduction)
+{
+    return node->n_local > 1 ? counts_of(node, node->local, reduction)->n_offered : 0;
+}
+
 void dt_node_offer(const struct dt_node *node, int reduction, uint32_t times)
 {
     if (node->n_local > 1)
@@ -151,12 +156,7 @@ dt_status dt_node_open(struct dt_node *node, int rank, int n_ranks,
                        const struct dt_comm_memory *memory)
 {
     *node = (struct dt_node){.memory = memory};
-    if (!memory)
-        return DT_OK;
-    DT_TRY(find_owners(node, rank, n_ranks));
-    if (node->n_local > 1) /* the others wait until all have opened the plane */
-        memset((void *)counts_of(node, node->local, 0), 0, memory->counts_bytes);
-    return DT_OK;
+    return memory ? find_owners(node, rank, n_ranks) : DT_OK;
 }
 
 void dt_node_close(struct dt_node *node)

@@ -30,6 +30,9 @@ dt_status dt_node_open(struct dt_node *node, int rank, int n_ranks,
 void dt_node_close(struct dt_node *node);
 /* Whether the ranks of this node can sum this buffer in place. */
 bool dt_node_has(const struct dt_node *node, const float *buffer, size_t count);
+/* How often it was complete so far, the same on all ranks: the counters are never set back, as
+ * another rank may still look at them. */
+uint32_t dt_node_times(const struct dt_node *node, int reduction);
 /* The buffer of `reduction` is complete for the `times`-th time. */
 void dt_node_offer(const struct dt_node *node, int reduction, uint32_t times);
 /* Whether the buffers of all ranks are complete, or all parts done, for so many times. */
