@@ -14,7 +14,7 @@ if [ ! -d "$shards" ]; then
 fi
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
-$MPIRUN -np 2 build/dtrain --config configs/cifar10_resnet20.json --out "$out" \
+build/dtrain --ranks 2 --config configs/cifar10_resnet20.json --out "$out" \
     --set data.train="$shards/cifar10-train-{0000..0009}.tar" \
     --set data.val="$shards/cifar10-test-{0000..0001}.tar" \
     --set train.epochs=1 --set schedule.warmup_epochs=0.2 --set device.threads=1 \

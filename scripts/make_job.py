@@ -123,6 +123,8 @@ def check(parser, o):
         parser.error(f"--out is the run folder of training; write the options of {o.command} behind it")
     if o.is_script and (o.container or o.kind == "k8s"):
         parser.error(f"{o.command} starts the ranks itself, which it cannot do in a container")
+    if o.is_script and any(re.search(r"\s", text) for text in o.env):
+        parser.error(f"--env with a space reaches no ranks that {o.command} starts")
     if o.kind == "k8s" and not o.container:
         parser.error("k8s needs --container IMAGE, one of docker/ that the nodes can pull")
     if o.kind in ("pbs", "lsf") and o.container and not o.container.endswith(".sif"):

@@ -42,9 +42,10 @@ struct dt_comm_options {
     size_t max_count;    /* largest count of a reduction, in elements */
     enum dt_dtype dtype; /* of the elements; MPI sums DT_F32 only */
     int n_fp32;          /* NCCL: the last n_fp32 reductions are of DT_F32 nevertheless */
-    enum dt_dtype wire;  /* MPI, ring: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
-    size_t total_count;  /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
-    int exchange_ranks;  /* that exchange with each other, dt_comm_exchange; 0 = none */
+    enum dt_dtype
+        wire; /* MPI, but for LIBRARY: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
+    size_t total_count; /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
+    int exchange_ranks; /* that exchange with each other, dt_comm_exchange; 0 = none */
     /* NCCL: */
     void *stream; /* the cudaStream_t that reductions are put into; the GPU is the current one */
     double timeout_s; /* for connecting the ranks, 0 = no limit */

@@ -104,7 +104,7 @@ struct dt_plan_options {
     size_t bucket_bytes, last_bucket_bytes;
     int n_ranks; /* 1: no REDUCE or WAIT */
     struct dt_comm_options
-        comm; /* plane, ring, wire, timeout_s and share; the plan sets the rest */
+        comm; /* plane, sum, link, wire, timeout_s and share; the plan sets the rest */
     struct dt_plan_parallel parallel;
     bool is_server;  /* rank 0 */
     bool outer;      /* momentum of weights that are averaged */

@@ -44,7 +44,7 @@ static const struct {
     [SUM_TREE] = {"tree", DT_SUM_TREE},
     [SUM_IALLREDUCE] = {"MPI_Iallreduce", DT_SUM_LIBRARY},
     [SUM_ALLREDUCE] = {"MPI_Allreduce", DT_SUM_LIBRARY},
-    [SUM_NCCL] = {"NCCL", DT_SUM_RING},
+    [SUM_NCCL] = {"NCCL", DT_SUM_LIBRARY},
 };
 enum sum_place { OUT_OF_PLACE, IN_PLACE, N_SUM_PLACES };
 

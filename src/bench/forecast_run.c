@@ -29,6 +29,14 @@ struct forecast {
     size_t width;                       /* bytes of a gradient between ranks */
 };
 
+/* Of CPU ranks auto sums by node on any number. */
+static int ring_ranks(const struct dt_config *config, bool on_cpu)
+{
+    const bool is_auto =
+        config->comm.algorithm == DT_ALGORITHM_AUTO && !config->train.deterministic;
+    return on_cpu && is_auto ? 0 : dt_config_ring_ranks(config);
+}
+
 /* --- The link --- */
 
 /* Median time of a ring sum of `bytes` in host memory; the slowest rank's. */
@@ -308,6 +316,7 @@ static dt_status forecast(struct forecast *f)
     if (runs) {
         DT_TRY(measure_step(f));
         f->step.overlaps = engine->backend != &dt_backend_cpu;
+        f->network.ring_ranks = ring_ranks(f->config, !f->step.overlaps);
     } else {
         const struct dt_graph *g = f->base.engine.graph;
         double flops = 0;
@@ -332,9 +341,7 @@ dt_status dt_forecast_run(struct dt_comm *comm, const struct dt_config *config,
     f->network = options->network;
     f->config = config;
     f->step.overlaps = config->device.kind != DT_DEVICE_CPU;
-    const bool by_node = config->device.kind == DT_DEVICE_CPU && !config->train.deterministic &&
-                         config->comm.algorithm == DT_ALGORITHM_AUTO;
-    f->network.ring_ranks = by_node ? 0 : dt_config_ring_ranks(config);
+    f->network.ring_ranks = ring_ranks(config, config->device.kind == DT_DEVICE_CPU);
     own = *config;
     if (options->step_s != 0) { /* nothing runs: a CPU lays out the plan of a GPU */
         own.device.kind = DT_DEVICE_CPU;

@@ -84,7 +84,8 @@ struct mpi_plane {
      * buffer of n_reductions entries. */
     int *queue;
     int queue_first, queue_count;
-    int n_lanes, n_free_lanes, next_tag;
+    int n_lanes, n_free_lanes;
+    int next_tag[2]; /* by messages; by node, where only the owners of a part take one */
     struct lane lanes[N_LANES];
     float *received;
     const struct dt_wire *wire; /* NULL = fp32 */
@@ -236,9 +237,9 @@ static void start_lane(struct dt_comm *comm, int index, int of)
     lane->reduction = of;
     lane->buffer = reduction->buffer + reduction->first + reduction->n_started;
     lane->count = left < most ? left : most;
-    lane->tag = re->next_tag;
+    lane->tag = 2 * re->next_tag[reduction->by_node] + reduction->by_node;
     lane->round = 0;
-    re->next_tag = (re->next_tag + 1) % N_TAGS;
+    re->next_tag[reduction->by_node] = (re->next_tag[reduction->by_node] + 1) % (N_TAGS / 2);
     re->n_free_lanes--;
     reduction->n_lanes++;
     reduction->n_started += lane->count;
@@ -354,7 +355,7 @@ static dt_status mpi_poll(struct dt_comm *comm)
     return DT_OK;
 }
 
-/* The watchdog counts only arriving messages as progress. */
+/* The watchdog counts arriving messages and finished additions as progress. */
 static dt_status mpi_wait(struct dt_comm *comm, int reduction)
 {
     const struct mpi_plane *re = comm->reduce;
@@ -496,17 +497,17 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
     DT_TRY(DT_NEW(re, 1));
     comm->reduce = re;
     re->group = MPI_COMM_NULL;
-    DT_TRY(allocate(comm, options));
-    re->link = options->link;
-    DT_TRY(dt_node_open(&re->node, comm->rank, comm->size, options->memory));
-    for (int r = 0; r < re->n_reductions; r++)
-        re->reductions[r].times = dt_node_times(&re->node, r);
-    if (options->exchange_ranks > 1) {
+    if (options->exchange_ranks > 1) { /* first, as all ranks must call it */
         int color = comm->rank / options->exchange_ranks;
         re->group_first = color * options->exchange_ranks;
         re->group_size = options->exchange_ranks;
         DT_MPI(MPI_Comm_split(comm->data, color, comm->rank, &re->group));
     }
+    DT_TRY(allocate(comm, options));
+    re->link = options->link;
+    DT_TRY(dt_node_open(&re->node, comm->rank, comm->size, options->memory));
+    for (int r = 0; r < re->n_reductions; r++)
+        re->reductions[r].times = dt_node_times(&re->node, r);
     return DT_OK;
 }
 

@@ -83,7 +83,6 @@ static void halving(struct dt_round *out, int n, int rank, int round, size_t cou
             send_all(out, is_out ? rank + 1 : rank - 1, count);
         else if (is_paired)
             receive_all(out, is_out ? rank + 1 : rank - 1, count);
-        out->is_first = out->gathers && k == 0;
         return;
     }
     if (is_out)
@@ -112,7 +111,7 @@ static void tree(struct dt_round *out, int n, int rank, int round, size_t count)
         receive_all(out, other, count);
     else
         send_all(out, other, count);
-    out->is_first = out->gathers && rank == 0;
+    out->is_first = round == half;
 }
 
 void dt_schedule_round(struct dt_round *out, enum dt_schedule schedule, int n, int rank, int round,

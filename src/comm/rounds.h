@@ -17,8 +17,8 @@
  *
  * Tree: everything to rank 0 and back along binomial trees: 2 log2 n messages, each of the whole
  * buffer. For small ones. */
-#ifndef DTRAIN_COMM_SCHEDULE_H
-#define DTRAIN_COMM_SCHEDULE_H
+#ifndef DTRAIN_COMM_ROUNDS_H
+#define DTRAIN_COMM_ROUNDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -35,7 +35,7 @@ static dt_status save(const struct figures *found, const char *path)
     return dt_jsonw_save(&w, path);
 }
 
-/* On rank 0: those of the first start on so many ranks and nodes hold. */
+/* On rank 0: those of the last start hold if it had as many ranks and nodes. */
 static dt_status keep(struct figures *own, const char *dir)
 {
     struct figures kept = {0};

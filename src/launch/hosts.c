@@ -141,7 +141,7 @@ static pid_t start_shell(const char *name, const char *script)
     const char *agent = getenv("OMPI_MCA_plm_rsh_agent");
     const bool is_slurm = getenv("SLURM_JOB_ID") != NULL;
     if (is_slurm)
-        agent = "srun --overlap --immediate --mpi=none --cpu-bind=none -N1 -n1 -w";
+        agent = "srun --overlap --immediate=8 --mpi=none --cpu-bind=none -N1 -n1 -w";
     else if (!agent || !agent[0] || strcmp(agent, "ssh") == 0)
         agent = "ssh -o BatchMode=yes -o ConnectTimeout=5";
     struct dt_words words = {0};

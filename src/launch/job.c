@@ -120,6 +120,13 @@ enum dt_job_state dt_job_look(struct dt_job *job, char host[DT_HOST_MAX])
         return DT_JOB_RUNS;
     if (n_over == n_live)
         return quiet_s > ended_s ? DT_JOB_HAS_ENDED : DT_JOB_RUNS;
+    if (n_over > 0 && quiet_s > ended_s) { /* for a save nobody waits any more */
+        int left = 0;
+        while (!job->ranks[left].lives || is_over(&job->ranks[left].beat))
+            left++;
+        memcpy(host, job->ranks[left].beat.host, sizeof job->ranks[left].beat.host);
+        return DT_JOB_SILENT_HOST;
+    }
     const int silent = quiet_s < fresh_s ? find_silent_node(job, now_s) : -1;
     if (silent >= 0)
         memcpy(host, job->ranks[silent].beat.host, sizeof job->ranks[silent].beat.host);

@@ -222,10 +222,12 @@ static const char *refuse_restart(struct launch *l, int n, int code, int64_t ste
     if (n > 1 && step <= l->last_step && !is_held)
         return "gave up: no newer checkpoint than at the last restart";
     l->last_step = step - is_held; /* the next start may find it held no more */
-    if (l->silent[0])
+    if (l->silent[0] && l->options->wait_s > 0)
         wait_for_hosts(l);
-    if (has_lost_hosts(l))
-        dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without", l->silent);
+    for (int i = 0; i < l->hosts.n; i++)
+        if (l->hosts.list[i].is_gone)
+            dt_log(DT_LOG_WARNING, "launch: no answer from %s: the job continues without",
+                   l->hosts.list[i].name);
     if (l->hosts.n > 0 && dt_launch_slots(&l->hosts) == 0)
         return "gave up: no host answers";
     return are_well(l) || dt_process_is_asked()
@@ -255,6 +257,10 @@ static dt_status run_job(struct launch *l, int *code)
 {
     if (l->hosts.n > 0 && (l->options->max_restarts > 0 || l->options->wait_s > 0))
         wait_for_hosts(l);
+    if (dt_process_is_asked()) {
+        *code = DT_STOPPED;
+        return DT_OK;
+    }
     for (int n = 1;; n++) {
         const double begin_s = dt_clock_s();
         l->why[0] = '\0';
@@ -294,6 +300,10 @@ dt_status dt_launch(const struct dt_launch_options *options, int *code)
             sigaddset(&l.signals, numbers[i]);
     sigprocmask(SIG_BLOCK, &l.signals, NULL);
     dt_status status = dt_launch_hosts_find(&l.hosts, options->hosts, options->hostfile);
+    if (status == DT_OK && l.hosts.n == 0 && options->ranks_per_node &&
+        getenv("SLURM_JOB_NODELIST"))
+        status = DT_ERROR(DT_ERR_NO_INPUT, "scontrol does not name the hosts of this job of Slurm, "
+                                           "which --ranks-per-node needs; give --ranks instead");
     for (int i = 0; i < l.hosts.n && options->ranks_per_node; i++)
         l.hosts.list[i].slots = options->ranks_per_node;
     if (status == DT_OK)

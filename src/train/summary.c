@@ -72,10 +72,11 @@ static void add_sums(struct dt_text *line, const struct dt_engine *engine)
         dt_text_add(line, ", sums by messages, as the ranks of a node cannot share memory here");
         return;
     }
-    dt_text_add(line, ", sums%s", memory->shared.is_mapped ? " in shared memory" : "");
+    if (memory->shared.is_mapped)
+        dt_text_add(line, ", sums in shared memory");
     if (memory->n_nodes > 1 && options.sum == DT_SUM_AUTO)
         dt_text_add(line, "%s between %d nodes by messages at %.3g Gb/s and %.0f us",
-                    memory->shared.is_mapped ? "," : "", memory->n_nodes,
+                    memory->shared.is_mapped ? "," : ", sums", memory->n_nodes,
                     8e-9 * options.link.bytes_per_s * memory->n_parts,
                     1e6 * options.link.latency_s);
 }

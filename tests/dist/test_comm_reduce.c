@@ -168,6 +168,28 @@ TEST(slots)
         check_slots(sums[i]);
 }
 
+/* Buffers in the shared memory and others in turn. */
+TEST(mixed_memory)
+{
+    enum { COUNT = 200003 };
+    float *alone = new_floats(COUNT), *shared = memory.own;
+    bool is_good = true;
+    open_reduce(DT_SUM_AUTO);
+    for (int round = 0; round < 6; round++) {
+        const int count = round % 2 ? COUNT : 20;
+        for (int i = 0; i < count; i++)
+            alone[i] = shared[i] = integer_value(rank + round, (size_t)i);
+        assert_ok(dt_comm_reduce(comm, 0, shared, (size_t)count));
+        assert_ok(dt_comm_reduce(comm, 1, alone, (size_t)count));
+        assert_ok(dt_comm_wait(comm, 1));
+        assert_ok(dt_comm_wait(comm, 0));
+        for (int i = 0; i < count; i++)
+            is_good = is_good && alone[i] == shared[i];
+    }
+    assert_all(is_good);
+    free(alone);
+}
+
 static void fill_random(float *values, size_t count, int r)
 {
     struct dt_rng rng;

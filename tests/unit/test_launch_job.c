@@ -119,6 +119,22 @@ TEST(a_save_may_take_longer)
     dt_job_end(&job);
 }
 
+/* Paused in a save: the others give up, and with them all that could wait for it. */
+TEST(the_others_have_left)
+{
+    struct dt_job job = begin();
+    char host[DT_HOST_MAX];
+    assert_int_equal(pass(&job, 20, 0, RANKS, host), DT_JOB_RUNS);
+    beat_in(2, 2, 0, DT_SECTION_SAVE);
+    beat_in(3, 2, 0, DT_SECTION_SAVE);
+    beat(0, 2, DT_HEARTBEAT_HAS_LEFT);
+    beat(1, 2, DT_HEARTBEAT_EXPIRED | DT_HEARTBEAT_WRITTEN);
+    assert_int_equal(pass(&job, 25, 0, 0, host), DT_JOB_RUNS);
+    assert_int_equal(pass(&job, 15, 0, 0, host), DT_JOB_SILENT_HOST);
+    assert_string_equal(host, "node2");
+    dt_job_end(&job);
+}
+
 TEST(a_pause_of_the_supervisor_counts_not)
 {
     struct dt_job job = begin();
