@@ -245,6 +245,7 @@ SHORT = ("machine paused", "rank killed", "power off, boots again", "SIGTERM")
 
 def run_case(program, name, seed):
     """Within the machines: prints what happened as JSON."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the shell of the rig ignores it, and so would the job
     case, problem = Case(program, seed), ""
     try:
         (many if name == MANY else FAULTS[name])(case)
