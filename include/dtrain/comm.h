@@ -136,6 +136,11 @@ struct dt_comm_memory {
 dt_status dt_comm_alloc(struct dt_comm *comm, struct dt_comm_memory *memory, size_t bytes,
                         int n_reductions);
 void dt_comm_free(struct dt_comm_memory *memory); /* local; sets it to {0} */
+/* Median time of `n_times` sums of `bytes` by the open data plane, after one that connects the
+ * ranks; of the slowest rank. The values grow. Collective. */
+enum { DT_COMM_TIMES = 15 };
+dt_status dt_comm_time_sum(struct dt_comm *comm, float *values, size_t bytes, int n_times,
+                           double *median_s);
 /* Measures the links between nodes as sums by node use them, in less than a second, and finds how
  * many nodes there are; with one, *link stays as it is. Closes the data plane. */
 dt_status dt_comm_measure_link(struct dt_comm *comm, struct dt_link *link, int *n_nodes);

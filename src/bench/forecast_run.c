@@ -39,7 +39,6 @@ static int ring_ranks(const struct dt_config *config, bool on_cpu)
 
 /* --- The link --- */
 
-/* Median time of a ring sum of `bytes` in host memory; the slowest rank's. */
 /* From median times of ring sums in host memory. */
 static dt_status measure_link(struct dt_comm *comm, struct dt_link *link)
 {
@@ -56,19 +55,8 @@ static dt_status measure_link(struct dt_comm *comm, struct dt_link *link)
     dt_status status = dt_comm_agree(comm, values ? DT_OK : DT_ERR_MEMORY);
     DT_TRY_OUT(status);
     DT_TRY_OUT(dt_comm_open_reduce(comm, &options));
-    for (int i = 0; i < N; i++) {
-        double times[N_TIMES]; /* the slowest rank's */
-        for (int k = 0; k < N_TIMES; k++) {
-            DT_TRY_OUT(dt_comm_barrier(comm));
-            const double begin_s = dt_clock_s();
-            DT_TRY_OUT(dt_comm_reduce(comm, 0, values, (size_t)bytes[i] / sizeof *values));
-            DT_TRY_OUT(dt_comm_wait(comm, 0));
-            times[k] = dt_clock_s() - begin_s;
-        }
-        DT_TRY_OUT(dt_comm_max_f64(comm, times, N_TIMES));
-        dt_sort_f64(times, N_TIMES);
-        s[i] = dt_percentile_f64(times, N_TIMES, 0.5);
-    }
+    for (int i = 0; i < N; i++)
+        DT_TRY_OUT(dt_comm_time_sum(comm, values, (size_t)bytes[i], N_TIMES, &s[i]));
     dt_comm_close_reduce(comm);
     *link = dt_forecast_fit(bytes, s, N, dt_comm_size(comm));
 out:

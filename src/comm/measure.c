@@ -7,20 +7,20 @@
 
 enum { SMALL_BYTES = 1 << 12, LARGE_BYTES = 1 << 20, N_TIMES = 5 };
 
-/* Median over repetitions; of the slowest rank. */
-static dt_status time_sum(struct dt_comm *comm, float *values, size_t bytes, double *median_s)
+dt_status dt_comm_time_sum(struct dt_comm *comm, float *values, size_t bytes, int n_times,
+                           double *median_s)
 {
-    double times[N_TIMES + 1]; /* the first one connects the ranks */
-    for (int i = 0; i <= N_TIMES; i++) {
+    double times[DT_COMM_TIMES + 1]; /* the first one connects the ranks */
+    for (int i = 0; i <= n_times; i++) {
         DT_TRY(dt_comm_barrier(comm));
         const double begin_s = dt_clock_s();
         DT_TRY(dt_comm_reduce(comm, 0, values, bytes / sizeof *values));
         DT_TRY(dt_comm_wait(comm, 0));
         times[i] = dt_clock_s() - begin_s;
     }
-    DT_TRY(dt_comm_max_f64(comm, times, N_TIMES + 1));
-    dt_sort_f64(times + 1, N_TIMES);
-    *median_s = dt_percentile_f64(times + 1, N_TIMES, 0.5);
+    DT_TRY(dt_comm_max_f64(comm, times, n_times + 1));
+    dt_sort_f64(times + 1, (size_t)n_times);
+    *median_s = dt_percentile_f64(times + 1, (size_t)n_times, 0.5);
     return DT_OK;
 }
 
@@ -34,15 +34,17 @@ static dt_status measure(struct dt_comm *comm, const struct dt_comm_memory *memo
                                             .memory = memory};
     const int n = memory->n_nodes, n_messages = 2 * (n - 1);
     double small_s = 0, large_s = 0;
+    dt_status status = DT_OK;
     DT_TRY(dt_comm_open_reduce(comm, &options));
-    DT_TRY(time_sum(comm, memory->own, SMALL_BYTES, &small_s));
-    DT_TRY(time_sum(comm, memory->own, LARGE_BYTES, &large_s));
-    dt_comm_close_reduce(comm);
+    DT_TRY_OUT(dt_comm_time_sum(comm, memory->own, SMALL_BYTES, N_TIMES, &small_s));
+    DT_TRY_OUT(dt_comm_time_sum(comm, memory->own, LARGE_BYTES, N_TIMES, &large_s));
     const double part = (double)LARGE_BYTES / memory->n_parts;
     const double moved_s = large_s > 1.01 * small_s ? large_s - small_s : 0.01 * small_s;
     link->latency_s = small_s / n_messages;
     link->bytes_per_s = n_messages * part / n / moved_s;
-    return DT_OK;
+out:
+    dt_comm_close_reduce(comm); /* it knows memory that is freed next */
+    return status;
 }
 
 dt_status dt_comm_measure_link(struct dt_comm *comm, struct dt_link *link, int *n_nodes)

@@ -169,18 +169,26 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
     return options;
 }
 
+/* Of trainings whose sums choose by it, once. */
+static dt_status find_link(struct dt_engine *engine)
+{
+    const struct dt_comm_options options = dt_engine_comm_options(engine);
+    const bool chooses = options.sum == DT_SUM_AUTO && options.plane == DT_PLANE_MPI;
+    const bool sums = engine->options.train && !engine->options.no_comm;
+    if (!chooses || !sums || engine->ranks.n_ranks == 1 || engine->link.bytes_per_s > 0)
+        return DT_OK;
+    engine->link = usual_link;
+    return dt_link_find(&engine->link, engine->ranks.comm, engine->run_dir);
+}
+
 static dt_status build_plan(struct dt_engine *engine, bool is_layout)
 {
     size_t max_bytes = 0;
     DT_TRY(find_memory(engine, &max_bytes));
-    struct dt_plan_options options = plan_options(engine, max_bytes);
+    if (!is_layout)
+        DT_TRY(find_link(engine));
+    const struct dt_plan_options options = plan_options(engine, max_bytes);
     struct dt_comm *comm = options.n_ranks > 1 ? engine->ranks.comm : NULL;
-    const bool chooses = options.comm.sum == DT_SUM_AUTO && options.comm.plane == DT_PLANE_MPI;
-    if (comm && chooses && !is_layout && engine->options.train && engine->link.bytes_per_s == 0) {
-        engine->link = usual_link;
-        DT_TRY(dt_link_find(&engine->link, comm, engine->run_dir));
-    }
-    options.comm.link = dt_engine_comm_options(engine).link;
     if (is_layout)
         return dt_plan_layout(&engine->plan, engine->graph, engine->backend, engine->device,
                               &options);

@@ -1,7 +1,5 @@
 #include "engine/link.h"
 
-#include <math.h>
-
 #include "base/file.h"
 #include "base/json.h"
 
