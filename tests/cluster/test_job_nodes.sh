@@ -48,6 +48,7 @@ code=0
 cluster_exec node1 bash dtrain.pbs > log 2>&1 || code=$?
 [ $code = 75 ] || fail "PBS: exit code $code: $(cat log)"
 unset PBS_NODEFILE
+: > log # what waits below must not read the job before
 # shellcheck disable=SC2016 # for the inner shell
 cluster_exec node2 bash -c 'echo $$ > pid && exec bash dtrain.lsf' > log 2>&1 &
 job=$!
@@ -75,6 +76,7 @@ grep -q '^exec ' launcher || fail "no launcher in $(cat job.yaml)"
 printf 'node2 slots=1\nnode3 slots=1\n' > workers
 export OMPI_MCA_orte_keep_fqdn_hostnames=true OMPI_MCA_orte_default_hostfile=$work/workers
 sed -i 's/"every_epochs": 0}$/"every_steps": 20}/' config.json
+: > log
 # shellcheck disable=SC2016 # for the inner shell
 cluster_exec node1 bash -c 'echo $$ > pid && exec bash -c "$(cat launcher)"' > log 2>&1 &
 job=$!
