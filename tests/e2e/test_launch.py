@@ -33,14 +33,15 @@ def said(folder):
 
 
 def left(folder):
-    """Processes with this run folder in their command line, but for the supervisor: ranks and launcher."""
+    """Processes of this test with this run folder in their command line, but for the supervisor: ranks and launcher."""
     found = {}
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             words = content(path).decode().split("\0")
+            is_ours = os.path.samefile(f"{os.path.dirname(path)}/cwd", ".")
         except OSError:
             continue
-        if folder in words and "launch" not in words:
+        if is_ours and folder in words and "launch" not in words:
             found[int(path.split("/")[2])] = os.path.basename(words[0])
     return found
 
