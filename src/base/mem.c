@@ -21,19 +21,24 @@ void *dt_mem_alloc(size_t count, size_t size, const char *what)
     return block;
 }
 
-void *dt_mem_alloc_aligned(size_t bytes, const char *what)
+dt_status dt_mem_check(size_t bytes, const char *what)
 {
     enum { LARGE_BYTES = 1 << 24 };
-    void *block = NULL;
     const uint64_t left = bytes >= LARGE_BYTES ? dt_memory_available("") : UINT64_MAX;
     char text[3][64];
-    if (bytes > left) { /* the system would kill this process */
-        DT_ERROR(DT_ERR_MEMORY, "out of memory: %s for %s, but only %s are available%s",
-                 dt_memory_format(text[0], sizeof text[0], bytes), what,
-                 dt_memory_format(text[1], sizeof text[1], left),
-                 dt_memory_limit_text(text[2], sizeof text[2], ""));
+    if (bytes <= left)
+        return DT_OK;
+    return DT_ERROR(DT_ERR_MEMORY, "out of memory: %s for %s, but only %s are available%s",
+                    dt_memory_format(text[0], sizeof text[0], bytes), what,
+                    dt_memory_format(text[1], sizeof text[1], left),
+                    dt_memory_limit_text(text[2], sizeof text[2], ""));
+}
+
+void *dt_mem_alloc_aligned(size_t bytes, const char *what)
+{
+    void *block = NULL;
+    if (dt_mem_check(bytes, what) != DT_OK)
         return NULL;
-    }
     if (posix_memalign(&block, 64, bytes ? bytes : 1) != 0) {
         set_out_of_memory(bytes, what);
         return NULL;

@@ -12,6 +12,8 @@
 void *dt_mem_alloc(size_t count, size_t size, const char *what);
 /* Same, aligned to 64 bytes (one cache line, one AVX-512 register). Free with free(). */
 void *dt_mem_alloc_aligned(size_t bytes, const char *what);
+/* DT_ERR_MEMORY if so much cannot be used: the system would kill this process. */
+dt_status dt_mem_check(size_t bytes, const char *what);
 
 /* DT_TRY(DT_NEW(pointer, count)): `pointer` may have any object type. */
 #define DT_NEW(pointer, count) \

@@ -143,10 +143,15 @@ dt_status dt_comm_alloc(struct dt_comm *comm, struct dt_comm_memory *memory, siz
     const size_t n = (size_t)comm->local_size;
     *memory = (struct dt_comm_memory){.counts_bytes = (of_counts + PAGE - 1) / PAGE * PAGE,
                                       .own_bytes = (bytes + PAGE - 1) / PAGE * PAGE};
+    const size_t of_node = n * (memory->counts_bytes + memory->own_bytes);
+    dt_status status = DT_OK;
+    if (n > 1 && comm->local_rank == 0)
+        status = dt_mem_check(of_node, "the gradients of this node's ranks");
+    DT_TRY(dt_comm_agree(comm, status));
     if (n > 1)
-        DT_TRY(map_node(&memory->shared, comm, n * (memory->counts_bytes + memory->own_bytes)));
+        DT_TRY(map_node(&memory->shared, comm, of_node));
     const bool is_shared = memory->shared.data;
-    dt_status status = DT_NEW(memory->first, (size_t)comm->size);
+    status = DT_NEW(memory->first, (size_t)comm->size);
     if (is_shared)
         memory->own = (char *)memory->shared.data + n * memory->counts_bytes +
                       (size_t)comm->local_rank * memory->own_bytes;

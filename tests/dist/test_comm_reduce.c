@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "comm/add.h"
@@ -188,6 +189,20 @@ TEST(mixed_memory)
     }
     assert_all(is_good);
     free(alone);
+}
+
+/* What fits for each rank, but not for all of a node. */
+TEST(too_large)
+{
+    const size_t bytes = dt_memory_available("") / 4 * 3;
+    struct dt_comm_memory large;
+    double most = dt_comm_local_size(comm);
+    assert_ok(dt_comm_max_f64(comm, &most, 1));
+    if (most == 1)
+        skip();
+    assert_all(dt_comm_alloc(comm, &large, bytes, 1) == DT_ERR_MEMORY);
+    assert_all(strstr(dt_error_text(), "for the gradients of this node's ranks") != NULL);
+    dt_comm_free(&large);
 }
 
 static void fill_random(float *values, size_t count, int r)
