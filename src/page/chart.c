@@ -1,13 +1,15 @@
 /* Lengths are in units of the view box, which is scaled to the width of the page. */
 #include "page/chart.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "page/html.h"
 
 enum { WIDTH = 480, HEIGHT = 270, LEFT = 56, RIGHT = 14, TOP = 30, BOTTOM = 40 };
-enum { X, Y, X_TICKS = 6, Y_TICKS = 5, TITLES_MOST = 60 };
+enum { X, Y, X_TICKS = 6, Y_TICKS = 5 };
 
 struct frame {
     const struct dt_chart *chart;
@@ -17,7 +19,7 @@ struct frame {
 
 /* --- Ticks --- */
 
-static int linear_ticks(double out[DT_TICKS_MOST], double low, double high, int n)
+int dt_chart_ticks(double out[DT_TICKS_MOST], double low, double high, int n)
 {
     static const double factors[] = {1, 2, 5, 10};
     double least = (high - low) / n, power = pow(10, floor(log10(least)));
@@ -30,26 +32,6 @@ static int linear_ticks(double out[DT_TICKS_MOST], double low, double high, int 
          i++)
         out[n_ticks++] = i * step + 0.0; /* not -0 */
     return n_ticks;
-}
-
-static int log_ticks(double out[DT_TICKS_MOST], double low, double high, int n)
-{
-    static const double factors[] = {1, 2, 5};
-    const double decades = log10(high / low), stride = ceil(decades / n);
-    const int n_factors = decades < 3 ? 3 : 1;
-    int n_ticks = 0;
-    for (double e = stride * floor(log10(low) / stride); pow(10, e) <= high; e += stride)
-        for (int f = 0; f < n_factors && n_ticks < DT_TICKS_MOST; f++)
-            if (factors[f] * pow(10, e) >= low && factors[f] * pow(10, e) <= high)
-                out[n_ticks++] = factors[f] * pow(10, e);
-    return n_ticks;
-}
-
-int dt_chart_ticks(double out[DT_TICKS_MOST], double low, double high, int n, bool is_log)
-{
-    const double narrow = 5;
-    return is_log && high / low > narrow ? log_ticks(out, low, high, n)
-                                         : linear_ticks(out, low, high, n);
 }
 
 /* "0.05", "250", "20k", "1.5M" */
@@ -68,21 +50,19 @@ static const char *format(char out[32], double value)
 
 /* --- Frame --- */
 
-static bool is_shown(const struct frame *frame, int a, double value)
+static bool is_shown(double value)
 {
-    return fabs(value) < 1e300 && (!frame->axis[a].is_log || value > 0);
+    return fabs(value) < 1e300;
 }
 
-static bool is_point(const struct frame *frame, const struct dt_series *series, size_t i)
+static bool is_point(const struct dt_series *series, size_t i)
 {
-    return is_shown(frame, X, series->x[i]) && is_shown(frame, Y, series->y[i]);
+    return is_shown(series->x[i]) && is_shown(series->y[i]);
 }
 
 static double project(const struct frame *frame, int a, double value)
 {
-    double low = frame->low[a], high = frame->high[a];
-    double part =
-        frame->axis[a].is_log ? log(value / low) / log(high / low) : (value - low) / (high - low);
+    const double part = (value - frame->low[a]) / (frame->high[a] - frame->low[a]);
     return a == X ? LEFT + part * (WIDTH - LEFT - RIGHT)
                   : HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM);
 }
@@ -97,17 +77,15 @@ static void include(struct frame *frame, int a, double value)
 static bool measure(struct frame *frame)
 {
     const struct dt_chart *chart = frame->chart;
-    for (size_t s = 0; s < chart->n_series; s++) {
-        const struct dt_series *series = &chart->series[s];
-        for (size_t i = 0; i < series->n; i++)
-            if (is_point(frame, series, i)) {
-                include(frame, X, series->x[i]);
-                include(frame, Y, series->y[i]);
+    for (size_t s = 0; s < chart->n_series; s++)
+        for (size_t i = 0; i < chart->series[s].n; i++)
+            if (is_point(&chart->series[s], i)) {
+                include(frame, X, chart->series[s].x[i]);
+                include(frame, Y, chart->series[s].y[i]);
             }
-    }
-    bool has_points = frame->low[X] <= frame->high[X];
+    const bool has_points = frame->low[X] <= frame->high[X];
     for (size_t m = 0; m < chart->n_marks; m++)
-        if (is_shown(frame, X, chart->marks[m].x))
+        if (is_shown(chart->marks[m].x))
             include(frame, X, chart->marks[m].x);
     return has_points;
 }
@@ -116,13 +94,7 @@ static bool measure(struct frame *frame)
 static void pad(struct frame *frame, int a)
 {
     double *low = &frame->low[a], *high = &frame->high[a], room = a == Y ? 0.05 : 0;
-    bool is_flat = *high - *low <= 1e-9 * fabs(*high);
-    if (frame->axis[a].is_log) {
-        double factor = is_flat ? 2 : pow(*high / *low, room);
-        *low /= factor;
-        *high *= factor;
-        return;
-    }
+    const bool is_flat = *high - *low <= 1e-9 * fabs(*high);
     if (frame->axis[a].from_zero && *low > 0)
         *low = 0;
     else
@@ -134,8 +106,7 @@ static void put_axis(FILE *out, const struct frame *frame, int a)
 {
     double ticks[DT_TICKS_MOST];
     char text[32];
-    int n = dt_chart_ticks(ticks, frame->low[a], frame->high[a], a == X ? X_TICKS : Y_TICKS,
-                           frame->axis[a].is_log);
+    int n = dt_chart_ticks(ticks, frame->low[a], frame->high[a], a == X ? X_TICKS : Y_TICKS);
     for (int i = 0; i < n; i++) {
         double at = project(frame, a, ticks[i]);
         if (a == X)
@@ -167,37 +138,26 @@ static void put_colour(FILE *out, int colour)
 
 static void put_series(FILE *out, const struct frame *frame, const struct dt_series *series)
 {
-    const size_t stride = series->n / TITLES_MOST + 1;
     const char *verb = "M";
     fputs("<g", out);
     put_colour(out, series->colour);
-    fprintf(out, "<path class=\"curve%s%s\" d=\"", series->is_faint ? " faint" : "",
-            series->is_dashed ? " dashed" : "");
+    fprintf(out, "<path class=\"curve%s dash%d\" d=\"", series->is_faint ? " faint" : "",
+            series->dash % DT_N_DASHES);
     for (size_t i = 0; i < series->n; i++) {
-        if (!is_point(frame, series, i))
+        if (!is_point(series, i))
             continue;
         fprintf(out, "%s%.1f %.1f", verb, project(frame, X, series->x[i]),
                 project(frame, Y, series->y[i]));
         verb = "L";
+        if (series->low)
+            fprintf(out, "V%.1fV%.1fV%.1f", project(frame, Y, series->low[i]),
+                    project(frame, Y, series->high[i]), project(frame, Y, series->y[i]));
     }
     fputs("\"/>\n", out);
-    for (size_t i = 0; i < series->n; i += stride) {
-        if (!is_point(frame, series, i))
-            continue;
-        double x = project(frame, X, series->x[i]), y = project(frame, Y, series->y[i]);
-        if (series->has_dots && stride == 1)
-            fprintf(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.8\"/>", x, y);
-        fprintf(out, "<circle class=\"hit\" cx=\"%.1f\" cy=\"%.1f\" r=\"6\">", x, y);
-        fputs("<title>", out);
-        dt_html_text(out, series->name);
-        for (int a = X; a <= Y; a++) {
-            fputc('\n', out);
-            dt_html_text(out, frame->axis[a].title);
-            fprintf(out, ": %.6g", (a == X ? series->x : series->y)[i]);
-        }
-        fputs("</title>", out);
-        fputs("</circle>\n", out);
-    }
+    for (size_t i = 0; i < series->n; i++)
+        if (is_point(series, i) && (series->has_dots || series->n == 1))
+            fprintf(out, "<circle class=\"dot\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.8\"/>\n",
+                    project(frame, X, series->x[i]), project(frame, Y, series->y[i]));
     fputs("</g>\n", out);
 }
 
@@ -205,23 +165,20 @@ static void put_marks(FILE *out, const struct frame *frame)
 {
     for (size_t i = 0; i < frame->chart->n_marks; i++) {
         const struct dt_mark *mark = &frame->chart->marks[i];
-        if (!is_shown(frame, X, mark->x))
+        if (!is_shown(mark->x))
             continue;
-        double x = project(frame, X, mark->x);
-        fputs("<g", out);
-        put_colour(out, mark->colour);
-        fprintf(out,
-                "<path class=\"mark\" d=\"M%.1f %dV%d\"/><path class=\"near\" d=\"M%.1f %dV%d\">",
-                x, TOP, HEIGHT - BOTTOM, x, TOP, HEIGHT - BOTTOM);
-        fputs("<title>", out);
+        fprintf(out, "<path class=\"mark%s\" d=\"M%.1f %dV%d\"><title>",
+                mark->colour < 0 ? " bad" : "", project(frame, X, mark->x), TOP, HEIGHT - BOTTOM);
         dt_html_text(out, mark->text);
-        fputs("</title></path></g>\n", out);
+        fputs("</title></path>\n", out);
     }
 }
 
-static void put_key(FILE *out, const char *name, int colour, const char *kind)
+/* Series have their number, by which the script finds them. */
+static void put_key(FILE *out, const char *name, int colour, const char *kind, int series)
 {
-    fprintf(out, "<span><i class=\"key%s\"", kind);
+    fprintf(out, series < 0 ? "<span>" : "<span data-series=\"%d\">", series);
+    fprintf(out, "<i class=\"key %s\"", kind);
     put_colour(out, colour);
     fputs("</i>", out);
     dt_html_text(out, name);
@@ -230,31 +187,97 @@ static void put_key(FILE *out, const char *name, int colour, const char *kind)
 
 static void put_legend(FILE *out, const struct dt_chart *chart)
 {
+    char dash[16];
     fputs("<div class=\"legend\">", out);
-    for (size_t s = 0; s < chart->n_series; s++)
+    for (size_t s = 0; s < chart->n_series; s++) {
+        snprintf(dash, sizeof dash, "dash%d", chart->series[s].dash % DT_N_DASHES);
         if (chart->series[s].name[0])
-            put_key(out, chart->series[s].name, chart->series[s].colour,
-                    chart->series[s].is_dashed  ? " dashed"
-                    : chart->series[s].is_faint ? " faint"
-                                                : "");
+            put_key(out, chart->series[s].name, chart->series[s].colour, dash, (int)s);
+    }
     for (size_t m = 0; m < chart->n_marks; m++) {
         size_t first = 0;
         while (strcmp(chart->marks[first].name, chart->marks[m].name) != 0)
             first++;
         if (first == m)
-            put_key(out, chart->marks[m].name, chart->marks[m].colour, " mark");
+            put_key(out, chart->marks[m].name, chart->marks[m].colour, "mark", -1);
     }
     fputs("</div>\n", out);
 }
 
-bool dt_chart_print(FILE *out, const struct dt_chart *chart)
+/* --- Data --- */
+
+/* Seven digits are those of the 32-bit numbers that most values were. */
+static void add_values(struct dt_jsonw *w, const char *key, const struct dt_series *series,
+                       const double *values)
+{
+    char text[32];
+    dt_jsonw_begin(w, key, '[');
+    for (size_t i = 0; values && i < series->n; i++)
+        if (is_point(series, i)) {
+            snprintf(text, sizeof text, "%.7g", values[i]);
+            dt_jsonw_number(w, NULL, strtod(text, NULL));
+        }
+    dt_jsonw_close(w, ']');
+}
+
+/* Steps and milliseconds as differences, which are short. */
+static void add_points(struct dt_jsonw *w, const struct dt_series *series, const char *key,
+                       bool is_step)
+{
+    int64_t before = 0;
+    dt_jsonw_begin(w, key, '[');
+    for (size_t i = 0; i < series->n; i++) {
+        const struct dt_point *point = &series->points[i];
+        const int64_t at = is_step ? point->step : (int64_t)llround(1e3 * point->elapsed_s);
+        if (!is_point(series, i))
+            continue;
+        dt_jsonw_integer(w, NULL, at - before);
+        before = at;
+    }
+    dt_jsonw_close(w, ']');
+}
+
+static dt_status put_data(FILE *out, const struct dt_chart *chart)
+{
+    struct dt_jsonw w = {0};
+    dt_jsonw_add(&w, "{x: %s, y: %s, zero: %hhd, series: [", chart->x.title, chart->y.title,
+                 chart->y.from_zero);
+    for (size_t s = 0; s < chart->n_series; s++) {
+        const struct dt_series *series = &chart->series[s];
+        dt_jsonw_add(
+            &w, "{name: %s, run: %zu, group: %d, colour: %d, dash: %d, faint: %hhd, dots: %hhd",
+            series->name, series->run, series->group, series->colour % DT_HTML_COLOURS,
+            series->dash % DT_N_DASHES, series->is_faint, series->has_dots);
+        if (series->points) {
+            add_points(&w, series, "step", true);
+            add_points(&w, series, "ms", false);
+        } else {
+            add_values(&w, "x", series, series->x);
+        }
+        add_values(&w, "y", series, series->y);
+        if (series->low) {
+            add_values(&w, "low", series, series->low);
+            add_values(&w, "high", series, series->high);
+        }
+        dt_jsonw_close(&w, '}');
+    }
+    dt_jsonw_add(&w, "]}");
+    const dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK)
+        dt_html_data(out, NULL, w.text);
+    dt_jsonw_reset(&w);
+    return status;
+}
+
+dt_status dt_chart_print(FILE *out, const struct dt_chart *chart, bool *is_drawn)
 {
     struct frame frame = {.chart = chart,
                           .axis = {chart->x, chart->y},
                           .low = {INFINITY, INFINITY},
                           .high = {-INFINITY, -INFINITY}};
-    if (!measure(&frame))
-        return false;
+    *is_drawn = measure(&frame);
+    if (!*is_drawn)
+        return DT_OK;
     pad(&frame, X);
     pad(&frame, Y);
     fputs("<figure><figcaption>", out);
@@ -270,6 +293,9 @@ bool dt_chart_print(FILE *out, const struct dt_chart *chart)
     put_marks(out, &frame);
     for (size_t s = 0; s < chart->n_series; s++)
         put_series(out, &frame, &chart->series[s]);
-    fputs("</svg></figure>\n", out);
-    return true;
+    fputs("</svg>\n<p class=\"note\"></p>\n", out);
+    if (!chart->in_image)
+        DT_TRY(put_data(out, chart));
+    fputs("</figure>\n", out);
+    return DT_OK;
 }

@@ -1,5 +1,5 @@
 /* A line chart as a <figure> with inline SVG, for a page of html.h: title, legend, axes with units,
- * curves, vertical marks. Hovering over points and marks shows their values. */
+ * curves, vertical marks, and the same as data for report.js, which draws it anew. */
 #ifndef DTRAIN_PAGE_CHART_H
 #define DTRAIN_PAGE_CHART_H
 
@@ -7,15 +7,21 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "page/page_run.h"
+
+enum { DT_N_DASHES = 5, DT_N_GROUPS = 3 }; /* patterns of lines, 0 = solid; quantities */
+
 struct dt_series {
     const char *name;    /* in the legend unless it is "" */
-    const double *x, *y; /* n points; one is left out where a value is not finite (to +-1e300), or
-                            not above 0 on a logarithmic axis */
+    const double *x, *y; /* n points; one is left out where a value is not finite (to +-1e300) */
     size_t n;
-    int colour;     /* from 0, modulo DT_HTML_COLOURS */
-    bool is_dashed; /* such as an ideal */
+    int colour, dash; /* from 0, modulo DT_HTML_COLOURS and DT_N_DASHES */
+    int group;        /* from 0, below DT_N_GROUPS: its quantity */
     bool is_faint;
     bool has_dots;
+    const double *low, *high;      /* intervals of the points; NULL = none */
+    size_t run;                    /* whose points they are, */
+    const struct dt_point *points; /* n of them, so that the script may choose the axis; or NULL */
 };
 
 struct dt_mark {
@@ -27,7 +33,7 @@ struct dt_mark {
 
 struct dt_axis {
     const char *title; /* with its unit: "images/s" */
-    bool is_log, from_zero;
+    bool from_zero;
 };
 
 struct dt_chart {
@@ -37,16 +43,15 @@ struct dt_chart {
     size_t n_series;
     const struct dt_mark *marks;
     size_t n_marks;
-    bool in_image; /* not on a page: names its XML namespace */
+    bool in_image; /* not on a page: names its XML namespace, and has no data */
 };
 
-/* Draws nothing, and returns false, if no series has a point. */
-bool dt_chart_print(FILE *out, const struct dt_chart *chart);
+/* Draws nothing, and *is_drawn is false, if no series has a point. DT_ERR_MEMORY. */
+dt_status dt_chart_print(FILE *out, const struct dt_chart *chart, bool *is_drawn);
 
 enum { DT_TICKS_MOST = 16 };
 /* Positions of about `n` <= 8 ticks within low..high (low < high), at multiples of 1, 2 or 5 times
- * a power of ten; on a logarithmic axis (low > 0) at powers of ten, also at 2 and 5 times them if
- * those are few. Returns their number. */
-int dt_chart_ticks(double out[DT_TICKS_MOST], double low, double high, int n, bool is_log);
+ * a power of ten. Returns their number. */
+int dt_chart_ticks(double out[DT_TICKS_MOST], double low, double high, int n);
 
 #endif

@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -5,187 +6,202 @@
 
 #include "base/mem.h"
 #include "page/chart.h"
+#include "page/html.h"
 #include "page/page.h"
 
-enum { MOST_CURVES = 3 };
+enum { MOST_CURVES = DT_N_GROUPS };
 
 /* The quantities of one chart: one, or two or three that are compared. */
 struct topic {
     const char *title, *unit, *curves[MOST_CURVES];
-    bool over_time, from_zero, may_be_log; /* logarithmic if the values differ very much */
+    bool from_zero;
 };
 
 static const struct topic topics[] = {
-    {"Loss", "loss", {"step.loss", "eval.loss"}, .may_be_log = true},
-    {"Parts of a detector's loss",
-     "loss",
-     {"step.class_loss", "step.box_loss"},
-     .may_be_log = true},
-    {"Accuracy", "top-1, %", .curves = {"step.top1", "eval.top1"}},
-    {"Average precision (COCO)", "AP", {"eval.ap"}, .from_zero = true},
-    {"Average precision at one IoU", "AP", {"eval.ap50", "eval.ap75"}, .from_zero = true},
-    {"Average precision by size",
-     "AP",
-     {"eval.ap_large", "eval.ap_medium", "eval.ap_small"},
-     .from_zero = true},
-    {"Average recall", "AR", {"eval.ar100", "eval.ar10", "eval.ar1"}, .from_zero = true},
-    {"Average recall by size",
-     "AR",
-     {"eval.ar_large", "eval.ar_medium", "eval.ar_small"},
-     .from_zero = true},
-    {"Average precision over time", "AP", {"eval.ap"}, .over_time = true, .from_zero = true},
-    {"Validation loss over time", "loss", {"eval.loss"}, .over_time = true, .may_be_log = true},
-    {"Validation accuracy over time", "top-1, %", {"eval.top1"}, .over_time = true},
-    {"Learning rate", "learning rate", {"step.lr"}, .from_zero = true},
-    {"Throughput", "images/s", {"step.images_per_s"}, .from_zero = true},
-    {"Waits", "% of a step", {"step.data wait", "step.exposed communication"}, .from_zero = true},
-    {"Computing and agreeing", "% of a step", {"step.compute", "step.sync"}, .from_zero = true},
-    {"Step time", "seconds", {"step.step_s"}, .from_zero = true},
-    {"Top-5 accuracy", "top-5, %", .curves = {"step.top5", "eval.top5"}},
-    {"Host memory",
-     "bytes",
-     {"telemetry.host_memory_used_bytes", "telemetry.page_cache_bytes"},
-     .from_zero = true},
-    {"Images read", "images/s", {"input.images_read_per_s"}, .from_zero = true},
+    {"Loss", "loss", {"step.loss", "eval.loss"}, false},
+    {"Parts of a detector's loss", "loss", {"step.class_loss", "step.box_loss"}, false},
+    {"Accuracy", "top-1, %", {"step.top1", "eval.top1"}, false},
+    {"Average precision (COCO)", "AP", {"eval.ap"}, true},
+    {"Average precision at one IoU", "AP", {"eval.ap50", "eval.ap75"}, true},
+    {"Average precision by size", "AP", {"eval.ap_large", "eval.ap_medium", "eval.ap_small"}, true},
+    {"Average recall", "AR", {"eval.ar100", "eval.ar10", "eval.ar1"}, true},
+    {"Average recall by size", "AR", {"eval.ar_large", "eval.ar_medium", "eval.ar_small"}, true},
+    {"Learning rate", "learning rate", {"step.lr"}, true},
+    {"Throughput", "images/s", {"step.images_per_s"}, true},
+    {"Waits", "% of a step", {"step.data wait", "step.exposed communication"}, true},
+    {"Computing and agreeing", "% of a step", {"step.compute", "step.sync"}, true},
+    {"Step time", "seconds", {"step.step_s"}, true},
+    {"Top-5 accuracy", "top-5, %", {"step.top5", "eval.top5"}, false},
+    {"Host memory", "GB", {"telemetry.host_memory_used_bytes", "telemetry.page_cache_bytes"}, true},
+    {"Images read", "images/s", {"input.images_read_per_s"}, true},
     {"Bytes read, in all and from storage",
-     "bytes/s",
+     "GB/s",
      {"input.bytes_read_per_s", "input.storage_bytes_per_s"},
-     .from_zero = true},
-    {"Memory of the process", "bytes", {"telemetry.rss_bytes"}, .from_zero = true},
-    {"GPU memory", "bytes", {"telemetry.gpu_memory_used_bytes"}, .from_zero = true},
-    {"Available host memory",
-     "bytes",
-     {"telemetry.host_memory_available_bytes"},
-     .from_zero = true},
-    {"Load of the machine", "running processes", {"telemetry.load"}, .from_zero = true},
-    {"GPU power", "W", {"telemetry.gpu_power_w"}, .from_zero = true},
-    {"GPU temperature", "degrees Celsius", .curves = {"telemetry.gpu_temperature_c"}},
+     true},
+    {"Memory of the process", "GB", {"telemetry.rss_bytes"}, true},
+    {"GPU memory", "GB", {"telemetry.gpu_memory_used_bytes"}, true},
+    {"Available host memory", "GB", {"telemetry.host_memory_available_bytes"}, true},
+    {"Load of the machine", "running processes", {"telemetry.load"}, true},
+    {"GPU power", "W", {"telemetry.gpu_power_w"}, true},
+    {"GPU temperature", "degrees Celsius", {"telemetry.gpu_temperature_c"}, false},
 };
 
-/* The horizontal axis of all runs. */
-struct scale {
-    bool in_epochs;
-    struct time_unit {
-        double most_s, seconds;
-        const char *title;
-    } unit;
+/* The units that names of fields end with, for people. */
+static const struct unit {
+    const char *suffix, *unit;
+    double scale;
+} units[] = {
+    {"bytes_read_per_s", "GB/s", 1e-9},
+    {"bytes_per_s", "GB/s", 1e-9},
+    {"_per_s", "per second", 1},
+    {"_bytes", "GB", 1e-9},
+    {"_w", "W", 1},
+    {"_c", "degrees Celsius", 1},
+    {"_s", "seconds", 1},
+    {"_percent", "%", 1},
+    {"", "", 1},
 };
 
-static struct scale choose_scale(const struct dt_run *runs, size_t n)
+static const struct unit *unit_of(const char *field)
 {
-    static const struct time_unit units[] = {
-        {600, 1, "seconds"}, {7200, 60, "minutes"}, {INFINITY, 3600, "hours"}};
-    double longest_s = 0, epochs = 0;
-    size_t u = 0;
-    for (size_t i = 0; i < n; i++) {
-        longest_s = fmax(longest_s, runs[i].elapsed_s);
-        epochs += dt_run_epochs(&runs[i], runs[i].step); /* NAN stays */
-    }
-    while (longest_s > units[u].most_s)
-        u++;
-    return (struct scale){.in_epochs = epochs >= (double)n, .unit = units[u]};
+    const struct unit *unit = units;
+    size_t n = strlen(unit->suffix);
+    while (strlen(field) < n || strcmp(field + strlen(field) - n, unit->suffix) != 0)
+        n = strlen((++unit)->suffix);
+    return unit;
 }
 
-static double place(const struct scale *scale, const struct topic *topic, const struct dt_run *run,
-                    int64_t step, double elapsed_s)
+/* "gpu0_power_w" as "gpu0 power". */
+static void name_field(char *out, size_t bytes, const char *field)
 {
-    if (topic->over_time)
-        return elapsed_s / scale->unit.seconds;
-    return scale->in_epochs ? dt_run_epochs(run, step) : (double)step;
+    const size_t suffix = strlen(unit_of(field)->suffix);
+    snprintf(out, bytes, "%.*s", (int)(strlen(field) - (suffix < strlen(field) ? suffix : 0)),
+             field);
+    for (char *letter = out; (letter = strchr(letter, '_'));)
+        *letter = ' ';
 }
 
 struct line {
     char name[2 * DT_CURVE_NAME];
     double x[DT_CURVE_POINTS], y[DT_CURVE_POINTS];
+    struct dt_point points[DT_CURVE_POINTS];
 };
 
 struct drawing {
     const struct dt_run *runs;
     size_t n_runs, n_series, n_marks;
-    struct scale scale;
+    bool in_epochs; /* else in steps */
     bool in_image;
     struct dt_series *series;
     struct line *lines; /* of the series */
     struct dt_mark *marks;
-    struct dt_point *points; /* DT_CURVE_POINTS */
 };
+
+static bool knows_epochs(const struct dt_run *runs, size_t n)
+{
+    double epochs = 0;
+    for (size_t i = 0; i < n; i++)
+        epochs += dt_run_epochs(&runs[i], runs[i].step); /* NAN stays */
+    return epochs >= (double)n;
+}
+
+static double place(const struct drawing *d, const struct dt_run *run, int64_t step)
+{
+    return d->in_epochs ? dt_run_epochs(run, step) : (double)step;
+}
 
 static bool is_of_eval(const struct topic *topic, int c)
 {
     return strncmp(topic->curves[c], "eval.", 5) == 0;
 }
 
-static void add_series(struct drawing *d, const struct topic *topic, int c, size_t r)
+/* The first run that has the very same curve, or the run itself. */
+static size_t find_equal(const struct drawing *d, size_t first, size_t n)
+{
+    const struct dt_series *series = &d->series[d->n_series];
+    for (size_t s = first; s < d->n_series; s++) {
+        bool is_equal = d->series[s].n == n;
+        for (size_t i = 0; i < n && is_equal; i++)
+            is_equal = d->series[s].y[i] == series->y[i] &&
+                       d->series[s].points[i].step == series->points[i].step;
+        if (is_equal)
+            return d->series[s].run;
+    }
+    return series->run;
+}
+
+static void add_series(struct drawing *d, const struct topic *topic, int c, size_t r, size_t first)
 {
     const struct dt_run *run = &d->runs[r];
-    const bool is_split = topic->curves[1] && is_of_eval(topic, 0) != is_of_eval(topic, 1);
-    const char *what = !is_split              ? strchr(topic->curves[c], '.') + 1
-                       : is_of_eval(topic, c) ? "validation"
-                                              : "training";
-    const bool is_alone = d->n_runs == 1;
+    const bool is_split = topic->curves[1] && is_of_eval(topic, 0) != is_of_eval(topic, 1),
+               is_alone = d->n_runs == 1;
+    const double scale = unit_of(topic->curves[c])->scale;
     struct line *line = &d->lines[d->n_series];
-    char words[40];
-    size_t n = dt_run_points(run, topic->curves[c], d->points);
+    char words[40] = "";
+    const size_t n = dt_run_points(run, topic->curves[c], line->points);
     if (n == 0)
         return;
     for (size_t i = 0; i < n; i++) {
-        line->x[i] = place(&d->scale, topic, run, d->points[i].step, d->points[i].elapsed_s);
-        line->y[i] = d->points[i].value;
+        line->x[i] = place(d, run, line->points[i].step);
+        line->y[i] = scale * line->points[i].value;
     }
-    snprintf(words, sizeof words, "%.39s", topic->curves[1] ? what : "");
-    for (char *letter = words; (letter = strchr(letter, '_'));)
-        *letter = strcmp(letter, "_bytes") == 0 ? '\0' : ' ';
-    snprintf(line->name, sizeof line->name, "%.80s%s%s", is_alone ? "" : run->name,
-             is_alone || !words[0] ? "" : ", ", words);
-    d->series[d->n_series++] = (struct dt_series){
+    if (is_split)
+        snprintf(words, sizeof words, "%s", is_of_eval(topic, c) ? "validation" : "training");
+    else if (topic->curves[1])
+        name_field(words, sizeof words, strchr(topic->curves[c], '.') + 1);
+    struct dt_series *series = &d->series[d->n_series];
+    *series = (struct dt_series){
         .name = line->name,
         .x = line->x,
         .y = line->y,
         .n = n,
+        .points = line->points,
+        .run = r,
+        .group = c,
         .colour = is_alone ? c : (int)r,
-        .has_dots = is_of_eval(topic, c),
-        .is_faint = c == 2 || strcmp(what, "training") == 0,
-        .is_dashed = c == 1 && strcmp(what, "validation") != 0,
+        .dash = is_split   ? 0
+                : is_alone ? c
+                           : (int)r,
+        .has_dots = is_of_eval(topic, c) && n <= 100,
+        .is_faint = c == 2 || (is_split && !is_of_eval(topic, c)),
     };
+    const size_t equal = find_equal(d, first, n);
+    snprintf(line->name, sizeof line->name, "%.80s%s%s%s%.30s", is_alone ? "" : run->name,
+             is_alone || !words[0] ? "" : ", ", words, equal == r ? "" : " = ",
+             equal == r ? "" : d->runs[equal].name);
+    d->n_series++;
 }
 
-static bool draw(FILE *out, struct drawing *d, const struct topic *topic)
+static dt_status draw(FILE *out, struct drawing *d, const struct topic *topic, bool *is_drawn)
 {
-    const char *progress = d->scale.in_epochs ? "epoch" : "step";
     d->n_series = d->n_marks = 0;
-    for (int c = 0; c < MOST_CURVES && topic->curves[c]; c++) /* later ones above */
+    for (int c = 0; c < MOST_CURVES && topic->curves[c]; c++) { /* later ones above */
+        const size_t first = d->n_series;
         for (size_t r = 0; r < d->n_runs; r++)
-            add_series(d, topic, c, r);
+            add_series(d, topic, c, r, first);
+    }
     for (size_t r = 0; r < d->n_runs; r++)
         for (size_t i = 0; i < d->runs[r].n_notes; i++) {
             const struct dt_note *note = &d->runs[r].notes[i];
             d->marks[d->n_marks++] = (struct dt_mark){
-                .x = place(&d->scale, topic, &d->runs[r], note->step, note->elapsed_s),
-                .colour = !note->is_restart ? -1
-                          : d->n_runs == 1  ? 7
-                                            : (int)r,
+                .x = place(d, &d->runs[r], note->step),
+                .colour = note->is_restart ? 7 : -1,
                 .name = note->is_restart ? "restart" : "warning",
                 .text = note->text,
             };
         }
-    double low = INFINITY, high = 0;
-    for (size_t s = 0; s < d->n_series; s++)
-        for (size_t i = 0; i < d->series[s].n; i++) {
-            low = fmin(low, d->series[s].y[i]);
-            high = fmax(high, d->series[s].y[i]);
-        }
-    const bool is_log = topic->may_be_log && low > 0 && high > 50 * low;
-    return dt_chart_print(out,
-                          &(struct dt_chart){
-                              .title = topic->title,
-                              .x = {topic->over_time ? d->scale.unit.title : progress, false, true},
-                              .y = {topic->unit, is_log, topic->from_zero},
-                              .series = d->series,
-                              .n_series = d->n_series,
-                              .marks = d->marks,
-                              .n_marks = d->n_marks,
-                              .in_image = d->in_image,
-                          });
+    const char *unit = topic->unit ? topic->unit : unit_of(topic->curves[0])->unit;
+    const struct dt_chart chart = {
+        .title = topic->title,
+        .x = {d->in_epochs ? "epoch" : "step", true},
+        .y = {unit[0] ? unit : topic->title, topic->from_zero},
+        .series = d->series,
+        .n_series = d->n_series,
+        .marks = d->marks,
+        .n_marks = d->n_marks,
+        .in_image = d->in_image,
+    };
+    return dt_chart_print(out, &chart, is_drawn);
 }
 
 static bool is_in_topics(const char *curve)
@@ -198,45 +214,85 @@ static bool is_in_topics(const char *curve)
 }
 
 /* A chart for each quantity that is in no topic. */
-static void draw_others(FILE *out, struct drawing *d)
+static dt_status draw_others(FILE *out, struct drawing *d)
 {
-    const char *heading = "</div>\n<h2>Other measurements</h2>\n<div class=\"charts\">\n";
+    const char *heading =
+        "</div>\n<h2 id=\"others\">Other measurements</h2>\n<div class=\"charts\">\n";
+    char title[DT_CURVE_NAME];
+    bool is_drawn;
     for (size_t r = 0; r < d->n_runs; r++)
         for (size_t k = 0; k < d->runs[r].n_curves; k++) {
-            const char *name = d->runs[r].curves[k].name, *field = strchr(name, '.') + 1;
-            bool is_drawn = is_in_topics(name);
+            const char *name = d->runs[r].curves[k].name;
+            is_drawn = is_in_topics(name);
             for (size_t i = 0; i < r; i++)
                 is_drawn |= dt_run_curve(&d->runs[i], name) != NULL;
             if (is_drawn)
                 continue;
             fputs(heading, out);
             heading = "";
-            draw(out, d, &(struct topic){name, field, .curves = {name}});
+            name_field(title, sizeof title, strchr(name, '.') + 1);
+            DT_TRY(draw(out, d, &(struct topic){title, NULL, .curves = {name}}, &is_drawn));
         }
+    return DT_OK;
+}
+
+/* What the script must know of the runs to draw their curves over any axis. */
+static dt_status put_runs(FILE *out, const struct dt_run *runs, size_t n)
+{
+    struct dt_jsonw w = {0};
+    dt_jsonw_begin(&w, NULL, '[');
+    for (size_t r = 0; r < n; r++) {
+        const struct dt_run *run = &runs[r];
+        const struct dt_json *stages =
+            run->start ? dt_json_get(dt_json_root(run->start), "stages") : NULL;
+        dt_jsonw_add(&w, "{number: %zu, name: %s, stages: [[%d, %d, %g]", r, run->name, 0, 0,
+                     dt_event_number(run->start, "steps_per_epoch"));
+        for (const struct dt_json *stage = stages ? stages->child : NULL; stage;
+             stage = stage->next)
+            dt_jsonw_add(&w, "[%g, %g, %g]", dt_json_number(stage, "step"),
+                         dt_json_number(stage, "epoch"), dt_json_number(stage, "steps_per_epoch"));
+        dt_jsonw_add(&w, "], starts: [");
+        for (size_t i = 0; i < run->n_starts; i++)
+            dt_jsonw_add(&w, "[%g, %g]", run->starts[i].elapsed_s, run->starts[i].unix_s);
+        dt_jsonw_add(&w, "], notes: [");
+        for (size_t i = 0; i < run->n_notes; i++)
+            dt_jsonw_add(&w, "[%" PRId64 ", %g, %hhd, %s]", run->notes[i].step,
+                         run->notes[i].elapsed_s, run->notes[i].is_restart, run->notes[i].text);
+        dt_jsonw_add(&w, "]}");
+    }
+    dt_jsonw_close(&w, ']');
+    const dt_status status = dt_jsonw_end(&w);
+    if (status == DT_OK)
+        dt_html_data(out, "runs", w.text);
+    dt_jsonw_reset(&w);
+    return status;
 }
 
 dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most)
 {
     struct drawing d = {
-        .runs = runs, .n_runs = n, .scale = choose_scale(runs, n), .in_image = most < INT_MAX};
+        .runs = runs, .n_runs = n, .in_epochs = knows_epochs(runs, n), .in_image = most < INT_MAX};
     size_t n_notes = 0;
+    bool is_drawn;
     dt_status status = DT_OK;
     for (size_t i = 0; i < n; i++)
         n_notes += runs[i].n_notes;
     DT_TRY_OUT(DT_NEW(d.series, MOST_CURVES * n));
     DT_TRY_OUT(DT_NEW(d.lines, MOST_CURVES * n));
     DT_TRY_OUT(DT_NEW(d.marks, n_notes));
-    DT_TRY_OUT(DT_NEW(d.points, DT_CURVE_POINTS));
+    if (!d.in_image)
+        DT_TRY_OUT(put_runs(out, runs, n));
     fputs("<div class=\"charts\">\n", out);
-    for (size_t t = 0; t < DT_COUNT(topics) && most > 0; t++)
-        most -= draw(out, &d, &topics[t]);
+    for (size_t t = 0; t < DT_COUNT(topics) && most > 0; t++) {
+        DT_TRY_OUT(draw(out, &d, &topics[t], &is_drawn));
+        most -= is_drawn;
+    }
     if (most > 0)
-        draw_others(out, &d);
+        DT_TRY_OUT(draw_others(out, &d));
     fputs("</div>\n", out);
 out:
     free(d.series);
     free(d.lines);
     free(d.marks);
-    free(d.points);
     return status;
 }

@@ -1,5 +1,5 @@
-/* One HTML page in one file: no script, nothing from the network, readable as XML too, in dark and
- * light, on a phone and in print. */
+/* One HTML page in one file: nothing from the network, readable as XML too, without its script, in
+ * dark and light, on a phone and in print. */
 #ifndef DTRAIN_PAGE_HTML_H
 #define DTRAIN_PAGE_HTML_H
 
@@ -9,7 +9,7 @@
 
 enum { DT_HTML_COLOURS = 8 }; /* var(--c0) ..., distinguishable with any colour vision */
 
-/* Everything before and after the contents of <main>, with the style sheet of page and charts. */
+/* Everything before and after the contents of <main>, with report.css and report.js. */
 void dt_html_begin(FILE *out, const char *title);
 void dt_html_end(FILE *out, const char *footer);
 /* The same for an SVG image of one row of two charts. */
@@ -17,6 +17,8 @@ void dt_html_begin_picture(FILE *out);
 void dt_html_end_picture(FILE *out);
 /* Any text, also with bytes that are not UTF-8, as contents of an element or attribute. */
 void dt_html_text(FILE *out, const char *text);
+/* JSON for the script, as an element with that id, which may be NULL. */
+void dt_html_data(FILE *out, const char *id, const char *json);
 /* The file as <img>, inside the page; viewers run no scripts in an image. Nothing if there is no
  * such file. DT_ERR_DATA above 16 MiB. */
 dt_status dt_html_image(FILE *out, const char *path, const char *mime, const char *what);

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/names.h"
+#include "base/text.h"
+#include "page/chart.h"
 #include "page/html.h"
 
 static const char definitions[] =
@@ -25,18 +28,24 @@ static const char definitions[] =
 /* One cell for all runs if they are equal; no such rows; colours of the runs in the head. */
 enum { MERGED = 1, DIFFERENCES = 2, KEYS = 4 };
 
-static void put_head_row(FILE *out, const struct dt_table *table, int looks)
+static void put_run(FILE *out, const struct dt_table *table, size_t column)
 {
-    fputs("<tr><th>", out);
-    dt_html_text(out, dt_table_cell(table, 0, 0));
-    for (size_t c = 1; c < table->n_columns; c++) {
-        fputs("</th><th>", out);
-        if (looks & KEYS)
-            fprintf(out, "<i class=\"key\" style=\"color:var(--c%zu)\"></i>",
-                    (c - 1) % DT_HTML_COLOURS);
-        dt_html_text(out, dt_table_cell(table, 0, c));
-    }
-    fputs("</th></tr>\n", out);
+    fprintf(out, "<i class=\"key dash%zu\" style=\"color:var(--c%zu)\"></i>",
+            (column - 1) % DT_N_DASHES, (column - 1) % DT_HTML_COLOURS);
+    dt_html_text(out, dt_table_cell(table, 0, column));
+}
+
+/* How a run ended is red unless it ended as it should. */
+static void put_cell(FILE *out, const struct dt_table *table, size_t row, size_t column)
+{
+    static const char *const good[] = {"finished", "running", "STOPPED"};
+    const char *text = dt_table_cell(table, row, column);
+    bool is_bad = strcmp(dt_table_cell(table, row, 0), "status") == 0;
+    for (size_t i = 0; i < DT_COUNT(good); i++)
+        is_bad &= strncmp(text, good[i], strlen(good[i])) != 0;
+    fputs(is_bad ? "<span class=\"bad\">" : "", out);
+    dt_html_text(out, text);
+    fputs(is_bad ? "</span>" : "", out);
 }
 
 static void put_row(FILE *out, const struct dt_table *table, size_t row, int looks)
@@ -47,24 +56,44 @@ static void put_row(FILE *out, const struct dt_table *table, size_t row, int loo
     fputs("</th>", out);
     for (size_t c = 1; c < (is_one ? 2 : table->n_columns); c++) {
         fprintf(out, "<td colspan=\"%zu\">", is_one ? table->n_columns - 1 : 1);
-        dt_html_text(out, dt_table_cell(table, row, c));
+        put_cell(out, table, row, c);
         fputs("</td>", out);
     }
     fputs("</tr>\n", out);
 }
 
-/* Nothing if there are no rows to show. */
-static void put_table(FILE *out, const char *title, const struct dt_table *table, int looks)
+static bool is_row_shown(const struct dt_table *table, size_t row, int looks)
+{
+    return dt_table_row_differs(table, row) ||
+           (!(looks & DIFFERENCES) && dt_table_cell(table, row, 1)[0]);
+}
+
+static void put_head(FILE *out, const struct dt_table *table, int looks)
+{
+    fputs("<div class=\"wide\"><table><thead><tr><th>", out);
+    dt_html_text(out, dt_table_cell(table, 0, 0));
+    for (size_t c = 1; c < table->n_columns; c++) {
+        fputs("</th><th>", out);
+        if (looks & KEYS)
+            put_run(out, table, c);
+        else
+            dt_html_text(out, dt_table_cell(table, 0, c));
+    }
+    fputs("</th></tr></thead><tbody>\n", out);
+}
+
+/* Nothing if there are no rows to show. Without a title, where the heading is there already. */
+static void put_table(FILE *out, const char *id, const char *title, const struct dt_table *table,
+                      int looks)
 {
     bool has_rows = false;
     for (size_t row = 1; row < dt_table_rows(table); row++) {
-        const bool differs = dt_table_row_differs(table, row);
-        if (!differs && ((looks & DIFFERENCES) || !dt_table_cell(table, row, 1)[0]))
+        if (!is_row_shown(table, row, looks))
             continue;
         if (!has_rows) {
-            fprintf(out, "<h2>%s</h2>\n<div class=\"wide\"><table><thead>\n", title);
-            put_head_row(out, table, looks);
-            fputs("</thead><tbody>\n", out);
+            if (title)
+                fprintf(out, "<h2 id=\"%s\">%s</h2>\n", id, title);
+            put_head(out, table, looks);
         }
         has_rows = true;
         put_row(out, table, row, looks);
@@ -73,10 +102,44 @@ static void put_table(FILE *out, const char *title, const struct dt_table *table
         fputs("</tbody></table></div>\n", out);
 }
 
+/* A row for each run: results, and the keys that differ; what the script makes axes of has a
+ * data-axis. */
+static void put_runs(FILE *out, const struct dt_table *results, const struct dt_table *config)
+{
+    const struct dt_table *const tables[] = {results, config};
+    fputs("<div class=\"wide\"><table id=\"runs-table\" class=\"sortable runs\"><thead><tr><th>run",
+          out);
+    for (size_t t = 0; t < DT_COUNT(tables); t++)
+        for (size_t row = 1; row < dt_table_rows(tables[t]); row++)
+            if (is_row_shown(tables[t], row, t ? DIFFERENCES : 0)) {
+                const char *label = dt_table_cell(tables[t], row, 0);
+                fprintf(out, "</th><th%s>",
+                        t || strncmp(label, "best", 4) == 0 ? " data-axis=\"\"" : "");
+                dt_html_text(out, label);
+            }
+    fputs("</th></tr></thead><tbody>\n", out);
+    for (size_t c = 1; c < results->n_columns; c++) {
+        fputs("<tr><th scope=\"row\">", out);
+        put_run(out, results, c);
+        fputs("</th>", out);
+        for (size_t t = 0; t < DT_COUNT(tables); t++)
+            for (size_t row = 1; row < dt_table_rows(tables[t]); row++)
+                if (is_row_shown(tables[t], row, t ? DIFFERENCES : 0)) {
+                    fputs("<td>", out);
+                    put_cell(out, tables[t], row, c);
+                    fputs("</td>", out);
+                }
+        fputs("</tr>\n", out);
+    }
+    fputs("</tbody></table></div>\n", out);
+}
+
 static dt_status put_notes(FILE *out, const struct dt_run *runs, size_t n)
 {
     static const char *const head[] = {"time (UTC)", "run", "after", "what"};
     struct dt_table table = {.n_columns = DT_COUNT(head)};
+    int64_t n_warnings = 0, n_restarts = 0;
+    char title[96];
     for (size_t i = 0; i < DT_COUNT(head); i++)
         dt_table_add(&table, "%s", head[i]);
     for (size_t i = 0; i < n; i++) {
@@ -87,6 +150,8 @@ static dt_status put_notes(FILE *out, const struct dt_run *runs, size_t n)
             dt_table_add(&table, "step %" PRId64, note->step);
             dt_table_add(&table, "%s%s", note->is_restart ? "" : "warning: ", note->text);
         }
+        n_warnings += runs[i].n_warnings;
+        n_restarts += runs[i].n_restarts;
         int64_t n_more = runs[i].n_restarts + runs[i].n_warnings - (int64_t)runs[i].n_notes;
         if (n_more > 0) {
             dt_table_add(&table, "%s", "");
@@ -95,8 +160,10 @@ static dt_status put_notes(FILE *out, const struct dt_run *runs, size_t n)
             dt_table_add(&table, "and %" PRId64 " more, see logs", n_more);
         }
     }
+    snprintf(title, sizeof title, "%" PRId64 " warning%s, %" PRId64 " restart%s", n_warnings,
+             DT_S(n_warnings), n_restarts, DT_S(n_restarts));
     if (!table.failed)
-        put_table(out, "Warnings and restarts", &table, 0);
+        put_table(out, "notes", title, &table, 0);
     free(table.cells);
     return dt_table_check(&table);
 }
@@ -110,34 +177,104 @@ static dt_status put_pictures(FILE *out, const struct dt_run *runs, size_t n)
         {"confusion.svg", "image/svg+xml", "confusion matrix"},
     };
     char path[DT_PATH_MAX], caption[DT_PATH_MAX + 32];
-    fputs("<div class=\"charts\">\n", out);
+    const char *heading = "<h2 id=\"pictures\">Pictures</h2>\n<div class=\"charts\">\n", *end = "";
     for (size_t i = 0; i < n; i++)
         for (size_t f = 0; f < DT_COUNT(files); f++) {
             DT_TRY(dt_file_path(path, "%s/%s", runs[i].folder, files[f][0]));
+            if (!dt_file_exists(path))
+                continue;
+            fputs(heading, out);
+            heading = "";
+            end = "</div>\n";
             snprintf(caption, sizeof caption, "%s: %s", runs[i].name, files[f][2]);
             DT_TRY(dt_html_image(out, path, files[f][1], caption));
         }
-    fputs("</div>\n", out);
+    fputs(end, out);
     return DT_OK;
 }
 
 /* --- Together --- */
 
-static dt_status put_facts(FILE *out, const char *title, int looks,
-                           dt_status (*fill)(struct dt_table *, const struct dt_run *, size_t),
-                           const struct dt_run *runs, size_t n)
+struct facts {
+    struct dt_table results, config, environment;
+};
+
+/* The text of the first of the rows that has one. */
+static void put_headline(FILE *out, const struct facts *facts)
 {
-    struct dt_table table = {0};
-    dt_status status = fill(&table, runs, n);
-    if (status == DT_OK)
-        put_table(out, title, &table, looks);
-    free(table.cells);
-    return status;
+    static const struct {
+        const char *label;
+        size_t table; /* offset */
+        const char *rows[3];
+    } items[] = {
+        {"status", offsetof(struct facts, results), {"status"}},
+        {"best", offsetof(struct facts, results), {"best top1", "best ap", "best loss"}},
+        {"images/s, median", offsetof(struct facts, results), {"images/s, median"}},
+        {"wall time", offsetof(struct facts, results), {"wall time"}},
+        {"model", offsetof(struct facts, config), {"model.name"}},
+        {"precision", offsetof(struct facts, config), {"train.precision"}},
+        {"data", offsetof(struct facts, config), {"data.train", "data.source"}},
+        {"training images", offsetof(struct facts, environment), {"training images"}},
+        {"ranks", offsetof(struct facts, environment), {"ranks"}},
+        {"hosts and their ranks", offsetof(struct facts, environment), {"hosts and their ranks"}},
+        {"device", offsetof(struct facts, environment), {"device"}},
+        {"dtrain", offsetof(struct facts, environment), {"dtrain"}},
+    };
+    fputs("<dl class=\"facts\">\n", out);
+    for (size_t i = 0; i < DT_COUNT(items); i++) {
+        const struct dt_table *table = (const void *)((const char *)facts + items[i].table);
+        size_t row = 0, n_rows = dt_table_rows(table);
+        for (size_t k = 0; k < DT_COUNT(items[i].rows) && items[i].rows[k]; k++)
+            for (size_t r = 1; r < n_rows && row == 0; r++)
+                if (strcmp(dt_table_cell(table, r, 0), items[i].rows[k]) == 0 &&
+                    dt_table_cell(table, r, 1)[0])
+                    row = r;
+        if (row == 0)
+            continue;
+        fprintf(out, "<div><dt>%s</dt><dd>", items[i].label);
+        put_cell(out, table, row, 1);
+        fputs("</dd></div>\n", out);
+    }
+    fputs("</dl>\n", out);
 }
 
-static dt_status put_page(FILE *out, const struct dt_run *runs, size_t n)
+static dt_status put_sections(FILE *out, const struct facts *facts, const struct dt_run *runs,
+                              size_t n)
 {
-    const int keys = n > 1 ? KEYS : 0;
+    if (n == 1)
+        put_headline(out, facts);
+    fputs("<h2 id=\"results\">Results</h2>\n", out);
+    if (n == 1)
+        put_table(out, NULL, NULL, &facts->results, 0);
+    else
+        put_runs(out, &facts->results, &facts->config);
+    fputs("<h2 id=\"curves\">Curves</h2>\n", out);
+    DT_TRY(dt_curves_print(out, runs, n, INT_MAX));
+    dt_times_print(out, runs, n);
+    DT_TRY(put_notes(out, runs, n));
+    if (n == 1)
+        put_table(out, "configuration", "Configuration: not the defaults", &facts->config,
+                  DIFFERENCES);
+    put_table(out, "environment", "Environment", &facts->environment, MERGED | (n > 1 ? KEYS : 0));
+    return put_pictures(out, runs, n);
+}
+
+/* Links to the sections, then these. */
+static void put_contents(FILE *out, const char *sections)
+{
+    static const char head[] = "<h2 id=\"";
+    fputs("<nav aria-label=\"contents\">\n", out);
+    for (const char *at = sections; (at = strstr(at, head));) {
+        const char *id = at + strlen(head), *title = strchr(id, '>') + 1;
+        const int id_bytes = (int)strcspn(id, "\""), title_bytes = (int)strcspn(title, "<");
+        fprintf(out, "<a href=\"#%.*s\">%.*s</a>\n", id_bytes, id, title_bytes, title);
+        at = title;
+    }
+    fprintf(out, "</nav>\n%s", sections);
+}
+
+static void put_title(FILE *out, const struct dt_run *runs, size_t n)
+{
     char title[2 * DT_PATH_MAX + 64], date[DT_CLOCK_UTC];
     dt_clock_utc(date);
     date[strlen("2026-11-22")] = ' ';
@@ -148,16 +285,34 @@ static dt_status put_page(FILE *out, const struct dt_run *runs, size_t n)
         snprintf(title, sizeof title, "%zu training runs", n);
     dt_html_begin(out, title);
     fprintf(out, "<p>Report of dtrain %s, %.16s UTC</p>\n", dt_version, date);
-    DT_TRY(put_facts(out, "Results", keys, dt_facts_results, runs, n));
-    fputs("<h2>Curves</h2>\n", out);
-    DT_TRY(dt_curves_print(out, runs, n, INT_MAX));
-    DT_TRY(put_notes(out, runs, n));
-    DT_TRY(put_facts(out, n > 1 ? "Configuration: differences" : "Configuration: not the defaults",
-                     keys | DIFFERENCES, dt_facts_config, runs, n));
-    DT_TRY(put_facts(out, "Environment", keys | MERGED, dt_facts_environment, runs, n));
-    DT_TRY(put_pictures(out, runs, n));
-    dt_html_end(out, definitions);
-    return DT_OK;
+}
+
+dt_status dt_page_print(FILE *out, const struct dt_run *runs, size_t n)
+{
+    struct facts facts = {0};
+    char *sections = NULL;
+    size_t bytes = 0;
+    dt_status status = DT_OK;
+    FILE *body = open_memstream(&sections, &bytes);
+    if (!body)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory for a page");
+    DT_TRY_OUT(dt_facts_results(&facts.results, runs, n));
+    DT_TRY_OUT(dt_facts_config(&facts.config, runs, n));
+    DT_TRY_OUT(dt_facts_environment(&facts.environment, runs, n));
+    DT_TRY_OUT(put_sections(body, &facts, runs, n));
+out:
+    if (fclose(body) != 0 && status == DT_OK)
+        status = DT_ERROR(DT_ERR_MEMORY, "out of memory for a page");
+    if (status == DT_OK) {
+        put_title(out, runs, n);
+        put_contents(out, sections);
+        dt_html_end(out, definitions);
+    }
+    free(sections);
+    free(facts.results.cells);
+    free(facts.config.cells);
+    free(facts.environment.cells);
+    return status;
 }
 
 static dt_status put_picture(FILE *out, const struct dt_run *runs, size_t n)
@@ -176,7 +331,7 @@ dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n)
     DT_TRY(dt_file_begin(&file, path));
     FILE *out = open_memstream(&text, &bytes);
     const bool is_picture = dt_name_has_suffix(path, ".svg");
-    dt_status status = !out ? DT_OK : (is_picture ? put_picture : put_page)(out, runs, n);
+    dt_status status = !out ? DT_OK : (is_picture ? put_picture : dt_page_print)(out, runs, n);
     dt_status written = dt_file_write_stream(file.fd, out, &text, &bytes, path);
     return dt_file_end(&file, status != DT_OK ? status : written);
 }

@@ -10,8 +10,12 @@
  * part of it. A path that ends with .svg gets a picture of the first two charts instead. Errors as
  * of dt_file_save, and of reading the pictures. */
 dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n);
+dt_status dt_page_print(FILE *out, const struct dt_run *runs, size_t n);
 /* curves.c: the curves of all runs in at most `most` common charts. */
 dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most);
+
+/* times.c: what the steps spent their time on, a bar for each epoch of a run or for each run. */
+void dt_times_print(FILE *out, const struct dt_run *runs, size_t n);
 
 /* scaling.c: reads the measurements in the folders, SERIES-npRANKS-REPETITION.json as written by
  * `dtrain bench --json`; prints a table of their medians and saves scaling.json, scaling.csv and

@@ -76,6 +76,8 @@ void dt_run_reset(struct dt_run *run)
     for (size_t i = 0; i < run->n_notes; i++)
         free(run->notes[i].text);
     free(run->notes);
+    free(run->starts);
+    free(run->times);
     free(run->curves);
     dt_json_destroy(run->start);
     dt_json_destroy(run->end);

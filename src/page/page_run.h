@@ -42,6 +42,17 @@ struct dt_note {
     char time[DT_TIME_BYTES], *text;
 };
 
+/* A start: where the run's clock stood, and the time, in seconds since 1970. */
+struct dt_start {
+    double elapsed_s, unix_s;
+};
+
+/* What the steps of an epoch, as often as they were trained, spent their time on. */
+enum { DT_N_TIMES = 5 }; /* computing, waiting for data, exposed communication, sync, other */
+struct dt_times {
+    double seconds[DT_N_TIMES];
+};
+
 struct dt_run {
     char folder[DT_PATH_MAX], path[DT_PATH_MAX]; /* of the run, absolute; of its metrics.jsonl */
     char name[DT_PATH_MAX]; /* last part of the folder; the whole where two would be the same */
@@ -49,7 +60,9 @@ struct dt_run {
     struct dt_json_doc *start, *end;
     struct dt_curve *curves;
     struct dt_note *notes; /* the first 200 */
-    size_t n_curves, n_notes;
+    struct dt_start *starts;
+    struct dt_times *times; /* of every epoch, to 10,000 */
+    size_t n_curves, n_notes, n_starts, n_times;
     int64_t n_warnings, n_restarts;
     char launches[128]; /* exit codes of the last starts in restarts.jsonl, "" if there is none */
     /* At the last event. elapsed_s is the time from run_start to the last event, summed over all

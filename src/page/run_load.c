@@ -22,6 +22,7 @@
 enum {
     NOTES_MOST = 200,
     CURVES_MOST = 100,
+    EPOCHS_MOST = 10000,
     LINE_MOST = 1 << 20,
     RATES_MOST = 1 << 16,
     LEASE_S = 60
@@ -31,14 +32,14 @@ enum {
 struct events {
     struct dt_run *run;
     int line;
-    size_t curve_capacity, note_capacity;
+    size_t curve_capacity, note_capacity, start_capacity, time_capacity;
+    int64_t timed_step;       /* of the step event before */
     double rates[RATES_MOST]; /* images/s of every rate_stride-th step event */
     size_t n_rates;
     int64_t n_warnings; /* events since the last run_start */
     int64_t n_steps, rate_stride;
     int64_t n_damaged;         /* lines that are skipped */
     char damage[512];          /* of the first one */
-    double offset_s, begin_s;  /* elapsed before the last run_start, and when that was */
     struct dt_json_doc *event; /* of this line, NULL once the run has it */
 };
 
@@ -98,7 +99,6 @@ static dt_status add_share(struct events *e, const char *key, const char *name)
     return isfinite(share) ? add_point(e, "step", name, share) : DT_OK;
 }
 
-/* When the room is full, every second one is dropped, now and from then on. */
 /* --- Events --- */
 
 static dt_status add_note(struct events *e, bool is_restart, const char *text)
@@ -116,7 +116,6 @@ static dt_status add_note(struct events *e, bool is_restart, const char *text)
     return DT_OK;
 }
 
-/* What came after the checkpoint that this start resumes from is going to be repeated. */
 /* The run keeps the event. */
 static void keep(struct dt_json_doc **place, struct events *e)
 {
@@ -149,11 +148,34 @@ static dt_status on_run_start(struct events *e)
             dt_curve_cut(&run->curves[i], step);
         DT_TRY(add_note(e, true, text));
     }
-    run->step = step;
+    run->step = e->timed_step = step;
     e->n_warnings = 0;
     dt_json_destroy(run->end);
     run->end = NULL;
     keep(&run->start, e);
+    return DT_OK;
+}
+
+/* The times of a step event are means over the steps since the one before. */
+static dt_status add_times(struct events *e)
+{
+    static const char *const keys[DT_N_TIMES] = {"compute_s", "data_wait_s", "comm_s", "sync_s",
+                                                 "other_s"};
+    struct dt_run *run = e->run;
+    const double epoch = dt_event_number(e->event, "epoch");
+    const double n_steps = (double)(run->step - e->timed_step);
+    e->timed_step = run->step;
+    if (!(epoch >= 1 && epoch <= EPOCHS_MOST))
+        return DT_OK;
+    while (run->n_times < (size_t)epoch) {
+        DT_TRY(DT_GROW(run->times, e->time_capacity, run->n_times, "times"));
+        run->times[run->n_times++] = (struct dt_times){0};
+    }
+    for (int p = 0; p < DT_N_TIMES; p++) {
+        const double seconds = dt_event_number(e->event, keys[p]);
+        if (isfinite(seconds) && n_steps > 0)
+            run->times[(size_t)epoch - 1].seconds[p] += n_steps * seconds;
+    }
     return DT_OK;
 }
 
@@ -169,6 +191,7 @@ static dt_status on_step(struct events *e)
         }
         e->rates[e->n_rates++] = rate;
     }
+    DT_TRY(add_times(e));
     DT_TRY(add_share(e, "data_wait_s", "data wait"));
     DT_TRY(add_share(e, "comm_s", "exposed communication"));
     DT_TRY(add_share(e, "compute_s", "compute"));
@@ -203,8 +226,19 @@ static const struct {
     {"input", true, on_input},
 };
 
-/* Moves the clock of the run to this event; between two starts it stands still. */
-/* Moves the clock of the run to this event; between two starts the clock stands still. */
+/* Moves the clock of the run to now; between two starts the clock stands still. */
+static dt_status advance(struct events *e, double now_s, bool is_start)
+{
+    struct dt_run *run = e->run;
+    if (is_start || run->n_starts == 0) {
+        DT_TRY(DT_GROW(run->starts, e->start_capacity, run->n_starts, "starts"));
+        run->starts[run->n_starts++] = (struct dt_start){run->elapsed_s, now_s};
+    }
+    const struct dt_start *start = &run->starts[run->n_starts - 1];
+    run->elapsed_s = fmax(run->elapsed_s, start->elapsed_s + now_s - start->unix_s);
+    return DT_OK;
+}
+
 static dt_status on_event(struct events *e)
 {
     const char *event = dt_event_text(e->event, "event");
@@ -213,14 +247,9 @@ static dt_status on_event(struct events *e)
     size_t h = 0;
     while (h < DT_COUNT(handlers) && strcmp(handlers[h].event, event) != 0)
         h++;
-    if (rest) {
-        const double now_s = (double)timegm(&utc) + strtod(rest, NULL);
-        if (strcmp(event, "run_start") == 0 || isnan(e->begin_s)) {
-            e->offset_s = e->run->elapsed_s;
-            e->begin_s = now_s;
-        }
-        e->run->elapsed_s = fmax(e->run->elapsed_s, e->offset_s + now_s - e->begin_s);
-    }
+    if (rest)
+        DT_TRY(
+            advance(e, (double)timegm(&utc) + strtod(rest, NULL), strcmp(event, "run_start") == 0));
     if (!event[0])
         DT_FAIL(DT_ERR_DATA, "%s:%d: not an event of a run", e->run->path, e->line);
     if (h == DT_COUNT(handlers))
@@ -402,7 +431,6 @@ dt_status dt_run_load(struct dt_run *run, const char *path)
     if (status == DT_OK) {
         events->run = run;
         events->rate_stride = 1;
-        events->begin_s = NAN;
         status = read_lines(events, file);
         dt_sort_f64(events->rates, events->n_rates);
         if (events->n_rates > 0)

@@ -50,8 +50,9 @@ struct scaling {
     struct trained *trained;
     struct point *points;
     int n_measurements, n_trained, n_points;
-    struct dt_series *series; /* of one chart; with x and y, its values: two per point */
-    double *x, *y;
+    struct dt_series *series; /* of one chart; with the values of its curves: two per point */
+    double *x, *y, *low, *high;
+    struct dt_mark *marks;
 };
 
 /* --- Reading --- */
@@ -253,7 +254,7 @@ static double value(const struct point *p, size_t offset)
     return *(const double *)((const char *)p + offset);
 }
 
-static void print_table(const struct scaling *s, FILE *out)
+static void print_table(const struct scaling *s)
 {
     bool has_top1 = false;
     for (int i = 0; i < s->n_points; i++)
@@ -261,22 +262,22 @@ static void print_table(const struct scaling *s, FILE *out)
     for (int i = 0; i < s->n_points; i++) {
         const struct point *p = &s->points[i];
         if (i == 0 || strcmp(p[-1].series, p->series) != 0)
-            fprintf(out, "%s: %s\n%7s %10s %19s %9s %8s %11s%s %13s\n", p->series, p->facts,
-                    "ranks", "images/s", "(slowest..fastest)", "step ms", "speedup", "efficiency",
-                    has_top1 ? "   top-1" : "", "exposed comm");
-        fprintf(out, "%7d %10.1f %9.1f..%-8.1f %9.1f %8.2f %9.1f %%", p->ranks, p->images_per_s,
-                p->slowest, p->fastest, 1e3 * p->step_s, p->speedup, 100 * p->efficiency);
+            printf("%s: %s\n%7s %10s %19s %9s %8s %11s%s %13s\n", p->series, p->facts, "ranks",
+                   "images/s", "(slowest..fastest)", "step ms", "speedup", "efficiency",
+                   has_top1 ? "   top-1" : "", "exposed comm");
+        printf("%7d %10.1f %9.1f..%-8.1f %9.1f %8.2f %9.1f %%", p->ranks, p->images_per_s,
+               p->slowest, p->fastest, 1e3 * p->step_s, p->speedup, 100 * p->efficiency);
         if (isfinite(p->top1))
-            fprintf(out, " %7.2f", p->top1);
+            printf(" %7.2f", p->top1);
         else if (has_top1)
-            fprintf(out, "%8s", "");
+            printf("%8s", "");
         if (isfinite(p->comm_share))
-            fprintf(out, " %11.1f %%", 100 * p->comm_share);
+            printf(" %11.1f %%", 100 * p->comm_share);
         if (p->ranks_per_cpu > 1)
-            fprintf(out, "  more ranks than CPUs");
+            printf("  more ranks than CPUs");
         if (p->efficiency > 1.02)
-            fprintf(out, "  above 100 %%: noise, see slowest..fastest");
-        fprintf(out, "\n");
+            printf("  above 100 %%: noise, see slowest..fastest");
+        printf("\n");
     }
 }
 
@@ -294,7 +295,7 @@ static dt_status save_json(const struct scaling *s, const char *path)
     return dt_jsonw_save(&w, path);
 }
 
-static void print_csv(const struct scaling *s, FILE *out)
+static dt_status print_csv(const struct scaling *s, FILE *out)
 {
     fprintf(out, "series,ranks,repetitions");
     for (size_t c = 0; c < DT_COUNT(columns); c++)
@@ -308,6 +309,7 @@ static void print_csv(const struct scaling *s, FILE *out)
                 fprintf(out, ",");
     }
     fprintf(out, "\n");
+    return DT_OK;
 }
 
 /* --- Page --- */
@@ -316,82 +318,144 @@ static const struct chart {
     const char *title, *unit;
     size_t offset;
     double scale;
-    bool has_ideal; /* the line through the origin and the first point */
+    bool has_ideal;    /* the line through the origin and the first point */
+    bool has_interval; /* from the slowest to the fastest repetition */
 } charts[] = {
-    {"Throughput of all ranks", "images/s", offsetof(struct point, images_per_s), 1, true},
-    {"Efficiency against the fewest ranks", "%", offsetof(struct point, efficiency), 100, false},
-    {"Exposed communication", "% of the step", offsetof(struct point, comm_share), 100, false},
+    {"Throughput of all ranks", "images/s", offsetof(struct point, images_per_s), 1, true, true},
+    {"Efficiency against the fewest ranks", "%", offsetof(struct point, efficiency), 100, false,
+     true},
+    {"Exposed communication", "% of the step", offsetof(struct point, comm_share), 100, false,
+     false},
 };
 
-/* A curve of the n points of a series; its values go to *x and *y, which move on. */
-static struct dt_series make_curve(const struct point *p, int n, const struct chart *chart,
-                                   bool is_ideal, double **x, double **y)
+/* A curve of the n points of a series; its values begin at s->x[at] and so on. */
+static struct dt_series make_curve(const struct scaling *s, const struct point *p, int n, size_t at,
+                                   const struct chart *chart, bool is_ideal)
 {
-    struct dt_series series = {.name = is_ideal ? "ideal" : p->series,
-                               .x = *x,
-                               .y = *y,
-                               .n = (size_t)n,
-                               .is_dashed = is_ideal,
-                               .is_faint = is_ideal,
-                               .has_dots = !is_ideal};
+    const bool has_interval = chart->has_interval && !is_ideal;
     for (int i = 0; i < n; i++) {
-        double ideal = value(p, chart->offset) * p[i].ranks / p->ranks;
-        *(*x)++ = p[i].ranks;
-        *(*y)++ = chart->scale * (is_ideal ? ideal : value(&p[i], chart->offset));
+        const double ideal = value(p, chart->offset) * p[i].ranks / p->ranks;
+        const double y = chart->scale * (is_ideal ? ideal : value(&p[i], chart->offset));
+        s->x[at + (size_t)i] = p[i].ranks;
+        s->y[at + (size_t)i] = y;
+        s->low[at + (size_t)i] = y * p[i].slowest / p[i].images_per_s;
+        s->high[at + (size_t)i] = y * p[i].fastest / p[i].images_per_s;
     }
-    return series;
+    return (struct dt_series){.name = is_ideal ? "ideal" : p->series,
+                              .x = s->x + at,
+                              .y = s->y + at,
+                              .n = (size_t)n,
+                              .low = has_interval ? s->low + at : NULL,
+                              .high = has_interval ? s->high + at : NULL,
+                              .dash = is_ideal,
+                              .is_faint = is_ideal,
+                              .has_dots = !is_ideal};
 }
 
-static void print_chart(const struct scaling *s, const struct chart *chart, FILE *out)
+static dt_status print_chart(const struct scaling *s, const struct chart *chart, FILE *out)
 {
-    double *x = s->x, *y = s->y;
-    size_t n_series = 0;
+    size_t n_series = 0, at = 0, n_marks = 0;
     int colour = 0;
+    bool is_drawn;
     for (int i = 0, n; i < s->n_points; i += n) {
         const struct point *p = &s->points[i];
         for (n = 1; i + n < s->n_points && strcmp(p[n].series, p->series) == 0;)
             n++;
-        for (int ideal = 0; ideal <= chart->has_ideal; ideal++) {
-            s->series[n_series] = make_curve(p, n, chart, ideal, &x, &y);
+        for (int ideal = 0; ideal <= chart->has_ideal; ideal++, at += (size_t)n) {
+            s->series[n_series] = make_curve(s, p, n, at, chart, ideal);
             s->series[n_series++].colour = colour;
         }
         colour++;
     }
+    for (const struct point *p = s->points; p < s->points + s->n_points; p++)
+        if (p->ranks_per_cpu > 1)
+            s->marks[n_marks++] = (struct dt_mark){p->ranks, -1, "more ranks than CPUs", p->series};
     const struct dt_chart drawing = {.title = chart->title,
                                      .x = {.title = "ranks", .from_zero = true},
                                      .y = {.title = chart->unit, .from_zero = true},
                                      .series = s->series,
-                                     .n_series = n_series};
-    dt_chart_print(out, &drawing);
+                                     .n_series = n_series,
+                                     .marks = s->marks,
+                                     .n_marks = n_marks};
+    return dt_chart_print(out, &drawing, &is_drawn);
 }
 
-static void print_page(const struct scaling *s, FILE *out)
+static void put_number(FILE *out, int decimals, double number)
+{
+    char text[32] = "";
+    if (isfinite(number))
+        snprintf(text, sizeof text, "%.*f", decimals, number);
+    fprintf(out, "<td>%s</td>", text);
+}
+
+static void put_points(const struct scaling *s, FILE *out)
+{
+    fputs("<div class=\"wide\"><table id=\"points\" class=\"sortable\"><thead><tr><th>series</th>"
+          "<th>ranks</th><th>images/s</th><th>slowest</th><th>fastest</th><th>step, ms</th>"
+          "<th>speedup</th><th>efficiency, %</th><th>exposed communication, %</th><th>top-1, %</th>"
+          "<th>notes</th></tr></thead><tbody>\n",
+          out);
+    for (const struct point *p = s->points; p < s->points + s->n_points; p++) {
+        fprintf(out, "<tr><th scope=\"row\">%s</th><td>%d</td>", p->series, p->ranks);
+        put_number(out, 1, p->images_per_s);
+        put_number(out, 1, p->slowest);
+        put_number(out, 1, p->fastest);
+        put_number(out, 1, 1e3 * p->step_s);
+        put_number(out, 2, p->speedup);
+        put_number(out, 1, 100 * p->efficiency);
+        put_number(out, 1, 100 * p->comm_share);
+        put_number(out, 2, p->top1);
+        fprintf(out, "<td>%s%s</td></tr>\n", p->ranks_per_cpu > 1 ? "more ranks than CPUs" : "",
+                p->efficiency > 1.02 ? " above 100 %: noise" : "");
+    }
+    fputs("</tbody></table></div>\n", out);
+}
+
+/* Of each series what it is, and its largest number of ranks. */
+static void put_headlines(const struct scaling *s, FILE *out)
+{
+    fputs("<dl class=\"facts\">\n", out);
+    for (int i = 0; i < s->n_points; i++) {
+        const struct point *p = &s->points[i];
+        if (i + 1 < s->n_points && strcmp(p[1].series, p->series) == 0)
+            continue;
+        fprintf(
+            out,
+            "<div><dt>%s: %s</dt><dd>%.4g images/s on %d ranks, efficiency %.0f %%</dd></div>\n",
+            p->series, p->facts, p->images_per_s, p->ranks, 100 * p->efficiency);
+    }
+    fputs("</dl>\n", out);
+}
+
+static dt_status print_page(const struct scaling *s, FILE *out)
 {
     dt_html_begin(out, "Scaling");
-    fprintf(out, "<h2>Curves</h2>\n<div class=\"charts\">\n");
+    put_headlines(s, out);
+    fputs("<h2>Curves</h2>\n<div class=\"charts\">\n", out);
     for (size_t c = 0; c < DT_COUNT(charts); c++)
-        print_chart(s, &charts[c], out);
-    fprintf(out, "</div>\n<h2>Measurements</h2>\n<pre>");
-    print_table(s, out);
-    fprintf(out, "</pre>\n");
-    dt_html_end(out, "Medians of the repetitions. Efficiency is images/s per rank against that "
-                     "with the fewest ranks. Top-1 is the median of the best evaluations of the "
-                     "runs on that number of ranks.");
+        DT_TRY(print_chart(s, &charts[c], out));
+    fputs("</div>\n<h2>Measurements</h2>\n", out);
+    put_points(s, out);
+    dt_html_end(out, "Medians of the repetitions; a vertical line spans the slowest to the fastest "
+                     "of them. Efficiency is images/s per rank against that with the fewest ranks. "
+                     "Top-1 is the median of the best evaluations of the runs on that number of "
+                     "ranks.");
+    return DT_OK;
 }
 
 /* --- All of it --- */
 
 static dt_status save_text(const struct scaling *s, const char *path,
-                           void (*print)(const struct scaling *s, FILE *out))
+                           dt_status (*print)(const struct scaling *s, FILE *out))
 {
     struct dt_new_file file;
     char *text = NULL;
     size_t bytes = 0;
     DT_TRY(dt_file_begin(&file, path));
     FILE *out = open_memstream(&text, &bytes);
-    if (out)
-        print(s, out);
-    return dt_file_end(&file, dt_file_write_stream(file.fd, out, &text, &bytes, path));
+    const dt_status status = out ? print(s, out) : DT_OK;
+    const dt_status written = dt_file_write_stream(file.fd, out, &text, &bytes, path);
+    return dt_file_end(&file, status != DT_OK ? status : written);
 }
 
 dt_status dt_scaling(char *const *folders, int n_folders)
@@ -409,7 +473,10 @@ dt_status dt_scaling(char *const *folders, int n_folders)
     DT_TRY_OUT(DT_NEW(s.series, 2 * (size_t)s.n_points));
     DT_TRY_OUT(DT_NEW(s.x, 2 * (size_t)s.n_points));
     DT_TRY_OUT(DT_NEW(s.y, 2 * (size_t)s.n_points));
-    print_table(&s, stdout);
+    DT_TRY_OUT(DT_NEW(s.low, 2 * (size_t)s.n_points));
+    DT_TRY_OUT(DT_NEW(s.high, 2 * (size_t)s.n_points));
+    DT_TRY_OUT(DT_NEW(s.marks, (size_t)s.n_points));
+    print_table(&s);
     DT_TRY_OUT(dt_file_path(path, "%s/scaling.json", dir));
     DT_TRY_OUT(save_json(&s, path));
     DT_TRY_OUT(dt_file_path(path, "%s/scaling.csv", dir));
@@ -424,5 +491,8 @@ out:
     free(s.series);
     free(s.x);
     free(s.y);
+    free(s.low);
+    free(s.high);
+    free(s.marks);
     return status;
 }

@@ -33,9 +33,12 @@ for p in points:
 rows = list(csv.DictReader(open(f"{out}/scaling.csv")))
 assert [int(r["ranks"]) for r in rows] == [1, 2] and abs(float(rows[1]["efficiency"]) - points[1]["efficiency"]) < 1e-4
 page = open(f"{out}/scaling.html").read()
-assert page.count("<svg") == 3 and "<script" not in page, page[:200]
-for start in [i for i in range(len(page)) if page.startswith("<svg", i)]:
-    ET.fromstring(page[start : page.index("</svg>", start) + 6])
+root = ET.fromstring(page)
+assert len(root.findall(".//figure/svg")) == 3, page[:200]
+cells = [[cell.text for cell in row] for row in root.find(".//table[@id='points']").iter("tr")]
+assert [row[1:3] for row in cells[1:]] == [[r["ranks"], f"{float(r['images_per_s']):.1f}"] for r in rows], cells
+drawn = json.loads(root.find(".//figure/script").text)["series"][0]
+assert drawn["low"][1] <= drawn["y"][1] <= drawn["high"][1], drawn
 PY
 
 # Runs that were trained there tell their best accuracy, for the same network and number of ranks.
@@ -62,8 +65,8 @@ for ranks in (1, 2):
     assert [p["top1"] for p in points if p["ranks"] == ranks] == [best], (points, best)
     column = table[1].index("   top-1")
     assert float(table[1 + ranks][column:column + 8]) == round(best, 2), table
+    assert f"<td>{best:.2f}</td>" in open(f"{out}/scaling.html").read(), "the page has no top-1"
 PY
-grep -q "   top-1" "$out/scaling.html" || fail "the page has no top-1"
 
 # Numbers that are no measurement of scaling are marked.
 mkdir "$work/noisy"
