@@ -54,9 +54,10 @@ struct dt_task {
     dt_status (*sum)(struct dt_evaluator *evaluator, struct dt_eval_result *result,
                      struct dt_counters *own);
     const char *why_undefined; /* a metric may be NaN */
-    /* Fields of the eval event that are no metrics, returns how many; pictures for people. */
+    /* Fields of the eval event that are no metrics, returns how many. Tables and pictures in the
+     * run folder, of which a failure is only warned; rank 0. */
     int (*add_results)(struct dt_field *fields, const struct dt_eval_result *result);
-    void (*draw)(const struct dt_evaluator *evaluator);
+    dt_status (*draw)(const struct dt_evaluator *evaluator);
 
     /* dtrain eval, rank 0: whether its options make sense, what they write, and the members of the
      * line with the result. begin_table: of a table that is written batch by batch; collective. */

@@ -41,6 +41,14 @@ void dt_softmax(double *out, const float *logits, int n)
         out[c] /= sum;
 }
 
+double dt_softmax_largest(const float *logits, int n)
+{
+    double max = largest(logits, n), sum = 0;
+    for (int c = 0; c < n; c++)
+        sum += exp((double)logits[c] - max);
+    return 1 / sum;
+}
+
 /* log(sum(exp(logits))) */
 static double log_sum(const float *logits, int n)
 {
@@ -105,7 +113,7 @@ void dt_class_counts_clear(struct dt_class_counts *counts)
 
 /* The place of a label is the number of classes that beat it: with a larger logit, or an equal one
  * and a smaller index. */
-void dt_class_counts_add(struct dt_class_counts *counts, const float *logits, int label)
+int dt_class_counts_add(struct dt_class_counts *counts, const float *logits, int label)
 {
     const int n = counts->n_classes;
     double p[2] = {0};
@@ -115,7 +123,7 @@ void dt_class_counts_add(struct dt_class_counts *counts, const float *logits, in
         counts->scores[counts->n_rows] = (struct dt_score){p[1], label};
     counts->n_rows++;
     if (label < 0)
-        return;
+        return -1;
     const int predicted = dt_predict_class(logits, n);
     const double loss = log_sum(logits, n) - (double)logits[label];
     int place = 0;
@@ -127,6 +135,7 @@ void dt_class_counts_add(struct dt_class_counts *counts, const float *logits, in
     counts->loss += isfinite(loss) ? loss : 0;
     counts->top1 += predicted >= 0 && place < 1;
     counts->top5 += predicted >= 0 && place < 5;
+    return predicted;
 }
 
 /* --- Metrics --- */

@@ -22,6 +22,7 @@ struct dt_jsonw;
 int dt_predict_class(const float *logits, int n);
 /* Softmax in double precision: out[n]. */
 void dt_softmax(double *out, const float *logits, int n);
+double dt_softmax_largest(const float *logits, int n); /* of out[n] */
 /* Replaces the logits by the logarithms of the mean of both images' probabilities. */
 void dt_average_logits(float *logits, const float *others, int n);
 
@@ -48,8 +49,9 @@ struct dt_class_counts {
 dt_status dt_class_counts_create(struct dt_class_counts **counts, int n_classes, size_t max_rows);
 void dt_class_counts_destroy(struct dt_class_counts *counts); /* accepts NULL */
 void dt_class_counts_clear(struct dt_class_counts *counts);
-/* Adds a row of a batch; one with label -1 is no image and counts in n_rows only. */
-void dt_class_counts_add(struct dt_class_counts *counts, const float *logits, int label);
+/* Adds a row of a batch; one with label -1 is no image and counts in n_rows only. Returns the
+ * prediction, or -1. */
+int dt_class_counts_add(struct dt_class_counts *counts, const float *logits, int label);
 
 /* --- Metrics, as fractions --- */
 
@@ -81,6 +83,12 @@ void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_c
 /* A table with a line per class, then what sums it up. */
 void dt_class_counts_print(FILE *out, const struct dt_class_counts *counts,
                            const struct dt_ranking *ranking, const char *const *names);
+/* The same in CSV, with fractions, n_predicted, and the class that images of the class are most
+ * often taken for, with their number. */
+void dt_class_counts_print_table(FILE *out, const struct dt_class_counts *counts,
+                                 const char *const *names);
+/* A field of CSV, in quotes where they are needed. */
+void dt_csv_put_field(FILE *out, const char *prefix, const char *text);
 /* The confusion matrix in CSV (RFC 4180) and as a picture, shaded by the share of the row: a row
  * per label, a column per prediction. In CSV a last column without a name counts images without a
  * prediction, if there are any. */

@@ -11,12 +11,16 @@
 #include "data/mix.h"
 #include "dtrain/eval.h"
 #include "engine/task.h"
+#include "eval/class_errors.h"
 #include "eval/class_metrics.h"
 #include "eval/evaluator.h"
 #include "eval/predictions.h"
 
+/* Most classes whose results are kept for the run folder's sake, and of confusion.csv. */
+enum { MOST_CLASSES = 1000, MOST_OF_MATRIX = 100 };
+
 /* The results that an evaluation keeps on the host: for metrics that the device's counters do not
- * give, for eval.tta and for tables of predictions. */
+ * give, for eval.tta, for tables of predictions, and in training for what the run folder gets. */
 struct dt_class_results {
     struct dt_class_counts
         *counts;               /* of this rank; the confusion matrix of all after the evaluation */
@@ -25,6 +29,8 @@ struct dt_class_results {
     float *logits;             /* of the last batch; a bad image's first one is NaN */
     float *others;             /* eval.tta: of its mirrored images, and these */
     uint8_t *mirrored;
+    struct dt_class_errors errors;      /* of this rank; of all after the evaluation */
+    struct dt_class_errors *all_errors; /* of each rank */
     struct dt_names texts;
     const char **names; /* of all classes: their numbers if they have no names */
 };
@@ -85,6 +91,7 @@ static dt_status allocate(struct dt_class_results *j, const struct dt_sets *sets
     DT_TRY(dt_class_counts_create(&j->counts, sets->num_classes,
                                   dt_loader_batches(sets->val) * batch));
     DT_TRY(DT_NEW(j->logits, batch * n));
+    DT_TRY(DT_NEW(j->all_errors, (size_t)sets->ranks.n_ranks));
     if (n == 2)
         DT_TRY(DT_NEW(j->scores, (size_t)sets->ranks.n_ranks * j->counts->max_rows));
     if (sets->config->eval.tta == DT_TTA_NONE)
@@ -94,14 +101,14 @@ static dt_status allocate(struct dt_class_results *j, const struct dt_sets *sets
 }
 
 /* Keeps results on the host if a table (`all`), eval.metrics, the metrics that decide, or eval.tta
- * need them. */
+ * need them; in training with at most MOST_CLASSES (evaluator.h) also for the run folder. */
 static dt_status open_evaluation(struct dt_evaluator *evaluator, bool all)
 {
     const struct dt_config *config = evaluator->engine->config;
     bool needed = all || config->eval.tta != DT_TTA_NONE;
     for (enum dt_metric m = DT_METRIC_TOP5 + 1; m < DT_N_METRICS; m++)
         needed |= dt_metric_networks(m) == DT_OF_CLASSIFIERS && dt_config_has_metric(config, m);
-    if (!needed)
+    if (!needed && (!evaluator->sets->train_set || evaluator->sets->num_classes > MOST_CLASSES))
         return DT_OK;
     DT_TRY(DT_NEW(evaluator->classes, 1));
     DT_TRY(allocate(evaluator->classes, evaluator->sets));
@@ -121,13 +128,16 @@ static void close_evaluation(struct dt_evaluator *evaluator)
     free(results->logits);
     free(results->others);
     free(results->mirrored);
+    free(results->all_errors);
     free(results);
 }
 
 static void clear_evaluation(struct dt_evaluator *evaluator)
 {
-    if (evaluator->classes)
-        dt_class_counts_clear(evaluator->classes->counts);
+    if (!evaluator->classes)
+        return;
+    dt_class_counts_clear(evaluator->classes->counts);
+    evaluator->classes->errors.n = 0;
 }
 
 static dt_status get_logits(struct dt_engine *engine, float *out)
@@ -158,20 +168,40 @@ static dt_status add_mirrored(struct dt_evaluator *evaluator, const struct dt_ba
     return DT_OK;
 }
 
+static void add_row(struct dt_class_results *j, const struct dt_batch *batch, int row)
+{
+    const int n = j->counts->n_classes, label = batch->labels[row];
+    float *logits = j->logits + (size_t)row * (size_t)n;
+    const int prediction = dt_class_counts_add(j->counts, logits, label);
+    if (batch->crops[row].w <= 0) { /* no image, or a bad one */
+        logits[0] = NAN;
+    } else if (prediction >= 0 && prediction != label && isfinite(logits[prediction])) {
+        const double p = dt_softmax_largest(logits, n);
+        dt_class_errors_add(&j->errors,
+                            &(struct dt_class_error){p, batch->ids[row], label, prediction});
+    }
+}
+
 static dt_status add_batch(struct dt_evaluator *evaluator, const struct dt_batch *batch)
 {
-    const struct dt_class_results *j = evaluator->classes;
+    struct dt_class_results *j = evaluator->classes;
     if (!j)
         return DT_OK;
     DT_TRY(get_logits(evaluator->engine, j->logits));
     if (evaluator->sets->config->eval.tta == DT_TTA_FLIP)
         DT_TRY(add_mirrored(evaluator, batch));
-    for (int row = 0; row < evaluator->sets->config->eval.batch_size_per_rank; row++) {
-        float *logits = j->logits + (size_t)row * (size_t)evaluator->sets->num_classes;
-        dt_class_counts_add(j->counts, logits, batch->labels[row]);
-        if (batch->crops[row].w <= 0)
-            logits[0] = NAN;
-    }
+    for (int row = 0; row < evaluator->sets->config->eval.batch_size_per_rank; row++)
+        add_row(j, batch, row);
+    return DT_OK;
+}
+
+static dt_status gather_errors(struct dt_class_results *j, const struct dt_ranks *ranks)
+{
+    DT_TRY(dt_comm_gather(ranks->comm, j->all_errors, &j->errors, sizeof j->errors));
+    j->errors.n = 0;
+    for (int r = 0; r < ranks->n_ranks; r++)
+        for (int i = 0; i < j->all_errors[r].n; i++)
+            dt_class_errors_add(&j->errors, &j->all_errors[r].worst[i]);
     return DT_OK;
 }
 
@@ -181,6 +211,7 @@ static dt_status sum_results(struct dt_evaluator *evaluator, double value[DT_N_M
     const struct dt_class_counts *counts = j->counts;
     const int n = evaluator->sets->num_classes;
     DT_TRY(dt_comm_sum_i64(evaluator->sets->ranks.comm, counts->confusion, n * (n + 1)));
+    DT_TRY(gather_errors(j, &evaluator->sets->ranks));
     if (j->scores) {
         DT_TRY(dt_comm_gather(evaluator->sets->ranks.comm, j->scores, counts->scores,
                               counts->n_rows * sizeof *counts->scores));
@@ -216,6 +247,38 @@ static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_r
     if (dt_sets_has_top5(sets))
         result->value[DT_METRIC_TOP5] = 100 * sums[TOP5] / sums[IMAGES];
     return evaluator->classes ? sum_results(evaluator, result->value) : DT_OK;
+}
+
+/* --- The run folder --- */
+
+static void print_table(FILE *out, const struct dt_evaluator *evaluator)
+{
+    dt_class_counts_print_table(out, evaluator->classes->counts, evaluator->classes->names);
+}
+
+static void print_confusion(FILE *out, const struct dt_evaluator *evaluator)
+{
+    dt_class_counts_print_csv(out, evaluator->classes->counts, evaluator->classes->names);
+}
+
+static void print_errors(FILE *out, const struct dt_evaluator *evaluator)
+{
+    const struct dt_class_results *j = evaluator->classes;
+    dt_class_errors_print(out, &j->errors, evaluator->sets->val_set, j->names);
+}
+
+static dt_status draw(const struct dt_evaluator *evaluator)
+{
+    const struct dt_class_results *j = evaluator->classes;
+    char path[DT_PATH_MAX];
+    if (!j)
+        return DT_OK;
+    DT_TRY(dt_evaluator_save(evaluator, "classes.csv", print_table));
+    if (evaluator->sets->num_classes <= MOST_OF_MATRIX)
+        DT_TRY(dt_evaluator_save(evaluator, "confusion.csv", print_confusion));
+    DT_TRY(dt_evaluator_save(evaluator, "errors.csv", print_errors));
+    DT_TRY(dt_file_path(path, "%s/errors.jpg", evaluator->sets->config->output.dir));
+    return dt_class_errors_save(path, &j->errors, evaluator->sets->val_set, j->names);
 }
 
 /* --- dtrain eval and dtrain predict --- */
@@ -290,6 +353,7 @@ const struct dt_task dt_classifier = {
     .add = add_batch,
     .sum = sum_evaluation,
     .why_undefined = "a class it needs has no validation images, or logits are not finite",
+    .draw = draw,
     .begin_table = begin_table,
     .write = write_files,
     .print_classes = print_classes,

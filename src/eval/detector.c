@@ -14,6 +14,7 @@
 #include "boxes/canvas.h"
 #include "dtrain/eval.h"
 #include "engine/task.h"
+#include "eval/class_metrics.h"
 #include "eval/detections.h"
 #include "eval/drawing.h"
 #include "eval/evaluator.h"
@@ -276,12 +277,6 @@ static int add_results(struct dt_field *fields, const struct dt_eval_result *res
     return n;
 }
 
-static void draw(const struct dt_evaluator *evaluator)
-{
-    const struct dt_box_results *j = evaluator->boxes;
-    dt_drawing_report(evaluator->sets, evaluator->engine->report, j->found, j->n_found);
-}
-
 /* --- dtrain eval and dtrain predict --- */
 
 static dt_status check_options(const struct dt_eval_options *options)
@@ -320,6 +315,26 @@ static void print_classes(FILE *out, const struct dt_evaluator *evaluator)
                 dt_dataset_category(evaluator->sets->val_set, label),
                 count_truths(evaluator, label), c->ap, c->ap50, name);
     }
+}
+
+static void print_table(FILE *out, const struct dt_evaluator *evaluator)
+{
+    char number[16];
+    fputs("class,ap,ap50,objects\n", out);
+    for (int label = 0; label < evaluator->sets->num_classes; label++) {
+        const struct dt_category_precision *c = &evaluator->boxes->category[label];
+        const char *name = dt_dataset_label_text(evaluator->sets->val_set, label, number);
+        dt_csv_put_field(out, "", name);
+        fprintf(out, c->ap < 0 ? ",," : ",%.9g,%.9g", c->ap, c->ap50);
+        fprintf(out, ",%zu\n", count_truths(evaluator, label));
+    }
+}
+
+static dt_status draw(const struct dt_evaluator *evaluator)
+{
+    const struct dt_box_results *j = evaluator->boxes;
+    dt_drawing_report(evaluator->sets, evaluator->engine->report, j->found, j->n_found);
+    return dt_evaluator_save(evaluator, "classes.csv", print_table);
 }
 
 static void print_found(FILE *out, const struct dt_sets *sets, const struct dt_found *f)

@@ -138,6 +138,20 @@ dt_status dt_evaluator_validate(struct dt_evaluator *evaluator, struct dt_eval_r
     return DT_OK;
 }
 
+dt_status dt_evaluator_save(const struct dt_evaluator *evaluator, const char *name,
+                            void (*print)(FILE *, const struct dt_evaluator *))
+{
+    struct dt_new_file file;
+    char path[DT_PATH_MAX], *text = NULL;
+    size_t bytes = 0;
+    DT_TRY(dt_file_path(path, "%s/%s", evaluator->sets->config->output.dir, name));
+    DT_TRY(dt_file_begin(&file, path));
+    FILE *out = open_memstream(&text, &bytes);
+    if (out)
+        print(out, evaluator);
+    return dt_file_end(&file, dt_file_write_stream(file.fd, out, &text, &bytes, path));
+}
+
 dt_status dt_evaluator_open(struct dt_evaluator *evaluator, struct dt_engine *engine,
                             struct dt_sets *sets, bool all)
 {

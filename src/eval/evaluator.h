@@ -2,6 +2,8 @@
 #ifndef DTRAIN_EVAL_EVALUATOR_H
 #define DTRAIN_EVAL_EVALUATOR_H
 
+#include <stdio.h>
+
 #include "boxes/average_precision.h"
 #include "engine/engine.h"
 
@@ -14,7 +16,11 @@ struct dt_stop;
 struct dt_evaluator {
     struct dt_engine *engine;
     struct dt_sets *sets;
-    struct dt_class_results *classes;   /* NULL if the device's counters are enough */
+    /* NULL if the device's counters are enough: in training only above 1,000 classes, and if
+     * neither eval.metrics nor eval.tta need more. With 1,000 classes an image takes 20 us of the
+     * host, of 50,000 images on 8 GPUs 0.1 s, and the sum of the matrix has 8 MB. Loss and accuracy
+     * are those of the device unless eval.tta changes them. */
+    struct dt_class_results *classes;
     struct dt_box_results *boxes;       /* of a detector, else NULL */
     struct dt_predictions *predictions; /* table that is written meanwhile; NULL = none */
     struct dt_jsonw *json;              /* of dtrain predict: an array; NULL = none */
@@ -42,6 +48,10 @@ dt_status dt_evaluator_run(struct dt_evaluator *evaluator, struct dt_eval_result
  * place in any case. */
 dt_status dt_evaluator_validate(struct dt_evaluator *evaluator, struct dt_eval_result *result,
                                 const struct dt_stop *stop);
+
+/* Saves what is printed under that name in the run folder, as dt_file_save. Rank 0. */
+dt_status dt_evaluator_save(const struct dt_evaluator *evaluator, const char *name,
+                            void (*print)(FILE *, const struct dt_evaluator *));
 
 /* Opens sets and engine with the classes and values of saved weights (dt_weights_find). Collective.
  */

@@ -174,6 +174,7 @@ static dt_status put_pictures(FILE *out, const struct dt_run *runs, size_t n)
     static const char *const files[][3] = {
         {"samples.png", "image/png", "training images"},
         {"detections.jpg", "image/jpeg", "validation images, newest evaluation"},
+        {"errors.jpg", "image/jpeg", "worst errors, newest evaluation"},
         {"confusion.svg", "image/svg+xml", "confusion matrix"},
     };
     char path[DT_PATH_MAX], caption[DT_PATH_MAX + 32];
@@ -251,6 +252,7 @@ static dt_status put_sections(FILE *out, const struct facts *facts, const struct
     fputs("<h2 id=\"curves\">Curves</h2>\n", out);
     DT_TRY(dt_curves_print(out, runs, n, INT_MAX));
     dt_times_print(out, runs, n);
+    DT_TRY(dt_classes_print(out, runs, n));
     DT_TRY(put_notes(out, runs, n));
     if (n == 1)
         put_table(out, "configuration", "Configuration: not the defaults", &facts->config,

@@ -6,13 +6,16 @@
 
 #include "page/page_run.h"
 
-/* page.c: saves the page as the file `path`; samples.png and confusion.svg of the run folders are
- * part of it. A path that ends with .svg gets a picture of the first two charts instead. Errors as
- * of dt_file_save, and of reading the pictures. */
+/* page.c: saves the page as the file `path`; samples.png, errors.jpg and confusion.svg of the run
+ * folders are part of it. A path that ends with .svg gets a picture of the first two charts
+ * instead. Errors as of dt_file_save, and of reading the pictures. */
 dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n);
 dt_status dt_page_print(FILE *out, const struct dt_run *runs, size_t n);
 /* curves.c: the curves of all runs in at most `most` common charts. */
 dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most);
+/* classes.c: classes.csv and confusion.csv of the run folders, with a warning if they are damaged.
+ */
+dt_status dt_classes_print(FILE *out, const struct dt_run *runs, size_t n);
 
 /* times.c: what the steps spent their time on, a bar for each epoch of a run or for each run. */
 void dt_times_print(FILE *out, const struct dt_run *runs, size_t n);

@@ -234,7 +234,11 @@ static dt_status evaluate(struct run *r, bool *is_best)
     report_evaluation(r, &result);
     if (r->engine.task->draw) {
         begin_pause(r);
-        r->engine.task->draw(&r->evaluator);
+        if (r->engine.report && r->engine.task->draw(&r->evaluator) != DT_OK) {
+            dt_log(DT_LOG_WARNING, "not all tables and pictures of the evaluation: %s",
+                   dt_error_text());
+            dt_error_clear();
+        }
         end_pause(r);
     }
     return DT_OK;

@@ -126,7 +126,7 @@ def check_two():
         assert charts(root)[title].find(".//path[@class]") is not None, title
     dots = charts(root)["Accuracy"].findall(".//circle[@class='dot']")
     assert len(dots) == 2 * 4, len(dots)
-    assert {img.attrib["src"][:20] for img in root.iter("img")} == {"data:image/png;base6"}
+    assert {img.attrib["src"][:20] for img in root.iter("img")} == {"data:image/png;base6", "data:image/jpeg;base"}
     text = dtrain("compare", "fast", "slow")
     assert re.search(r"^schedule\.lr +0\.02 +0\.001$", text, re.M), text
     assert max(map(len, text.splitlines())) <= 80, text
@@ -140,6 +140,37 @@ def check_two():
     text = dtrain("compare", name, "fast")
     assert "?" not in text and max(map(len, text.splitlines())) <= 80, text
     assert re.search(r" <b>ä+  fast\n +ä+ +\n", text), text
+
+
+def check_classes():
+    """The tables of classes.csv and confusion.csv, whatever their names are; damaged ones are skipped."""
+    dtrain("report", "fast", "-o", "classes.html")
+    lines = [line.split(",") for line in read("fast/classes.csv").splitlines()[1:]]
+    rows = load_page("classes.html").find(".//table[@id='classes-0']").iter("tr")
+    table = {row[0].text: [cell.text or "" for cell in row[1:]] for row in rows}
+    assert table["class"] == ["precision %", "recall %", "F1 %", "images", "most often taken for", "times"], table
+    for name, *shares, images, _, other, times in lines:
+        assert table[name] == [f"{100 * float(share):.2f}" for share in shares] + [images, other, times], (table, lines)
+    odd = "</td><b>&\x01\xff,\n"
+    shutil.copytree("fast", "odd")
+    for n in (2, 30, 31):
+        names = [f'"{odd}""{i}"' for i in range(n)]
+        rows = [name + "".join(f",{(i == k) + 3 * (i == k + 1)}" for k in range(n)) for i, name in enumerate(names)]
+        classes = ["a,b,c,d,e,f,g,h"] + [f"{name},0.5,0.25,1,9,9,{names[0]},3" for name in names]
+        write("odd/classes.csv", "\n".join(classes) + "\n")
+        write("odd/confusion.csv", "\n".join([",".join(["label", *names, ""])] + [row + ",0" for row in rows]) + "\n")
+        assert "skipped" not in dtrain("report", "odd", "-o", "odd.html"), n
+        root = load_page("odd.html")
+        assert len(root.findall(".//table[@class='sortable']//tr")) == n + 1, n
+        assert len(root.findall(".//table[@class='matrix']//tr")) == (n + 1 if n <= 30 else 0), n
+    whole = read("odd/classes.csv")
+    cut = [whole[:-1], whole[:-9], whole.replace(",9", "", 1), whole.replace(",9", ",9,9", 1)]
+    for broken in ("", "\n", "a", "\"", '"a"b\n', *cut):
+        write("odd/classes.csv", broken)
+        write("odd/confusion.csv", broken)
+        said = dtrain("report", "odd", "-o", "odd.html")
+        load_page("odd.html")
+        assert said.count("odd/classes.csv is damaged") == (broken != "\n"), (broken, said)
 
 
 def check_resumed():
@@ -185,6 +216,7 @@ if not os.path.exists("fast/samples.png"):
     dtrain("samples", "--config", "config.json", "-n", "8", "-o", "fast/samples.png")
 kill_and_resume("killed")
 check_two()
+check_classes()
 check_picture()
 check_resumed()
 check_list()

@@ -114,7 +114,7 @@ def small_file_systems(rig, expected, start):
     if subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0:
         print("tmpfs: skipped, as mount namespaces are unavailable")
         return
-    sizes = ((1.2, (73,)), (4, (0,)))
+    sizes = ((1.2, (73,)), (6, (0,)))
     for factor, codes in ((0.5, (73,)), (8, (0,)), *sizes) if rig.long else sizes:
         code, text = small_file_system(rig, expected, factor, size)
         rig.check(code in codes, f"tmpfs of {factor} checkpoints: exit code {code}\n{text}")

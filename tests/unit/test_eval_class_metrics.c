@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/class_errors.h"
 #include "eval/class_metrics.h"
 #include "test.h"
 
@@ -126,6 +127,52 @@ TEST(csv)
                               "z,<&>,,,\n");
     free(text);
     dt_class_counts_destroy(counts);
+}
+
+/* Of classes that a class is equally often taken for, the first. */
+TEST(table)
+{
+    char *text;
+    size_t bytes;
+    struct dt_class_counts *counts;
+    static const char *const three[] = {"a", "b", "c,"};
+    const float rows[][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}, {NAN, 0, 0}};
+    assert_int_equal(dt_class_counts_create(&counts, 3, 8), DT_OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(dt_class_counts_add(counts, rows[i], 0), i < 3 ? i : -1);
+    assert_int_equal(dt_class_counts_add(counts, rows[2], 1), 2);
+    FILE *out = open_memstream(&text, &bytes);
+    dt_class_counts_print_table(out, counts, three);
+    fclose(out);
+    assert_string_equal(text,
+                        "class,precision,recall,f1,support,n_predicted,confused_with,n_confused\n"
+                        "a,1,0.25,0.4,4,1,b,1\nb,0,0,0,1,1,\"c,\",1\n\"c,\",0,0,0,0,2,,0\n");
+    free(text);
+    dt_class_counts_destroy(counts);
+}
+
+/* The same from any order of the images, also in parts that are added up. */
+TEST(worst_errors)
+{
+    enum { N = 40 };
+    struct dt_class_errors all = {0}, parts[2] = {0}, sum = {0};
+    for (int i = 0; i < N; i++) {
+        const int k = i * 7 % N;
+        const struct dt_class_error error = {
+            .probability = k / 4 / 10.0, .image = (uint32_t)(N - k), .label = k};
+        dt_class_errors_add(&all, &error);
+        dt_class_errors_add(&parts[k % 2], &error);
+    }
+    for (int i = 0; i < DT_WORST_ERRORS; i++) {
+        const struct dt_class_error *e = &all.worst[i];
+        assert_true(e->probability == (9 - i / 4) / 10.0);
+        assert_int_equal(e->image, i + 1);
+        assert_int_equal(e->label, N - 1 - i);
+    }
+    for (int i = 0; i < 2 * DT_WORST_ERRORS; i++)
+        dt_class_errors_add(&sum, &parts[i % 2].worst[i / 2]);
+    assert_memory_equal(&sum, &all, sizeof all);
+    assert_int_equal(all.n, DT_WORST_ERRORS);
 }
 
 /* A network that gives all images the same probability, whatever they show. */
