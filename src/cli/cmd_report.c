@@ -1,6 +1,7 @@
 /* dtrain report: runs as one web page. dtrain compare: the tables of the report as plain text; of
  * configuration and environment only the differences. dtrain runs: a line for each run of a folder.
  * dtrain scaling: sums up the measurements of scripts/scaling.sh. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,9 +12,29 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "page/page.h"
+#include "page/serve.h"
+
+/* A run may begin later, but not in a folder that does not exist. */
+static dt_status watch_runs(const struct dt_arguments *args)
+{
+    enum { PORT = 8265 };
+    if (args->output)
+        DT_FAIL(DT_ERR_USAGE, "--watch serves the page and writes no file: remove --output");
+    for (int i = 0; i < args->n_operands; i++)
+        if (!dt_file_exists(args->operands[i]))
+            DT_FAIL(dt_file_input_status(errno), "cannot read %s: %s", args->operands[i],
+                    strerror(errno));
+    return dt_serve(args->operands, (size_t)args->n_operands,
+                    args->address ? args->address : "127.0.0.1",
+                    args->port >= 0 ? (int)args->port : PORT);
+}
 
 dt_status dt_cmd_report(const struct dt_arguments *args)
 {
+    if (args->watch)
+        return watch_runs(args);
+    if (args->address || args->port >= 0)
+        DT_FAIL(DT_ERR_USAGE, "--%s needs --watch", args->address ? "address" : "port");
     const char *path = args->output ? args->output : "report.html";
     size_t n = (size_t)args->n_operands;
     struct dt_run *runs = NULL;
@@ -156,44 +177,15 @@ static void print_rows(const struct dt_table *table)
     }
 }
 
-/* Adds a run unless there is none in that folder; what cannot be read is only a warning. */
-static dt_status add_run(struct dt_table *table, const char *folder)
-{
-    struct dt_run run;
-    char path[DT_PATH_MAX];
-    DT_TRY(dt_file_path(path, "%s/metrics.jsonl", folder));
-    if (!dt_file_exists(path))
-        return DT_OK;
-    dt_status status = dt_run_load(&run, folder);
-    if (status == DT_OK)
-        status = dt_facts_row(table, &run);
-    else
-        dt_log(DT_LOG_WARNING, "skipping %s: %s", folder, dt_error_text());
-    dt_run_reset(&run);
-    dt_error_clear();
-    return status == DT_ERR_MEMORY ? status : DT_OK;
-}
-
 dt_status dt_cmd_runs(const struct dt_arguments *args)
 {
-    const char *folder = args->n_operands > 0 ? args->operands[0] : "runs";
-    struct dt_names names = {0};
     struct dt_table table = {0};
-    char path[DT_PATH_MAX];
-    dt_status status = DT_OK;
-    DT_TRY_OUT(dt_names_list(&names, folder));
-    DT_TRY_OUT(add_run(&table, folder));
-    for (size_t i = 0; i < names.n; i++) {
-        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, dt_names_get(&names, i)));
-        DT_TRY_OUT(add_run(&table, path));
-    }
-    if (table.n_cells == 0)
-        DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "no run has begun in %s or a folder in it", folder));
-    for (size_t i = 0; i < table.n_cells; i++)
+    const char *folder = args->n_operands > 0 ? args->operands[0] : "runs";
+    const dt_status status = dt_facts_list(&table, folder);
+    for (size_t i = 0; status == DT_OK && i < table.n_cells; i++)
         dt_utf8_escape(table.cells[i]);
-    print_rows(&table);
-out:
+    if (status == DT_OK)
+        print_rows(&table);
     free(table.cells);
-    dt_names_reset(&names);
     return status;
 }

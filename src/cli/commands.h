@@ -19,18 +19,19 @@ struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *confusion,
-        *predictions, *output, *run, *trace, *data, *model, *batch_sizes, *compare, *tolerance;
+        *predictions, *output, *run, *trace, *data, *model, *batch_sizes, *compare, *tolerance,
+        *address;
     const char **sets; /* or of --env */
     size_t n_sets;
     double max_time_s, min_score, wait_s;
     int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
-        top, count, n_images, max_detections, n_gpus;
+        top, count, n_images, max_detections, n_gpus, port;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
     const char *ranks, *link, *local_link, *step_time, *hosts, *hostfile, *interface, *program;
     int64_t ranks_per_node, min_bytes, max_bytes, n_cpus, max_restarts;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
-        tee, quiet, all_checkpoints, follow, recompute_bn, help, version;
+        tee, quiet, all_checkpoints, follow, watch, recompute_bn, help, version;
     const char *topic;        /* of `dtrain help TOPIC`, or NULL */
     char **operands, **words; /* words: owned, or NULL */
     int n_operands;
@@ -73,7 +74,7 @@ struct dt_arguments {
           "program", "max-restarts", "wait")                                                       \
     LOCAL(report, "report", "RUN...",                                                              \
           "Draw runs as one web page: curves, results, differences, warnings, restarts.", 0,       \
-          "output")                                                                                \
+          "output", "watch", "port", "address")                                                    \
     LOCAL(                                                                                         \
         compare, "compare", "RUN RUN...",                                                          \
         "Print results of runs side by side, and what differs in configuration and environment.",  \

@@ -145,6 +145,13 @@ static const struct dt_option options[] = {
     {"output", DT_OPTION_TEXT, AT(output), 0, 0, "FILE",
      "write this file (default: samples.png or report.html; average: none; predict: the images "
      "with their boxes, into this folder; also -o)"},
+    {"watch", DT_OPTION_FLAG, AT(watch), 0, 0, NULL,
+     "serve the page to browsers, renewed while the runs go on; for a folder of runs, a list of "
+     "them"},
+    {"port", DT_OPTION_INTEGER, AT(port), 0, 65535, "N",
+     "of --watch (default: 8265; 0: any that is free)"},
+    {"address", DT_OPTION_TEXT, AT(address), 0, 0, "A",
+     "of --watch: listen on this IP address (default: 127.0.0.1, which only this machine reaches)"},
     {"recompute-bn", DT_OPTION_FLAG, AT(recompute_bn), 0, 0, NULL,
      "recompute batch norm's running statistics from training images (of --config, or of the "
      "first PATH)"},
@@ -417,6 +424,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
                                   .count = 32,
                                   .max_detections = 100,
                                   .n_gpus = -1,
+                                  .port = -1,
                                   .data = "synthetic"};
     DT_TRY(expand_ranks(args, &argc, &argv));
     /* The leading sub-command, "train ...", or help on it, "help train" or "train help". */

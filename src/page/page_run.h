@@ -86,6 +86,10 @@ void dt_run_reset(struct dt_run *run);
 /* Whether a folder in `folder` is that of a run that has begun. */
 bool dt_runs_found(const char *folder);
 
+/* Whether the run of this folder is going on: heartbeat.bin is younger than 60 s, and .lock is
+ * held, where that can be seen. */
+bool dt_run_is_alive(const char *folder);
+
 /* NULL if the run has no such curve. */
 const struct dt_curve *dt_run_curve(const struct dt_run *run, const char *name);
 /* Its points, at most DT_CURVE_POINTS; 0 if there is none. */

@@ -393,7 +393,7 @@ start();
 addEventListener("resize", drawAll);
 /* dtrain report --watch tells when the runs have changed. */
 if (location.protocol.startsWith("http"))
-    new EventSource("/events").onmessage = async () => {
+    new EventSource("?events").onmessage = async () => {
         const page = new DOMParser().parseFromString(await (await fetch(location)).text(), "text/html");
         document.querySelector("main").replaceWith(page.querySelector("main"));
         start();

@@ -356,12 +356,12 @@ static dt_status set_paths(struct dt_run *run, const char *path)
 }
 
 /* Whether rank 0 ran on this host: elsewhere its lock may not be seen. */
-static bool is_of_this_host(const struct dt_run *run)
+static bool is_of_this_host(const char *folder)
 {
     char path[DT_PATH_MAX], host[DT_HOST_MAX];
     struct dt_json_doc *doc = NULL;
     dt_host_name(host);
-    const bool is_same = dt_file_path(path, "%s/RUN", run->folder) == DT_OK &&
+    const bool is_same = dt_file_path(path, "%s/RUN", folder) == DT_OK &&
                          dt_json_load(&doc, path, NULL) == DT_OK &&
                          strcmp(dt_event_text(doc, "host"), host) == 0;
     dt_json_destroy(doc);
@@ -370,14 +370,14 @@ static bool is_of_this_host(const struct dt_run *run)
 }
 
 /* The kernel releases the lock of rank 0 with its process, so a dead run is known at once. */
-static bool is_alive(const struct dt_run *run)
+bool dt_run_is_alive(const char *folder)
 {
     char path[DT_PATH_MAX];
     struct stat info;
-    if (run->end || dt_file_path(path, "%s/heartbeat.bin", run->folder) != DT_OK ||
-        stat(path, &info) != 0 || difftime(time(NULL), info.st_mtime) >= LEASE_S)
+    if (dt_file_path(path, "%s/heartbeat.bin", folder) != DT_OK || stat(path, &info) != 0 ||
+        difftime(time(NULL), info.st_mtime) >= LEASE_S)
         return false;
-    if (!is_of_this_host(run) || dt_file_path(path, "%s/.lock", run->folder) != DT_OK)
+    if (!is_of_this_host(folder) || dt_file_path(path, "%s/.lock", folder) != DT_OK)
         return true;
     int fd;
     uint64_t bytes;
@@ -436,7 +436,7 @@ dt_status dt_run_load(struct dt_run *run, const char *path)
         if (events->n_rates > 0)
             run->median_images_per_s = dt_percentile_f64(events->rates, events->n_rates, 0.5);
     }
-    run->is_alive = status == DT_OK && is_alive(run);
+    run->is_alive = status == DT_OK && !run->end && dt_run_is_alive(run->folder);
     free(events);
     if (file)
         fclose(file);

@@ -10,7 +10,9 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "dtrain/config.h"
 
 static const double targets[] = {0.75, 0.9}; /* parts of the best accuracy or AP */
@@ -272,6 +274,43 @@ dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run)
     dt_table_add(table, "%s", dt_event_text(run->end, "reason"));
     free(results.points);
     return dt_table_check(table);
+}
+
+/* Adds a run unless there is none in that folder; what cannot be read is only a warning. */
+static dt_status add_run(struct dt_table *table, const char *folder)
+{
+    struct dt_run run;
+    char path[DT_PATH_MAX];
+    DT_TRY(dt_file_path(path, "%s/metrics.jsonl", folder));
+    if (!dt_file_exists(path))
+        return DT_OK;
+    dt_status status = dt_run_load(&run, folder);
+    if (status == DT_OK)
+        status = dt_facts_row(table, &run);
+    else
+        dt_log(DT_LOG_WARNING, "skipping %s: %s", folder, dt_error_text());
+    dt_run_reset(&run);
+    dt_error_clear();
+    return status == DT_ERR_MEMORY ? status : DT_OK;
+}
+
+dt_status dt_facts_list(struct dt_table *table, const char *folder)
+{
+    struct dt_names names = {0};
+    char path[DT_PATH_MAX];
+    dt_status status = DT_OK;
+    *table = (struct dt_table){0};
+    DT_TRY_OUT(dt_names_list(&names, folder));
+    DT_TRY_OUT(add_run(table, folder));
+    for (size_t i = 0; i < names.n; i++) {
+        DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, dt_names_get(&names, i)));
+        DT_TRY_OUT(add_run(table, path));
+    }
+    if (table->n_cells == 0)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "no run has begun in %s or a folder in it", folder));
+out:
+    dt_names_reset(&names);
+    return status;
 }
 
 /* --- Configuration --- */
