@@ -338,8 +338,8 @@ static dt_status save_record(const struct dt_run_folder *folder, struct record *
 
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh)
 {
-    static const char *const leftovers[] = {"RUN",           "config.json", "classes.csv",
-                                            "confusion.csv", "errors.csv",  "errors.jpg"};
+    static const char *const leftovers[] = {"RUN",           "config.json", "classes.json",
+                                            "confusion.svg", "errors.csv",  "errors.jpg"};
     struct record record = {.is_running = true, .step = -1};
     unsigned char id[ID_BYTES];
     char path[DT_PATH_MAX];

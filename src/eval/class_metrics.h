@@ -83,12 +83,10 @@ void dt_class_counts_metrics(double value[DT_N_METRICS], const struct dt_class_c
 /* A table with a line per class, then what sums it up. */
 void dt_class_counts_print(FILE *out, const struct dt_class_counts *counts,
                            const struct dt_ranking *ranking, const char *const *names);
-/* The same in CSV, with fractions, n_predicted, and the class that images of the class are most
- * often taken for, with their number. */
-void dt_class_counts_print_table(FILE *out, const struct dt_class_counts *counts,
-                                 const char *const *names);
-/* A field of CSV, in quotes where they are needed. */
-void dt_csv_put_field(FILE *out, const char *prefix, const char *text);
+/* The same as an array of objects, with the class that images of the class are most often taken
+ * for, and their number. */
+void dt_class_counts_put_table(struct dt_jsonw *w, const struct dt_class_counts *counts,
+                               const char *const *names);
 /* The confusion matrix in CSV (RFC 4180) and as a picture, shaded by the share of the row: a row
  * per label, a column per prediction. In CSV a last column without a name counts images without a
  * prediction, if there are any. */

@@ -65,7 +65,7 @@ void dt_class_counts_print(FILE *out, const struct dt_class_counts *counts,
 
 /* --- CSV --- */
 
-void dt_csv_put_field(FILE *out, const char *prefix, const char *text)
+static void put_field(FILE *out, const char *prefix, const char *text)
 {
     const bool quote = text[strcspn(text, ",\"\r\n")] != '\0';
     fprintf(out, quote ? "\"%s" : "%s", prefix);
@@ -81,7 +81,7 @@ static void put_header(FILE *out, const char *first, const char *prefix, int n_c
     fputs(first, out);
     for (int c = 0; c < n_classes; c++) {
         putc(',', out);
-        dt_csv_put_field(out, prefix, names[c]);
+        put_field(out, prefix, names[c]);
     }
 }
 
@@ -97,30 +97,31 @@ void dt_class_counts_print_csv(FILE *out, const struct dt_class_counts *counts,
     put_header(out, "label", "", n, names);
     fputs(n_columns > n ? ",\n" : "\n", out);
     for (int label = 0; label < n; label++, count += n + 1) {
-        dt_csv_put_field(out, "", names[label]);
+        put_field(out, "", names[label]);
         for (int c = 0; c < n_columns; c++)
             fprintf(out, ",%" PRId64, count[c]);
         putc('\n', out);
     }
 }
 
-void dt_class_counts_print_table(FILE *out, const struct dt_class_counts *counts,
-                                 const char *const *names)
+void dt_class_counts_put_table(struct dt_jsonw *w, const struct dt_class_counts *counts,
+                               const char *const *names)
 {
     const int n = counts->n_classes;
     const int64_t *row = counts->confusion;
-    fputs("class,precision,recall,f1,support,n_predicted,confused_with,n_confused\n", out);
+    dt_jsonw_begin(w, NULL, '[');
     for (int label = 0; label < n; label++, row += n + 1) {
         const struct dt_class_metrics m = dt_class_counts_of(counts, label);
         int other = label == 0;
         for (int c = 0; c < n; c++)
             other = c != label && row[c] > row[other] ? c : other;
-        dt_csv_put_field(out, "", names[label]);
-        fprintf(out, ",%.9g,%.9g,%.9g,%" PRId64 ",%" PRId64 ",", m.precision, m.recall, m.f1,
-                m.support, m.n_predicted);
-        dt_csv_put_field(out, "", row[other] > 0 ? names[other] : "");
-        fprintf(out, ",%" PRId64 "\n", row[other]);
+        dt_jsonw_add(w,
+                     "{class: %s, precision: %g, recall: %g, f1: %g, images: %" PRId64
+                     ", predicted: %" PRId64 ", confused_with: %s, confused: %" PRId64 "}",
+                     names[label], m.precision, m.recall, m.f1, m.support, m.n_predicted,
+                     row[other] > 0 ? names[other] : "", row[other]);
     }
+    dt_jsonw_close(w, ']');
 }
 
 void dt_predictions_print_head(FILE *out, int n_classes, const char *const *names)
@@ -132,11 +133,11 @@ void dt_predictions_print_head(FILE *out, int n_classes, const char *const *name
 void dt_predictions_print_row(FILE *out, const char *file, int label, int prediction,
                               const double *probabilities, int n_classes, const char *const *names)
 {
-    dt_csv_put_field(out, "", file);
+    put_field(out, "", file);
     putc(',', out);
-    dt_csv_put_field(out, "", names[label]);
+    put_field(out, "", names[label]);
     putc(',', out);
-    dt_csv_put_field(out, "", prediction < 0 ? "" : names[prediction]);
+    put_field(out, "", prediction < 0 ? "" : names[prediction]);
     for (int c = 0; c < n_classes; c++)
         if (prediction < 0)
             putc(',', out);

@@ -16,7 +16,7 @@
 #include "eval/evaluator.h"
 #include "eval/predictions.h"
 
-/* Most classes whose results are kept for the run folder's sake, and of confusion.csv. */
+/* Most classes whose results are kept for the run folder's sake, and of confusion.svg. */
 enum { MOST_CLASSES = 1000, MOST_OF_MATRIX = 100 };
 
 /* The results that an evaluation keeps on the host: for metrics that the device's counters do not
@@ -251,14 +251,18 @@ static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_r
 
 /* --- The run folder --- */
 
-static void print_table(FILE *out, const struct dt_evaluator *evaluator)
+static dt_status save_classes(const struct dt_evaluator *evaluator)
 {
-    dt_class_counts_print_table(out, evaluator->classes->counts, evaluator->classes->names);
+    struct dt_jsonw w = {.pretty = true};
+    char path[DT_PATH_MAX];
+    DT_TRY(dt_file_path(path, "%s/classes.json", evaluator->sets->config->output.dir));
+    dt_class_counts_put_table(&w, evaluator->classes->counts, evaluator->classes->names);
+    return dt_jsonw_save(&w, path);
 }
 
 static void print_confusion(FILE *out, const struct dt_evaluator *evaluator)
 {
-    dt_class_counts_print_csv(out, evaluator->classes->counts, evaluator->classes->names);
+    dt_class_counts_print_svg(out, evaluator->classes->counts, evaluator->classes->names);
 }
 
 static void print_errors(FILE *out, const struct dt_evaluator *evaluator)
@@ -273,9 +277,9 @@ static dt_status draw(const struct dt_evaluator *evaluator)
     char path[DT_PATH_MAX];
     if (!j)
         return DT_OK;
-    DT_TRY(dt_evaluator_save(evaluator, "classes.csv", print_table));
+    DT_TRY(save_classes(evaluator));
     if (evaluator->sets->num_classes <= MOST_OF_MATRIX)
-        DT_TRY(dt_evaluator_save(evaluator, "confusion.csv", print_confusion));
+        DT_TRY(dt_evaluator_save(evaluator, "confusion.svg", print_confusion));
     DT_TRY(dt_evaluator_save(evaluator, "errors.csv", print_errors));
     DT_TRY(dt_file_path(path, "%s/errors.jpg", evaluator->sets->config->output.dir));
     return dt_class_errors_save(path, &j->errors, evaluator->sets->val_set, j->names);

@@ -14,7 +14,6 @@
 #include "boxes/canvas.h"
 #include "dtrain/eval.h"
 #include "engine/task.h"
-#include "eval/class_metrics.h"
 #include "eval/detections.h"
 #include "eval/drawing.h"
 #include "eval/evaluator.h"
@@ -317,24 +316,23 @@ static void print_classes(FILE *out, const struct dt_evaluator *evaluator)
     }
 }
 
-static void print_table(FILE *out, const struct dt_evaluator *evaluator)
-{
-    char number[16];
-    fputs("class,ap,ap50,objects\n", out);
-    for (int label = 0; label < evaluator->sets->num_classes; label++) {
-        const struct dt_category_precision *c = &evaluator->boxes->category[label];
-        const char *name = dt_dataset_label_text(evaluator->sets->val_set, label, number);
-        dt_csv_put_field(out, "", name);
-        fprintf(out, c->ap < 0 ? ",," : ",%.9g,%.9g", c->ap, c->ap50);
-        fprintf(out, ",%zu\n", count_truths(evaluator, label));
-    }
-}
-
 static dt_status draw(const struct dt_evaluator *evaluator)
 {
     const struct dt_box_results *j = evaluator->boxes;
+    struct dt_jsonw w = {.pretty = true};
+    char number[16], path[DT_PATH_MAX];
     dt_drawing_report(evaluator->sets, evaluator->engine->report, j->found, j->n_found);
-    return dt_evaluator_save(evaluator, "classes.csv", print_table);
+    DT_TRY(dt_file_path(path, "%s/classes.json", evaluator->sets->config->output.dir));
+    dt_jsonw_begin(&w, NULL, '[');
+    for (int label = 0; label < evaluator->sets->num_classes; label++) {
+        const struct dt_category_precision *c = &j->category[label];
+        const double nothing = c->ap < 0 ? NAN : 0;
+        dt_jsonw_add(&w, "{class: %s, ap: %g, ap50: %g, objects: %zu}",
+                     dt_dataset_label_text(evaluator->sets->val_set, label, number),
+                     c->ap + nothing, c->ap50 + nothing, count_truths(evaluator, label));
+    }
+    dt_jsonw_close(&w, ']');
+    return dt_jsonw_save(&w, path);
 }
 
 static void print_found(FILE *out, const struct dt_sets *sets, const struct dt_found *f)

@@ -13,7 +13,7 @@ dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n);
 dt_status dt_page_print(FILE *out, const struct dt_run *runs, size_t n);
 /* curves.c: the curves of all runs in at most `most` common charts. */
 dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most);
-/* classes.c: classes.csv and confusion.csv of the run folders, with a warning if they are damaged.
+/* classes.c: classes.json of the run folders, with a warning if it is damaged.
  */
 dt_status dt_classes_print(FILE *out, const struct dt_run *runs, size_t n);
 

@@ -1,9 +1,10 @@
-"""What a run of a classifier leaves of its classes and errors: classes.csv, confusion.csv, errors.csv and errors.jpg
+"""What a run of a classifier leaves of its classes and errors: classes.json, confusion.svg, errors.csv and errors.jpg
 are those of `dtrain eval`, and the same on two ranks as on one; a failure to write them is a warning.
 
     python3 test_class_files.py BUILD/dtrain"""
 
 import csv
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from scratch import content, run, train, write, write_config  # noqa: E402
 
-FILES = ("classes.csv", "confusion.csv", "errors.csv", "errors.jpg")
+FILES = ("classes.json", "confusion.svg", "errors.csv", "errors.jpg")
 ODD = 'ring, "<&>"'
 CONFIG = {
     "model": {"name": "tiny", "image_size": 32},
@@ -57,18 +58,19 @@ def check_errors(folder):
 
 def check_classes(lines):
     """Equal to the table that --per-class prints, and to the matrix."""
-    assert content("run", "confusion.csv") == content("c.csv")
+    run("eval", "run@latest", "--confusion", "c.svg", "--set", "data.val=val")
+    assert content("run", "confusion.svg") == content("c.svg")
     matrix = {row.pop("label"): {name: int(n) for name, n in row.items()} for row in rows_of("c.csv")}
-    classes = rows_of("run", "classes.csv")
+    classes = json.loads(content("run", "classes.json"))
     assert len(classes) == len(matrix) == 10 and ODD in matrix, classes
     for row, line in zip(classes, lines[1:]):
-        name, shares = row["class"], [100 * float(row[key]) for key in ("precision", "recall", "f1")]
-        assert line == "%11.2f%10.2f%10.2f%10s  %s" % (*shares, row["support"], name), (line, row)
-        assert int(row["support"]) == sum(matrix[name].values()) == 5, row
-        assert int(row["n_predicted"]) == sum(part[name] for part in matrix.values()), row
+        name, shares = row["class"], [100 * row[key] for key in ("precision", "recall", "f1")]
+        assert line == "%11.2f%10.2f%10.2f%10s  %s" % (*shares, row["images"], name), (line, row)
+        assert row["images"] == sum(matrix[name].values()) == 5, row
+        assert row["predicted"] == sum(part[name] for part in matrix.values()), row
         others = {other: n for other, n in matrix[name].items() if other != name}
         most = max(others, key=others.get)
-        assert (row["confused_with"], int(row["n_confused"])) == (most if others[most] else "", others[most]), row
+        assert (row["confused_with"], row["confused"]) == (most if others[most] else "", others[most]), row
 
 
 def train_still(folder, *changes, ranks=1):
@@ -99,10 +101,10 @@ def check_page():
 
 
 def check_failure():
-    os.makedirs("warned/classes.csv/in the way")
+    os.makedirs("warned/classes.json/in the way")
     said = train("warned", "train.epochs=1").said
-    assert len(re.findall("warning: not all tables and pictures of the evaluation: .*classes.csv", said)) == 1, said
-    shutil.rmtree("warned/classes.csv")
+    assert len(re.findall("warning: not all tables and pictures of the evaluation: .*classes.json", said)) == 1, said
+    shutil.rmtree("warned/classes.json")
 
 
 make_images()

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "eval/class_errors.h"
 #include "eval/class_metrics.h"
 #include "test.h"
@@ -132,22 +133,25 @@ TEST(csv)
 /* Of classes that a class is equally often taken for, the first. */
 TEST(table)
 {
-    char *text;
-    size_t bytes;
+    struct dt_jsonw w = {0};
     struct dt_class_counts *counts;
-    static const char *const three[] = {"a", "b", "c,"};
+    static const char *const three[] = {"a", "b", "c\""};
     const float rows[][3] = {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}, {NAN, 0, 0}};
     assert_int_equal(dt_class_counts_create(&counts, 3, 8), DT_OK);
     for (int i = 0; i < 4; i++)
         assert_int_equal(dt_class_counts_add(counts, rows[i], 0), i < 3 ? i : -1);
     assert_int_equal(dt_class_counts_add(counts, rows[2], 1), 2);
-    FILE *out = open_memstream(&text, &bytes);
-    dt_class_counts_print_table(out, counts, three);
-    fclose(out);
-    assert_string_equal(text,
-                        "class,precision,recall,f1,support,n_predicted,confused_with,n_confused\n"
-                        "a,1,0.25,0.4,4,1,b,1\nb,0,0,0,1,1,\"c,\",1\n\"c,\",0,0,0,0,2,,0\n");
-    free(text);
+    dt_class_counts_put_table(&w, counts, three);
+    assert_string_equal(w.text, "[{\"class\":\"a\",\"precision\":1,\"recall\":0.25,\"f1\":0.4,"
+                                "\"images\":4,\"predicted\":1,\"confused_with\":\"b\","
+                                "\"confused\":1},"
+                                "{\"class\":\"b\",\"precision\":0,\"recall\":0,\"f1\":0,"
+                                "\"images\":1,\"predicted\":1,\"confused_with\":\"c\\\"\","
+                                "\"confused\":1},"
+                                "{\"class\":\"c\\\"\",\"precision\":0,\"recall\":0,\"f1\":0,"
+                                "\"images\":0,\"predicted\":2,\"confused_with\":\"\","
+                                "\"confused\":0}]");
+    dt_jsonw_reset(&w);
     dt_class_counts_destroy(counts);
 }
 
