@@ -18,8 +18,9 @@
 static dt_status watch_runs(const struct dt_arguments *args)
 {
     enum { PORT = 8265 };
-    if (args->output)
-        DT_FAIL(DT_ERR_USAGE, "--watch serves the page and writes no file: remove --output");
+    if (args->output || args->svg)
+        DT_FAIL(DT_ERR_USAGE, "--watch serves the page and writes no file: remove --%s",
+                args->output ? "output" : "svg");
     for (int i = 0; i < args->n_operands; i++)
         if (!dt_file_exists(args->operands[i]))
             DT_FAIL(dt_file_input_status(errno), "cannot read %s: %s", args->operands[i],
@@ -40,9 +41,9 @@ dt_status dt_cmd_report(const struct dt_arguments *args)
     struct dt_run *runs = NULL;
     dt_status status = dt_runs_load(&runs, args->operands, &n);
     if (status == DT_OK)
-        status = dt_page_save(path, runs, n);
+        status = args->svg ? dt_curves_save(args->svg, runs, n) : dt_page_save(path, runs, n);
     if (status == DT_OK)
-        printf("%s: %zu run%s\n", path, n, n > 1 ? "s" : "");
+        printf("%s: %zu run%s\n", args->svg ? args->svg : path, n, n > 1 ? "s" : "");
     dt_runs_free(runs, n);
     return status;
 }

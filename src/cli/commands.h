@@ -20,7 +20,7 @@ struct dt_arguments {
     bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *confusion,
         *predictions, *output, *run, *trace, *data, *model, *batch_sizes, *compare, *tolerance,
-        *address;
+        *address, *svg;
     const char **sets; /* or of --env */
     size_t n_sets;
     double max_time_s, min_score, wait_s;
@@ -74,7 +74,7 @@ struct dt_arguments {
           "program", "max-restarts", "wait")                                                       \
     LOCAL(report, "report", "RUN...",                                                              \
           "Draw runs as one web page: curves, results, differences, warnings, restarts.", 0,       \
-          "output", "watch", "port", "address")                                                    \
+          "output", "svg", "watch", "port", "address")                                             \
     LOCAL(                                                                                         \
         compare, "compare", "RUN RUN...",                                                          \
         "Print results of runs side by side, and what differs in configuration and environment.",  \

@@ -145,6 +145,8 @@ static const struct dt_option options[] = {
     {"output", DT_OPTION_TEXT, AT(output), 0, 0, "FILE",
      "write this file (default: samples.png or report.html; average: none; predict: the images "
      "with their boxes, into this folder; also -o)"},
+    {"svg", DT_OPTION_TEXT, AT(svg), 0, 0, "FOLDER",
+     "write each chart as a picture into this folder, instead of a page"},
     {"watch", DT_OPTION_FLAG, AT(watch), 0, 0, NULL,
      "serve the page to browsers, renewed while the runs go on; for a folder of runs, a list of "
      "them"},

@@ -8,7 +8,8 @@
 
 #include "page/html.h"
 
-enum { WIDTH = 480, HEIGHT = 270, LEFT = 56, RIGHT = 14, TOP = 30, BOTTOM = 40 };
+enum { WIDTH = DT_CHART_WIDTH, HEIGHT = DT_CHART_HEIGHT, LINE = DT_CHART_LINE };
+enum { LEFT = 56, RIGHT = 14, TOP = 30, BOTTOM = 40 };
 enum { X, Y, X_TICKS = 6, Y_TICKS = 5 };
 
 struct frame {
@@ -128,10 +129,21 @@ static void put_axis(FILE *out, const struct frame *frame, int a)
 
 /* --- Contents --- */
 
-static void put_colour(FILE *out, int colour)
+/* An image has no style sheet of a page: these are report.css's on paper. */
+static const char *const colours[DT_HTML_COLOURS] = {"#0072b2", "#c24e00", "#00805d", "#b3508a",
+                                                     "#946800", "#1b7fb8", "#7a5ad0", "#4b5563"};
+static const char image_style[] =
+    "text{font:12px sans-serif;fill:#56626d}.grid{stroke:#d9dfe4}.dot{fill:currentColor}"
+    ".curve{fill:none;stroke:currentColor;stroke-width:1.6}.faint{opacity:.7}"
+    ".mark{stroke:#4b5563;stroke-dasharray:3 3}.dash1{stroke-dasharray:7 3}"
+    ".dash2{stroke-dasharray:2 3}.dash3{stroke-dasharray:9 3 2 3}.dash4{stroke-dasharray:4 4}";
+
+static void put_colour(FILE *out, const struct dt_chart *chart, int colour)
 {
     if (colour < 0)
         fputs(" style=\"color:var(--bad)\">", out);
+    else if (chart->in_image)
+        fprintf(out, " style=\"color:%s\">", colours[colour % DT_HTML_COLOURS]);
     else
         fprintf(out, " style=\"color:var(--c%d)\">", colour % DT_HTML_COLOURS);
 }
@@ -140,7 +152,7 @@ static void put_series(FILE *out, const struct frame *frame, const struct dt_ser
 {
     const char *verb = "M";
     fputs("<g", out);
-    put_colour(out, series->colour);
+    put_colour(out, frame->chart, series->colour);
     fprintf(out, "<path class=\"curve%s dash%d\" d=\"", series->is_faint ? " faint" : "",
             series->dash % DT_N_DASHES);
     for (size_t i = 0; i < series->n; i++) {
@@ -175,11 +187,12 @@ static void put_marks(FILE *out, const struct frame *frame)
 }
 
 /* Series have their number, by which the script finds them. */
-static void put_key(FILE *out, const char *name, int colour, const char *kind, int series)
+static void put_key(FILE *out, const struct dt_chart *chart, const char *name, int colour,
+                    const char *kind, int series)
 {
     fprintf(out, series < 0 ? "<span>" : "<span data-series=\"%d\">", series);
     fprintf(out, "<i class=\"key %s\"", kind);
-    put_colour(out, colour);
+    put_colour(out, chart, colour);
     fputs("</i>", out);
     dt_html_text(out, name);
     fputs("</span>\n", out);
@@ -192,16 +205,40 @@ static void put_legend(FILE *out, const struct dt_chart *chart)
     for (size_t s = 0; s < chart->n_series; s++) {
         snprintf(dash, sizeof dash, "dash%d", chart->series[s].dash % DT_N_DASHES);
         if (chart->series[s].name[0])
-            put_key(out, chart->series[s].name, chart->series[s].colour, dash, (int)s);
+            put_key(out, chart, chart->series[s].name, chart->series[s].colour, dash, (int)s);
     }
     for (size_t m = 0; m < chart->n_marks; m++) {
         size_t first = 0;
         while (strcmp(chart->marks[first].name, chart->marks[m].name) != 0)
             first++;
         if (first == m)
-            put_key(out, chart->marks[m].name, chart->marks[m].colour, "mark", -1);
+            put_key(out, chart, chart->marks[m].name, chart->marks[m].colour, "mark", -1);
     }
     fputs("</div>\n", out);
+}
+
+/* The title above, and a line for each series below the curves. */
+static void put_image_head(FILE *out, const struct dt_chart *chart)
+{
+    const int height = HEIGHT + LINE * ((int)chart->n_series + 2);
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" x=\"%d\" width=\"%d\" height=\"%d\" "
+            "viewBox=\"0 %d %d %d\">\n<style>%s</style>\n<text x=\"%d\" y=\"-2\" "
+            "style=\"font-weight:bold\">",
+            chart->image_x, WIDTH, height, -LINE, WIDTH, height, image_style, LEFT);
+    dt_html_text(out, chart->title);
+    fputs("</text>\n", out);
+    for (size_t s = 0; s < chart->n_series; s++) {
+        const int y = HEIGHT + LINE * (int)s + LINE / 2;
+        if (!chart->series[s].name[0])
+            continue;
+        fputs("<g", out);
+        put_colour(out, chart, chart->series[s].colour);
+        fprintf(out, "<path class=\"curve dash%d\" d=\"M%d %dh24\"/><text x=\"%d\" y=\"%d\">",
+                chart->series[s].dash % DT_N_DASHES, LEFT, y, LEFT + 30, y + 4);
+        dt_html_text(out, chart->series[s].name);
+        fputs("</text></g>\n", out);
+    }
 }
 
 /* --- Data --- */
@@ -280,22 +317,27 @@ dt_status dt_chart_print(FILE *out, const struct dt_chart *chart, bool *is_drawn
         return DT_OK;
     pad(&frame, X);
     pad(&frame, Y);
-    fputs("<figure><figcaption>", out);
-    dt_html_text(out, chart->title);
-    fputs("</figcaption>\n", out);
-    put_legend(out, chart);
-    fprintf(out, "<svg %sviewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
-            chart->in_image ? "xmlns=\"http://www.w3.org/2000/svg\" " : "", WIDTH, HEIGHT);
-    dt_html_text(out, chart->title);
-    fputs("\">\n", out);
+    if (chart->in_image) {
+        put_image_head(out, chart);
+    } else {
+        fputs("<figure><figcaption>", out);
+        dt_html_text(out, chart->title);
+        fputs("</figcaption>\n", out);
+        put_legend(out, chart);
+        fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
+        dt_html_text(out, chart->title);
+        fputs("\">\n", out);
+    }
     put_axis(out, &frame, Y);
     put_axis(out, &frame, X);
     put_marks(out, &frame);
     for (size_t s = 0; s < chart->n_series; s++)
         put_series(out, &frame, &chart->series[s]);
-    fputs("</svg>\n<p class=\"note\"></p>\n", out);
-    if (!chart->in_image)
-        DT_TRY(put_data(out, chart));
+    fputs("</svg>\n", out);
+    if (chart->in_image)
+        return DT_OK;
+    fputs("<p class=\"note\"></p>\n", out);
+    DT_TRY(put_data(out, chart));
     fputs("</figure>\n", out);
     return DT_OK;
 }

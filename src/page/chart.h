@@ -9,6 +9,8 @@
 
 #include "page/page_run.h"
 
+/* An image, without its title and the line of each series. */
+enum { DT_CHART_WIDTH = 480, DT_CHART_HEIGHT = 270, DT_CHART_LINE = 18 };
 enum { DT_N_DASHES = 5, DT_N_GROUPS = 3 }; /* patterns of lines, 0 = solid; quantities */
 
 struct dt_series {
@@ -43,7 +45,9 @@ struct dt_chart {
     size_t n_series;
     const struct dt_mark *marks;
     size_t n_marks;
-    bool in_image; /* not on a page: names its XML namespace, and has no data */
+    bool in_image; /* not on a page: an SVG document, with title and legend, `image_x` to the right
+                      of where it would be in another one */
+    int image_x;
 };
 
 /* Draws nothing, and *is_drawn is false, if no series has a point. DT_ERR_MEMORY. */

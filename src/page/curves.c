@@ -1,5 +1,4 @@
 #include <inttypes.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,8 +89,10 @@ struct line {
 struct drawing {
     const struct dt_run *runs;
     size_t n_runs, n_series, n_marks;
-    bool in_epochs; /* else in steps */
-    bool in_image;
+    bool in_epochs;     /* else in steps */
+    bool in_image;      /* the first two charts side by side */
+    const char *folder; /* or all, in a file each; NULL = on a page */
+    int n_drawn;
     struct dt_series *series;
     struct line *lines; /* of the series */
     struct dt_mark *marks;
@@ -172,7 +173,27 @@ static void add_series(struct drawing *d, const struct topic *topic, int c, size
     d->n_series++;
 }
 
-static dt_status draw(FILE *out, struct drawing *d, const struct topic *topic, bool *is_drawn)
+/* In d->folder, under the chart's name. */
+static dt_status save_chart(const struct drawing *d, const struct dt_chart *chart)
+{
+    char *text = NULL, path[DT_PATH_MAX];
+    size_t bytes = 0;
+    bool is_drawn = false;
+    FILE *out = open_memstream(&text, &bytes);
+    dt_status status = out ? dt_chart_print(out, chart, &is_drawn) : DT_ERR_MEMORY;
+    if (out && fclose(out) != 0)
+        status = DT_ERROR(DT_ERR_MEMORY, "out of memory for a picture");
+    if (status == DT_OK && is_drawn)
+        status = dt_file_path(path, "%s/%s.svg", d->folder, chart->title);
+    for (char *c = path + strlen(d->folder) + 1; status == DT_OK && is_drawn && *c; c++)
+        *c = *c == ' ' || *c == '/' ? '-' : *c;
+    if (status == DT_OK && is_drawn)
+        status = dt_file_save(path, text, bytes);
+    free(text);
+    return status;
+}
+
+static dt_status draw(FILE *out, struct drawing *d, const struct topic *topic)
 {
     d->n_series = d->n_marks = 0;
     for (int c = 0; c < MOST_CURVES && topic->curves[c]; c++) { /* later ones above */
@@ -199,9 +220,15 @@ static dt_status draw(FILE *out, struct drawing *d, const struct topic *topic, b
         .n_series = d->n_series,
         .marks = d->marks,
         .n_marks = d->n_marks,
-        .in_image = d->in_image,
+        .in_image = d->in_image || d->folder,
+        .image_x = d->in_image ? d->n_drawn * DT_CHART_WIDTH : 0,
     };
-    return dt_chart_print(out, &chart, is_drawn);
+    bool is_drawn = false;
+    if (d->folder)
+        return save_chart(d, &chart);
+    DT_TRY(dt_chart_print(out, &chart, &is_drawn));
+    d->n_drawn += is_drawn;
+    return DT_OK;
 }
 
 static bool is_in_topics(const char *curve)
@@ -219,19 +246,19 @@ static dt_status draw_others(FILE *out, struct drawing *d)
     const char *heading =
         "</div>\n<h2 id=\"others\">Other measurements</h2>\n<div class=\"charts\">\n";
     char title[DT_CURVE_NAME];
-    bool is_drawn;
     for (size_t r = 0; r < d->n_runs; r++)
         for (size_t k = 0; k < d->runs[r].n_curves; k++) {
             const char *name = d->runs[r].curves[k].name;
-            is_drawn = is_in_topics(name);
+            bool is_drawn = is_in_topics(name);
             for (size_t i = 0; i < r; i++)
                 is_drawn |= dt_run_curve(&d->runs[i], name) != NULL;
             if (is_drawn)
                 continue;
-            fputs(heading, out);
+            if (!d->folder)
+                fputs(heading, out);
             heading = "";
             name_field(title, sizeof title, strchr(name, '.') + 1);
-            DT_TRY(draw(out, d, &(struct topic){title, NULL, .curves = {name}}, &is_drawn));
+            DT_TRY(draw(out, d, &(struct topic){title, NULL, .curves = {name}}));
         }
     return DT_OK;
 }
@@ -268,31 +295,49 @@ static dt_status put_runs(FILE *out, const struct dt_run *runs, size_t n)
     return status;
 }
 
-dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most)
+static dt_status draw_all(FILE *out, struct drawing *d)
 {
-    struct drawing d = {
-        .runs = runs, .n_runs = n, .in_epochs = knows_epochs(runs, n), .in_image = most < INT_MAX};
     size_t n_notes = 0;
-    bool is_drawn;
     dt_status status = DT_OK;
-    for (size_t i = 0; i < n; i++)
-        n_notes += runs[i].n_notes;
-    DT_TRY_OUT(DT_NEW(d.series, MOST_CURVES * n));
-    DT_TRY_OUT(DT_NEW(d.lines, MOST_CURVES * n));
-    DT_TRY_OUT(DT_NEW(d.marks, n_notes));
-    if (!d.in_image)
-        DT_TRY_OUT(put_runs(out, runs, n));
-    fputs("<div class=\"charts\">\n", out);
-    for (size_t t = 0; t < DT_COUNT(topics) && most > 0; t++) {
-        DT_TRY_OUT(draw(out, &d, &topics[t], &is_drawn));
-        most -= is_drawn;
-    }
-    if (most > 0)
-        DT_TRY_OUT(draw_others(out, &d));
-    fputs("</div>\n", out);
+    for (size_t i = 0; i < d->n_runs; i++)
+        n_notes += d->runs[i].n_notes;
+    d->in_epochs = knows_epochs(d->runs, d->n_runs);
+    DT_TRY_OUT(DT_NEW(d->series, MOST_CURVES * d->n_runs));
+    DT_TRY_OUT(DT_NEW(d->lines, MOST_CURVES * d->n_runs));
+    DT_TRY_OUT(DT_NEW(d->marks, n_notes));
+    for (size_t t = 0; t < DT_COUNT(topics) && !(d->in_image && d->n_drawn == 2); t++)
+        DT_TRY_OUT(draw(out, d, &topics[t]));
+    if (!d->in_image)
+        DT_TRY_OUT(draw_others(out, d));
 out:
-    free(d.series);
-    free(d.lines);
-    free(d.marks);
+    free(d->series);
+    free(d->lines);
+    free(d->marks);
     return status;
+}
+
+dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n)
+{
+    DT_TRY(put_runs(out, runs, n));
+    fputs("<div class=\"charts\">\n", out);
+    DT_TRY(draw_all(out, &(struct drawing){.runs = runs, .n_runs = n}));
+    fputs("</div>\n", out);
+    return DT_OK;
+}
+
+dt_status dt_curves_draw(FILE *out, const struct dt_run *runs, size_t n)
+{
+    const int height =
+        DT_CHART_HEIGHT + DT_CHART_LINE * (2 * (int)n + 2); /* two curves of each run */
+    fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\">\n",
+            2 * DT_CHART_WIDTH, height);
+    DT_TRY(draw_all(out, &(struct drawing){.runs = runs, .n_runs = n, .in_image = true}));
+    fputs("</svg>\n", out);
+    return DT_OK;
+}
+
+dt_status dt_curves_save(const char *folder, const struct dt_run *runs, size_t n)
+{
+    DT_TRY(dt_file_make_folder(folder));
+    return draw_all(NULL, &(struct drawing){.runs = runs, .n_runs = n, .folder = folder});
 }

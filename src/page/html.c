@@ -45,20 +45,6 @@ void dt_html_end(FILE *out, const char *footer)
     fputs("//]]></script></body></html>\n", out);
 }
 
-void dt_html_begin_picture(FILE *out)
-{
-    fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 316\">"
-          "<foreignObject width=\"960\" height=\"316\">"
-          "<body xmlns=\"http://www.w3.org/1999/xhtml\" style=\"background:none\">\n",
-          out);
-    put_style(out);
-}
-
-void dt_html_end_picture(FILE *out)
-{
-    fputs("</body></foreignObject></svg>\n", out);
-}
-
 void dt_html_text(FILE *out, const char *text)
 {
     for (size_t left = strlen(text), n; left > 0; left -= n, text += n) {

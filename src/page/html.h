@@ -12,9 +12,6 @@ enum { DT_HTML_COLOURS = 8 }; /* var(--c0) ..., distinguishable with any colour 
 /* Everything before and after the contents of <main>, with report.css and report.js. */
 void dt_html_begin(FILE *out, const char *title);
 void dt_html_end(FILE *out, const char *footer);
-/* The same for an SVG image of one row of two charts. */
-void dt_html_begin_picture(FILE *out);
-void dt_html_end_picture(FILE *out);
 /* Any text, also with bytes that are not UTF-8, as contents of an element or attribute. */
 void dt_html_text(FILE *out, const char *text);
 /* JSON for the script, as an element with that id, which may be NULL. */

@@ -2,7 +2,6 @@
 #include "page/page.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,15 +249,16 @@ static dt_status put_sections(FILE *out, const struct facts *facts, const struct
     else
         put_runs(out, &facts->results, &facts->config);
     fputs("<h2 id=\"curves\">Curves</h2>\n", out);
-    DT_TRY(dt_curves_print(out, runs, n, INT_MAX));
+    DT_TRY(dt_curves_print(out, runs, n));
     dt_times_print(out, runs, n);
     DT_TRY(dt_classes_print(out, runs, n));
+    DT_TRY(put_pictures(out, runs, n));
     DT_TRY(put_notes(out, runs, n));
     if (n == 1)
         put_table(out, "configuration", "Configuration: not the defaults", &facts->config,
                   DIFFERENCES);
     put_table(out, "environment", "Environment", &facts->environment, MERGED | (n > 1 ? KEYS : 0));
-    return put_pictures(out, runs, n);
+    return DT_OK;
 }
 
 /* Links to the sections, then these. */
@@ -317,14 +317,6 @@ out:
     return status;
 }
 
-static dt_status put_picture(FILE *out, const struct dt_run *runs, size_t n)
-{
-    dt_html_begin_picture(out);
-    DT_TRY(dt_curves_print(out, runs, n, 2));
-    dt_html_end_picture(out);
-    return DT_OK;
-}
-
 dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n)
 {
     struct dt_new_file file;
@@ -333,7 +325,7 @@ dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n)
     DT_TRY(dt_file_begin(&file, path));
     FILE *out = open_memstream(&text, &bytes);
     const bool is_picture = dt_name_has_suffix(path, ".svg");
-    dt_status status = !out ? DT_OK : (is_picture ? put_picture : dt_page_print)(out, runs, n);
+    dt_status status = !out ? DT_OK : (is_picture ? dt_curves_draw : dt_page_print)(out, runs, n);
     dt_status written = dt_file_write_stream(file.fd, out, &text, &bytes, path);
     return dt_file_end(&file, status != DT_OK ? status : written);
 }

@@ -11,8 +11,12 @@
  * instead. Errors as of dt_file_save, and of reading the pictures. */
 dt_status dt_page_save(const char *path, const struct dt_run *runs, size_t n);
 dt_status dt_page_print(FILE *out, const struct dt_run *runs, size_t n);
-/* curves.c: the curves of all runs in at most `most` common charts. */
-dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n, int most);
+/* curves.c: the curves of all runs in common charts. */
+dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n);
+/* The first two charts side by side as an SVG image; each chart as such an image in a folder, which
+ * is made if there is none. */
+dt_status dt_curves_draw(FILE *out, const struct dt_run *runs, size_t n);
+dt_status dt_curves_save(const char *folder, const struct dt_run *runs, size_t n);
 /* classes.c: classes.json of the run folders, with a warning if it is damaged.
  */
 dt_status dt_classes_print(FILE *out, const struct dt_run *runs, size_t n);

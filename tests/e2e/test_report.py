@@ -109,7 +109,13 @@ def check_picture():
     dtrain("report", "fast", "slow", "-o", "two.svg")
     root = ET.parse("two.svg").getroot()
     drawn = [svg.get("aria-label") for svg in root.iter("{http://www.w3.org/2000/svg}svg") if svg is not root]
-    assert drawn == ["Loss", "Accuracy"], drawn
+    assert len(drawn) == 2, drawn
+    titles = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text") if text.get("style")]
+    assert titles == ["Loss", "Accuracy"], titles
+    dtrain("report", "fast", "slow", "--svg", "charts")
+    assert {"Loss.svg", "Learning-rate.svg"} <= set(os.listdir("charts")), os.listdir("charts")
+    for name in os.listdir("charts"):
+        assert "var(" not in "".join(ET.parse(f"charts/{name}").getroot().find(".//{*}path[@class]").attrib.values()), name
 
 
 def check_two():

@@ -138,7 +138,7 @@ TEST(detector)
     free(table.cells);
     FILE *out = open_memstream(&page, &bytes);
     assert_non_null(out);
-    assert_int_equal(dt_curves_print(out, &run, 1, 100), DT_OK);
+    assert_int_equal(dt_curves_print(out, &run, 1), DT_OK);
     fclose(out);
     assert_non_null(strstr(page, "Average precision (COCO)"));
     assert_non_null(strstr(page, "ap75")); /* two lines with names of their own */
