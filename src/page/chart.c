@@ -298,6 +298,9 @@ static dt_status put_data(FILE *out, const struct dt_chart *chart)
         }
         dt_jsonw_close(&w, '}');
     }
+    dt_jsonw_add(&w, "], marks: [");
+    for (size_t m = 0; m < chart->n_marks && !chart->series[0].points; m++) /* else of the runs */
+        dt_jsonw_add(&w, "[%g, %s]", chart->marks[m].x, chart->marks[m].text);
     dt_jsonw_add(&w, "]}");
     const dt_status status = dt_jsonw_end(&w);
     if (status == DT_OK)

@@ -1,5 +1,5 @@
 /* The table of classes that an evaluation leaves in the run folder. */
-#include <string.h>
+#include <math.h>
 
 #include "base/log.h"
 #include "page/html.h"
@@ -8,7 +8,8 @@
 static void put_value(FILE *out, const struct dt_json *value)
 {
     if (value->type == DT_JSON_NUMBER)
-        fprintf(out, "<td>%.4g</td>", value->number);
+        fprintf(out, value->number == floor(value->number) ? "<td>%.0f</td>" : "<td>%.4g</td>",
+                value->number);
     else {
         fputs("<td>", out);
         dt_html_text(out, value->string ? value->string : "");

@@ -160,9 +160,9 @@ static void add_series(struct drawing *d, const struct topic *topic, int c, size
         .run = r,
         .group = c,
         .colour = is_alone ? c : (int)r,
-        .dash = is_split   ? 0
-                : is_alone ? c
-                           : (int)r,
+        .dash = !is_alone  ? (int)r
+                : is_split ? 0
+                           : c,
         .has_dots = is_of_eval(topic, c) && n <= 100,
         .is_faint = c == 2 || (is_split && !is_of_eval(topic, c)),
     };

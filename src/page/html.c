@@ -31,7 +31,7 @@ void dt_html_begin(FILE *out, const char *title)
           "<link rel=\"icon\" href=\"data:,\"/>\n",
           out);
     put_style(out);
-    fputs("</head>\n<body><main>\n<h1>", out);
+    fputs("</head>\n<body><main data-live=\"0000000000000000\">\n<h1>", out);
     dt_html_text(out, title);
     fputs("</h1>\n", out);
 }

@@ -9,7 +9,8 @@
 
 enum { DT_HTML_COLOURS = 8 }; /* var(--c0) ..., distinguishable with any colour vision */
 
-/* Everything before and after the contents of <main>, with report.css and report.js. */
+/* Everything before and after the contents of <main>, with report.css and report.js, which listens
+ * to events if the zeros of data-live are replaced. */
 void dt_html_begin(FILE *out, const char *title);
 void dt_html_end(FILE *out, const char *footer);
 /* Any text, also with bytes that are not UTF-8, as contents of an element or attribute. */

@@ -1,7 +1,7 @@
 /* Charts, tables and pictures that answer to pointer and keys. Without this script the page shows the same at rest. */
 "use strict";
 const $ = (query, root = document) => [...root.querySelectorAll(query)];
-const HEIGHT = 250, LEFT = 54, RIGHT = 12, TOP = 8, BOTTOM = 26;
+const HEIGHT = 250, LEFT = 54, RIGHT = 12, TOP = 8, BOTTOM = 26, MOST_ROWS = 12;
 const AXES = {epoch: "epoch", step: "step", relative: "relative time", wall: "wall time (UTC)"};
 /* What people have chosen; it outlives a renewal of the page. */
 const chosen = {axis: "epoch", weight: 0, clip: true, range: null, hidden: new Set(), logs: new Set(), tables: {}};
@@ -23,19 +23,13 @@ const checkbox = (text, checked, act) => make("label", {},
 const compact = new Intl.NumberFormat("en", {notation: "compact", maximumSignificantDigits: 4});
 
 /* The exponential moving average of TensorBoard, without the bias of its beginning. */
-function smooth(values, weight) {
-    let last = 0, n = 0;
-    return values.map((value) => (last = last * weight + (1 - weight) * value) / (1 - weight ** ++n));
-}
+const smooth = (values, weight, last = 0) =>
+    values.map((value, i) => (last = last * weight + (1 - weight) * value) / (1 - weight ** (i + 1)));
 
 /* Index of the nearest of ascending values. */
 function nearest(values, value) {
-    let low = 0, high = values.length - 1;
-    while (high - low > 1) {
-        const middle = (low + high) >> 1;
-        [low, high] = values[middle] <= value ? [middle, high] : [low, middle];
-    }
-    return Math.abs(values[high] - value) < Math.abs(values[low] - value) ? high : low;
+    const i = values.findIndex((one) => one >= value);
+    return i < 0 ? values.length - 1 : i > 0 && value - values[i - 1] <= values[i] - value ? i - 1 : i;
 }
 
 /* Multiples of one of `steps`, or of 1, 2 or 5 times a power of ten. */
@@ -45,8 +39,7 @@ function ticks(low, high, n, steps = []) {
     return Array.from({length: Math.max(0, Math.floor(high / step) - first + 1)}, (_, i) => +((first + i) * step).toPrecision(12));
 }
 
-const decades = (low, high) => ticks(Math.log10(low), Math.log10(high), 5).filter(Number.isInteger).map((e) => 10 ** e);
-const logTicks = (low, high) => high / low > 300 ? decades(low, high) : ticks(low, high, 5);
+const logTicks = (low, high) => high / low > 300 ? ticks(Math.log10(low), Math.log10(high), 5, [1, 2, 4]).map((e) => 10 ** e) : ticks(low, high, 5);
 
 /* Lowest and highest of what most do: of one quantity a series that has left the others far behind does not count, and
  * neither do values far outside of what nine tenths of a series are. */
@@ -70,16 +63,19 @@ const sum = (deltas, at = 0) => deltas.map((delta) => at += delta);
 /* An epoch has more steps in some stages than in others; a run's own clock stands still between two starts. */
 function place(axis, run, step, seconds) {
     const [firstStep, firstEpoch, length] = run.stages.findLast((stage) => stage[0] <= step);
-    const [began, wall] = run.starts.findLast((one) => one[0] <= seconds) ?? run.starts[0] ?? [0, 0];
-    return {step, epoch: firstEpoch + (step - firstStep) / length, relative: seconds, wall: wall + seconds - began}[axis];
+    const [began, wall] = run.starts.findLast((one) => one[0] < seconds) ?? run.starts[0] ?? [0, 0];
+    return {step, epoch: length > 0 ? firstEpoch + (step - firstStep) / length : step, relative: seconds, wall: wall + seconds - began}[axis];
 }
+
+const path = (parent, look, style, d) => parent.appendChild(make("svg:path", {class: look, style, d}));
+const dot = (parent, style, x, y) => path(parent, "dot", style, `M${x} ${y}h0`);
 
 class Chart {
     constructor(figure, {series, ...data}) {
         const caption = figure.querySelector("figcaption"), title = caption.textContent;
-        Object.assign(this, {figure, series, data, title, note: figure.querySelector(".note")});
+        Object.assign(this, {figure, series, data, title, note: figure.querySelector(".note"), pointer: 0});
         series.forEach((one, i) => {
-            one.key = runs?.length > 1 ? `run ${one.run}` : `${title} ${i}`;
+            [one.kin, one.key] = runs?.length > 1 ? ["", runs[one.run].name] : [title, `${title} ${i}`];
             one.steps = one.step && sum(one.step);
             one.seconds = one.step && sum(one.ms).map((ms) => ms / 1e3);
         });
@@ -88,7 +84,7 @@ class Chart {
             this.draw();
         }, {class: "log", "aria-pressed": chosen.logs.has(title)});
         caption.append(log);
-        this.legend = $(".legend > [data-series]", figure).map((entry) => this.makeKey(entry, series[entry.dataset.series].key));
+        this.legend = $(".legend > [data-series]", figure).map((entry) => this.makeKey(entry, series[entry.dataset.series]));
         this.tip = make("div", {class: "tip", role: "status", hidden: ""});
         const what = `${title}: arrow keys read values, plus and minus zoom, shift with arrows moves, Escape shows all`;
         this.svg = make("svg:svg", {tabindex: 0, role: "application", "aria-label": what});
@@ -99,10 +95,11 @@ class Chart {
     }
 
     /* A click on a name shows it alone, or all again; one on its line, or the space bar, shows or hides it. */
-    makeKey(entry, key) {
-        const name = button("", (event) => choose(key, event.shiftKey || event.target.tagName.toLowerCase() === "i"),
-            {"data-key": key, title: "alone; click on the line, or space bar: on and off"});
-        name.onkeydown = (event) => void (event.key === " " && (event.preventDefault(), choose(key, true)));
+    makeKey(entry, one) {
+        const name = button("", (event) => choose(one, event.shiftKey || event.target.tagName.toLowerCase() === "i"),
+            {"data-key": one.key, title: "alone; click on the line, or space bar: on and off"});
+        name.onkeydown = name.onkeyup = (event) => void (event.key === " " &&
+            (event.preventDefault(), event.type === "keydown" && choose(one, true)));
         name.append(...entry.childNodes);
         entry.replaceWith(name);
         return name;
@@ -112,7 +109,6 @@ class Chart {
         for (const one of this.series)
             one.at = one.x ?? one.steps.map((step, i) => place(chosen.axis, runs[one.run], step, one.seconds[i]));
     }
-
     get shown() {
         return this.series.filter((one) => !chosen.hidden.has(one.key) && one.at.length > 0);
     }
@@ -148,24 +144,19 @@ class Chart {
         this.drawAxes();
         this.svg.append(this.curves);
         for (const run of runs ?? [])
-            for (const [step, seconds, isRestart, text] of chosen.hidden.has(`run ${run.number}`) ? [] : run.notes)
-                this.path(this.curves, isRestart ? "mark" : "mark bad", "", `M${this.x(place(chosen.axis, run, step, seconds))} ${TOP}v${height}`)
-                    .append(make("svg:title", {}, text));
+            for (const [step, seconds, isRestart, text] of chosen.hidden.has(run.name) ? [] : run.notes)
+                this.mark(place(chosen.axis, run, step, seconds), isRestart, text);
+        for (const [x, text] of this.data.marks ?? [])
+            this.mark(x, false, text);
         this.shown.forEach((one) => this.drawSeries(one));
         this.curves.append(this.overlay);
         this.legend.forEach((name) => name.setAttribute("aria-pressed", !chosen.hidden.has(name.dataset.key)));
         this.drawCursor(false);
     }
 
-    path(parent, look, style, d) {
-        parent.append(make("svg:path", {class: look, style, d}));
-        return parent.lastChild;
+    mark(x, isRestart, text) {
+        path(this.curves, isRestart ? "mark" : "mark bad", "", `M${this.x(x)} ${TOP}V${HEIGHT - BOTTOM}`).append(make("svg:title", {}, text));
     }
-
-    dot(parent, style, x, y) {
-        this.path(parent, "dot", style, `M${this.x(x)} ${this.y(y)}h0`);
-    }
-
     drawAxes() {
         const axis = runs ? chosen.axis : "", isWall = axis === "wall", length = this.x1 - this.x0;
         const [scale, unit] = axis !== "relative" ? [1, ""] : length > 7200 ? [3600, ", hours"] : length > 600 ? [60, ", minutes"] : [1, ", seconds"];
@@ -173,11 +164,11 @@ class Chart {
         const clock = (s) => new Date(1e3 * s).toISOString().slice(...length > 172800 ? [5, 16] : [11, length < 300 ? 19 : 16]);
         const steps = isWall ? [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400] : [];
         for (const x of ticks(this.x0 / scale, this.x1 / scale, this.width / 90, steps)) {
-            this.path(this.svg, "grid", "", `M${this.x(x * scale)} ${HEIGHT - BOTTOM}v4`);
+            path(this.svg, "grid", "", `M${this.x(x * scale)} ${HEIGHT - BOTTOM}v4`);
             text({x: this.x(x * scale), y: HEIGHT - 8, "text-anchor": "middle"}, isWall ? clock(x) : compact.format(x));
         }
         for (const y of this.isLog ? logTicks(this.y0, this.y1) : ticks(this.y0, this.y1, 5)) {
-            this.path(this.svg, "grid", "", `M${LEFT} ${this.y(y)}H${this.width - RIGHT}`);
+            path(this.svg, "grid", "", `M${LEFT} ${this.y(y)}H${this.width - RIGHT}`);
             text({x: LEFT - 6, y: this.y(y) + 4, "text-anchor": "end"}, compact.format(y));
         }
         this.note.textContent = `${this.data.y}${this.isLog ? " (logarithmic)" : ""} over ${axis ? AXES[axis] + unit : this.data.x}`;
@@ -185,18 +176,18 @@ class Chart {
 
     drawSeries(one) {
         const {at, y} = one, style = `color:var(--c${one.colour})`, look = `curve dash${one.dash}`;
-        const line = (values) => "M" + values.map((value, i) => `${this.x(at[i]).toFixed(1)} ${this.y(value).toFixed(1)}`)
-            .filter((_, i) => !this.isLog || values[i] > 0).join("L");
+        const line = (values) => values.map((value, i) => `${this.x(at[i]).toFixed(1)} ${this.y(value).toFixed(1)}`)
+            .filter((_, i) => !this.isLog || values[i] > 0).join("L").replace(/^./, "M$&");
         one.smooth = chosen.weight > 0 && y.length > 2 ? smooth(y, chosen.weight) : null;
-        this.path(this.curves, look + (one.smooth ? " raw" : one.faint ? " faint" : ""), style, line(y));
+        path(this.curves, look + (one.smooth ? " raw" : one.faint ? " faint" : ""), style, line(y));
         if (one.smooth)
-            this.path(this.curves, `${look} smooth`, style, line(one.smooth));
+            path(this.curves, `${look} smooth`, style, line(one.smooth));
         if (one.dots || y.length === 1)
-            y.forEach((value, i) => this.dot(this.curves, style, at[i], value));
-        one.low?.forEach((low, i) => this.path(this.curves, "curve", style, `M${this.x(at[i])} ${this.y(low)}V${this.y(one.high[i])}`));
+            y.forEach((value, i) => dot(this.curves, style, this.x(at[i]), this.y(value)));
+        one.low?.forEach((low, i) => path(this.curves, "curve", style, `M${this.x(at[i])} ${this.y(low)}V${this.y(one.high[i])}`));
         const outside = [...y.keys()].filter((i) => y[i] > this.y1 && this.isIn(one, i));
         if (outside.length > 0) {
-            this.path(this.curves, "clipped", style, `M${this.x(at[outside[0]]) - 5} ${TOP + 9}l5 -9l5 9z`);
+            path(this.curves, "clipped", style, `M${this.x(at[outside[0]]) - 5} ${TOP + 9}l5 -9l5 9z`);
             this.note.append(`; \u25b2 ${one.name || this.title}: outside, up to ${compact.format(Math.max(...outside.map((i) => y[i])))}`);
         }
     }
@@ -206,19 +197,21 @@ class Chart {
         this.tip.hidden = true;
         if (cursor === null || cursor < this.x0 || cursor > this.x1)
             return;
-        this.path(this.overlay, "cross", "", `M${this.x(cursor)} ${TOP}V${HEIGHT - BOTTOM}`);
-        const rows = this.shown.map((one) => {
+        path(this.overlay, "cross", "", `M${this.x(cursor)} ${TOP}V${HEIGHT - BOTTOM}`);
+        const all = this.shown.filter(({at, y}) => !this.isLog || y[nearest(at, cursor)] > 0).map((one) => {
             const i = nearest(one.at, cursor), value = (one.smooth ?? one.y)[i], style = `color:var(--c${one.colour})`;
             const epoch = one.steps && place("epoch", runs[one.run], one.steps[i], 0);
             const where = !one.steps ? `${one.at[i]} ${this.data.x}` : `step ${one.steps[i]}` + (epoch ? `, epoch ${+epoch.toFixed(2)}` : "");
-            this.dot(this.overlay, style, one.at[i], value);
-            return make("tr", {}, make("th", {}, make("i", {class: `key dash${one.dash}`, style}), one.name || this.data.y),
-                ...[+value.toPrecision(6), one.smooth ? `raw ${+one.y[i].toPrecision(6)}` : "", where].map((text) => make("td", {}, text)));
+            dot(this.overlay, style, this.x(one.at[i]), this.y(value));
+            const head = make("th", {}, make("i", {class: `key dash${one.dash}`, style}), one.name || this.data.y);
+            const cells = [+value.toPrecision(6), one.smooth ? `raw ${+one.y[i].toPrecision(6)}` : "", where].map((text) => make("td", {}, text));
+            return [Math.abs(this.y(value) - this.pointer), make("tr", {}, head, ...cells)];
         });
-        this.tip.replaceChildren(make("table", {}, ...rows));
-        this.tip.hidden = !isHere || rows.length === 0;
-        const x = this.x(cursor);
-        this.tip.style.cssText = x < this.width / 2 ? `left:${x + 26}px` : `right:${this.width + 26 - x}px`;
+        const limit = all.map(([distance]) => distance).sort((a, b) => a - b)[MOST_ROWS - 1] ?? Infinity;
+        this.tip.replaceChildren(make("table", {}, ...all.filter(([distance]) => distance <= limit).map(([, row]) => row)));
+        this.tip.hidden = !isHere || all.length === 0;
+        const x = this.x(cursor), width = this.tip.offsetWidth, left = x < this.width / 2 ? x + 26 : x + 2 - width;
+        this.tip.style.left = `${Math.max(0, Math.min(left, this.figure.clientWidth - width))}px`;
     }
 
     listen() {
@@ -226,12 +219,13 @@ class Chart {
         const per = () => (this.x1 - this.x0) / (this.width - LEFT - RIGHT);
         const value = (event) => this.x0 + (event.clientX - this.svg.getBoundingClientRect().left - LEFT) * per();
         let from = null;
-        const act = {
-            pointerdown: (event) => {
-                from = value(event);
+        Object.assign(this.svg, {
+            onpointerdown: (event) => {
+                from = event.button === 0 ? value(event) : null;
                 this.svg.setPointerCapture(event.pointerId);
             },
-            pointermove: (event) => {
+            onpointermove: (event) => {
+                this.pointer = event.clientY - this.svg.getBoundingClientRect().top;
                 const to = value(event), points = this.shown.map(({at}) => at[nearest(at, to)]);
                 if (from === null)
                     return setCursor(points.length ? points.reduce((a, b) => Math.abs(b - to) < Math.abs(a - to) ? b : a) : null, this);
@@ -239,36 +233,33 @@ class Chart {
                 box.setAttribute("width", Math.abs(to - from) / per());
                 this.svg.append(box);
             },
-            pointerup: (event) => {
+            onpointerup: (event) => {
                 const range = [from, value(event)].sort((a, b) => a - b), isZoom = from !== null && range[1] - range[0] > 5 * per();
                 from = null;
                 box.remove();
                 if (isZoom)
                     zoomTo(range);
             },
-            pointerleave: () => from === null && setCursor(null, this),
-            wheel: (event) => event.deltaX && (event.preventDefault(), zoomTo([this.x0, this.x1].map((x) => x + event.deltaX * per()))),
-            dblclick: () => zoomTo(null),
-            blur: () => setCursor(null, this),
-            keydown: (event) => this.press(event),
-        };
-        Object.entries(act).forEach(([name, handle]) => this.svg.addEventListener(name, handle));
+            onpointercancel: () => box.remove(from = null),
+            onpointerleave: () => from === null && setCursor(null, this),
+            onwheel: (event) => event.deltaX && (event.preventDefault(), zoomTo([this.x0, this.x1].map((x) => x + event.deltaX * per()))),
+            ondblclick: () => zoomTo(null),
+            onblur: () => setCursor(null, this),
+            onkeydown: (event) => this.press(event),
+        });
     }
 
     press(event) {
-        const length = this.x1 - this.x0, way = {ArrowLeft: -1, ArrowRight: 1}[event.key], factor = {"+": 0.25, "=": 0.25, "-": 1}[event.key];
-        const at = this.shown.reduce((best, one) => one.at.length > best.length ? one.at : best, []), middle = cursor ?? (this.x0 + this.x1) / 2;
-        if (way && event.shiftKey)
-            zoomTo([this.x0, this.x1].map((x) => x + way * length / 10));
-        else if (way)
-            setCursor(at[cursor === null ? (way > 0 ? 0 : at.length - 1) : nearest(at, cursor) + way] ?? cursor, this);
-        else if (factor)
-            zoomTo([middle - factor * length, middle + factor * length]);
-        else if (event.key === "Escape")
-            zoomTo(cursor = null);
-        else
+        const key = event.ctrlKey || event.metaKey || event.altKey ? "" : event.key, ends = [this.x0, this.x1], length = this.x1 - this.x0;
+        const way = {ArrowLeft: -1, ArrowRight: 1}[key], factor = {"+": 0.25, "=": 0.25, "-": 1}[key], middle = cursor ?? this.x0 + length / 2;
+        const at = this.shown.reduce((best, one) => one.at.length > best.length ? one.at : best, []);
+        const next = cursor === null ? (way > 0 ? 0 : at.length - 1) : nearest(at, cursor) + way;
+        if (!way && !factor && key !== "Escape")
             return;
         event.preventDefault();
+        if (way && !event.shiftKey)
+            return setCursor(at[next] ?? cursor, this);
+        zoomTo(way ? ends.map((x) => x + way * length / 10) : factor ? [middle - factor * length, middle + factor * length] : null);
     }
 }
 
@@ -283,10 +274,10 @@ const drawAll = () => charts.forEach((chart) => chart.draw());
 const zoomTo = (range) => drawAll(chosen.range = range);
 const setCursor = (x, chart) => charts.forEach((one) => one.drawCursor(one === chart), cursor = x);
 
-/* Shows or hides the series with that key, or shows it alone, or all again. */
-function choose(key, isToggled) {
-    const kin = (one) => one.replace(/ \d+$/, ""), all = charts.flatMap(({series}) => series.map((one) => one.key));
-    const group = all.filter((one) => kin(one) === kin(key)), isAlone = group.every((one) => (one === key) !== chosen.hidden.has(one));
+/* Shows or hides a series, or shows it alone, or all of its kin again. */
+function choose({key, kin}, isToggled) {
+    const group = charts.flatMap(({series}) => series).filter((one) => one.kin === kin).map((one) => one.key);
+    const isAlone = group.every((one) => (one === key) !== chosen.hidden.has(one));
     const hidden = group.filter((one) => isToggled ? chosen.hidden.has(one) !== (one === key) : !isAlone && one !== key);
     group.forEach((one) => chosen.hidden.delete(one));
     hidden.forEach((one) => chosen.hidden.add(one));
@@ -296,9 +287,8 @@ function choose(key, isToggled) {
 function addControls() {
     const axis = make("select", {}), weight = make("input", {type: "range", min: 0, max: 0.99, step: 0.01, value: chosen.weight});
     const shown = make("output", {}, chosen.weight);
-    const known = Object.keys(AXES).filter((key) => key !== "epoch" || runs.every((run) => run.stages[0][2] > 0));
-    axis.append(...known.map((key) => make("option", {value: key}, AXES[key])));
-    axis.value = chosen.axis = known.includes(chosen.axis) ? chosen.axis : "step";
+    axis.append(...Object.keys(AXES).map((key) => make("option", {value: key}, AXES[key])));
+    axis.value = chosen.axis;
     axis.onchange = () => {
         [chosen.axis, chosen.range, cursor] = [axis.value, null, null];
         charts.forEach((chart) => chart.setAxis());
@@ -320,18 +310,19 @@ const compare = (a, b) => number(a) - number(b) || a.localeCompare(b);
 
 /* Columns sort; a table of runs also has a filter, a choice of columns, CSV and parallel coordinates. */
 function addTable(table) {
-    const kept = chosen.tables[table.id] ??= {words: "", hidden: new Set(), column: -1, sign: 1};
+    const kept = chosen.tables[table.id] ??= {words: "", hidden: new Set(), column: null, sign: 1};
     const heads = [...table.tHead.rows[0].cells], names = heads.map((head) => head.textContent), rows = [...table.tBodies[0].rows];
     const update = () => {
-        if (kept.column >= 0)
-            rows.sort((a, b) => kept.sign * compare(a.cells[kept.column].textContent, b.cells[kept.column].textContent));
+        const text = (row) => row.cells[names.indexOf(kept.column)].textContent;
+        if (names.includes(kept.column))
+            rows.sort((a, b) => kept.sign * compare(text(a), text(b)));
         rows.forEach((row) => row.hidden = !kept.words.toLowerCase().split(" ").every((word) => row.textContent.toLowerCase().includes(word)));
         [table.tHead.rows[0], ...rows].forEach((row) => [...row.cells].forEach((cell, c) => cell.hidden = kept.hidden.has(names[c])));
-        heads.forEach((head, c) => head.setAttribute("aria-sort", c !== kept.column ? "none" : kept.sign > 0 ? "ascending" : "descending"));
+        heads.forEach((head, c) => head.setAttribute("aria-sort", names[c] !== kept.column ? "none" : kept.sign > 0 ? "ascending" : "descending"));
         table.tBodies[0].append(...rows);
     };
     heads.forEach((head, c) => head.replaceChildren(button(names[c], () => {
-        [kept.column, kept.sign] = [c, kept.column === c ? -kept.sign : 1];
+        [kept.column, kept.sign] = [names[c], kept.column === names[c] ? -kept.sign : 1];
         update();
     })));
     update();
@@ -339,13 +330,13 @@ function addTable(table) {
         return;
     const words = make("input", {type: "search", "aria-label": "filter", placeholder: "filter", value: kept.words});
     words.oninput = () => update(kept.words = words.value);
-    const flip = (name) => update(kept.hidden.delete(name) || kept.hidden.add(name));
-    const columns = names.slice(1).map((name) => checkbox(name, !kept.hidden.has(name), () => flip(name)));
-    const quote = (text) => /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
-    const line = (row) => [...row.cells].filter((cell) => !cell.hidden).map((cell) => quote(cell.textContent)).join(",");
+    const columns = names.slice(1).map((name) => checkbox(name, !kept.hidden.has(name),
+        () => update(kept.hidden.delete(name) || kept.hidden.add(name))));
+    const quote = ({textContent}) => /[",\n]/.test(textContent) ? `"${textContent.replaceAll('"', '""')}"` : textContent;
+    const line = (row) => [...row.cells].filter((cell) => !cell.hidden).map(quote).join(",");
     const csv = () => [table.tHead.rows[0], ...rows].filter((row) => !row.hidden).map(line).join("\n");
     table.parentNode.before(make("div", {class: "tools"}, words, make("details", {}, make("summary", {}, "columns"), ...columns),
-        button("copy as CSV", () => navigator.clipboard.writeText(csv()))));
+        ...navigator.clipboard ? [button("copy as CSV", () => navigator.clipboard.writeText(csv()))] : []));
     if (rows.length >= 6)
         addParallel(table, rows, heads.filter((head) => head.dataset.axis !== undefined).map((head) => head.cellIndex), names);
 }
@@ -372,7 +363,7 @@ function addParallel(table, rows, columns, names) {
 function addPicture(picture) {
     const show = button("", () => {
         const large = make("dialog", {}, picture.cloneNode());
-        large.onclick = large.onclose = () => large.remove();
+        Object.assign(large, {onclick: () => large.close(), onclose: () => large.remove()});
         document.body.appendChild(large).showModal();
     }, {class: "enlarge", title: "enlarge"});
     picture.replaceWith(show);
@@ -381,20 +372,29 @@ function addPicture(picture) {
 
 function start() {
     runs = JSON.parse(document.getElementById("runs")?.textContent ?? "null");
-    charts = $("figure > script").map((data) => new Chart(data.parentNode, JSON.parse(data.textContent)));
     if (runs)
         addControls();
+    charts = $("figure > script").map((data) => new Chart(data.parentNode, JSON.parse(data.textContent)));
     drawAll();
     $("table.sortable").forEach(addTable);
     $("figure > img").forEach(addPicture);
 }
 
+/* dtrain report --watch tells when the runs have changed; not while something is held with the pointer. */
+async function renew() {
+    if (document.querySelector("main :active"))
+        return setTimeout(renew, 300);
+    const page = await fetch(location).then((answer) => answer.text()).catch(() => "");
+    const main = new DOMParser().parseFromString(page, "text/html").querySelector("main");
+    const controls = () => $("button, input, select, summary, svg[tabindex], a"), focus = controls().indexOf(document.activeElement);
+    if (!main)
+        return;
+    document.querySelector("main").replaceWith(main);
+    start();
+    controls()[focus]?.focus({preventScroll: true});
+}
+
 start();
 addEventListener("resize", drawAll);
-/* dtrain report --watch tells when the runs have changed. */
-if (location.protocol.startsWith("http"))
-    new EventSource("?events").onmessage = async () => {
-        const page = new DOMParser().parseFromString(await (await fetch(location)).text(), "text/html");
-        document.querySelector("main").replaceWith(page.querySelector("main"));
-        start();
-    };
+if (/[1-9a-f]/.test(document.querySelector("main").dataset.live))
+    new EventSource(`?events=${document.querySelector("main").dataset.live}`).onmessage = renew;

@@ -421,7 +421,7 @@ static void put_headlines(const struct scaling *s, FILE *out)
             continue;
         fprintf(
             out,
-            "<div><dt>%s: %s</dt><dd>%.4g images/s on %d ranks, efficiency %.0f %%</dd></div>\n",
+            "<div><dt>%s: %s</dt><dd>%.1f images/s on %d ranks, efficiency %.0f %%</dd></div>\n",
             p->series, p->facts, p->images_per_s, p->ranks, 100 * p->efficiency);
     }
     fputs("</dl>\n", out);

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
@@ -66,17 +67,17 @@ static void refuse(int client, const char *status, const char *why)
     answer(client, status, "plain", why, strlen(why));
 }
 
-/* Says "changed" at once, as the page may be older than this connection, and whenever it is true.
- * Large files, of which a page takes long to make, are looked at less often. */
-static void put_events(const struct server *server, int client, const char *path)
+/* Says "changed" whenever it is true, at first if the page is not that of `state`. Large files, of
+ * which a page takes long to make, are looked at less often. */
+static void put_events(const struct server *server, int client, const char *path, uint64_t state)
 {
     static const char head[] =
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
         "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\nretry: 2000\n\n";
     enum { BYTES_PER_S = 16 << 20 };
-    uint64_t state = 0, bytes;
+    uint64_t bytes;
     say(client, head, strlen(head));
-    for (unsigned silence = SILENCE_S;;) {
+    for (unsigned silence = 0;;) {
         const uint64_t now = dt_live_state(server->paths, server->n_paths, path, &bytes);
         if (now != state)
             say(client, "data: changed\n\n", strlen("data: changed\n\n"));
@@ -91,14 +92,20 @@ static void put_events(const struct server *server, int client, const char *path
 
 static void put_page(const struct server *server, int client, const char *path)
 {
-    char *text = NULL;
+    static const char mark[] = "data-live=\"";
+    char *text = NULL, state[17];
     size_t bytes = 0;
+    uint64_t size;
+    snprintf(state, sizeof state, "%016" PRIx64,
+             dt_live_state(server->paths, server->n_paths, path, &size));
     FILE *out = open_memstream(&text, &bytes);
     if (!out || dt_live_print(out, server->paths, server->n_paths, path) != DT_OK ||
-        fclose(out) != 0)
+        fclose(out) != 0) {
         refuse(client, "500 Internal Server Error", dt_error_text());
-    else
-        answer(client, "200 OK", "html", text, bytes);
+        return;
+    }
+    memcpy(strstr(text, mark) + strlen(mark), state, strlen(state));
+    answer(client, "200 OK", "html", text, bytes);
 }
 
 /* --- Requests --- */
@@ -168,7 +175,8 @@ static void serve(const struct server *server, int client)
     }
     *path++ = *version = '\0';
     char *query = path + strcspn(path, "?#");
-    const bool is_events = strcmp(query, "?events") == 0;
+    const bool is_events = strncmp(query, "?events", 7) == 0;
+    const uint64_t state = strncmp(query, "?events=", 8) == 0 ? strtoull(query + 8, NULL, 16) : 0;
     *query = '\0';
     if (!is_host_known(server, end + 1))
         refuse(client, "403 Forbidden", "the name of this host is 127.0.0.1 or localhost\n");
@@ -176,8 +184,10 @@ static void serve(const struct server *server, int client)
         refuse(client, "405 Method Not Allowed\r\nAllow: GET", "only GET\n");
     else if (!decode(path) || !dt_live_has(server->paths, server->n_paths, path))
         refuse(client, "404 Not Found", "no such page\n");
+    else if (is_events)
+        put_events(server, client, path, state);
     else
-        (is_events ? put_events : put_page)(server, client, path);
+        put_page(server, client, path);
 }
 
 /* --- Sockets --- */

@@ -95,6 +95,11 @@ static void put_seconds(struct dt_table *table, double seconds)
     dt_table_add(table, "%s", dt_clock_format(text, sizeof text, seconds));
 }
 
+static void put_rate(struct dt_table *table, double rate)
+{
+    dt_table_add(table, !isfinite(rate) ? "" : rate < 1000 ? "%.4g" : "%.0f", rate);
+}
+
 static void append_place(struct dt_table *table, const struct dt_run *run, int64_t step)
 {
     double epochs = dt_run_epochs(run, step);
@@ -207,8 +212,7 @@ dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, si
     add_times_to(table, &results);
     dt_table_add(table, "images/s, median");
     for (size_t i = 0; i < n; i++)
-        dt_table_add(table, isfinite(runs[i].median_images_per_s) ? "%.4g" : "",
-                     runs[i].median_images_per_s);
+        put_rate(table, runs[i].median_images_per_s);
     dt_table_add(table, "wall time");
     for (size_t i = 0; i < n; i++)
         put_seconds(table, runs[i].elapsed_s);
@@ -269,7 +273,7 @@ dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run)
     dt_table_add(table, "%.1f/%.0f", isfinite(epochs) ? epochs : 0,
                  dt_event_number(run->start, "epochs"));
     put_best(table, &results);
-    dt_table_add(table, isfinite(run->median_images_per_s) ? "%.4g" : "", run->median_images_per_s);
+    put_rate(table, run->median_images_per_s);
     put_seconds(table, stat(run->path, &info) == 0 ? difftime(time(NULL), info.st_mtime) : 0);
     dt_table_add(table, "%s", dt_event_text(run->end, "reason"));
     free(results.points);
@@ -277,7 +281,7 @@ dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run)
 }
 
 /* Adds a run unless there is none in that folder; what cannot be read is only a warning. */
-static dt_status add_run(struct dt_table *table, const char *folder)
+static dt_status add_run(struct dt_table *table, const char *folder, const char *name)
 {
     struct dt_run run;
     char path[DT_PATH_MAX];
@@ -285,6 +289,7 @@ static dt_status add_run(struct dt_table *table, const char *folder)
     if (!dt_file_exists(path))
         return DT_OK;
     dt_status status = dt_run_load(&run, folder);
+    snprintf(run.name, sizeof run.name, "%s", name);
     if (status == DT_OK)
         status = dt_facts_row(table, &run);
     else
@@ -301,10 +306,10 @@ dt_status dt_facts_list(struct dt_table *table, const char *folder)
     dt_status status = DT_OK;
     *table = (struct dt_table){0};
     DT_TRY_OUT(dt_names_list(&names, folder));
-    DT_TRY_OUT(add_run(table, folder));
+    DT_TRY_OUT(add_run(table, folder, dt_file_base(folder)));
     for (size_t i = 0; i < names.n; i++) {
         DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, dt_names_get(&names, i)));
-        DT_TRY_OUT(add_run(table, path));
+        DT_TRY_OUT(add_run(table, path, dt_names_get(&names, i)));
     }
     if (table->n_cells == 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_NO_INPUT, "no run has begun in %s or a folder in it", folder));

@@ -96,6 +96,8 @@ void dt_times_print(FILE *out, const struct dt_run *runs, size_t n)
     fputs("<h2 id=\"times\">Where the time went</h2>\n<div class=\"charts\">\n", out);
     put_frame(out, most, scale, n > 1 ? "run" : epochs > 1 ? "group of epochs" : "epoch");
     for (int i = 0; i < n_bars; i++) {
+        if (!(sum(&bars[i]) > 0))
+            continue;
         fputs("<g>", out);
         put_bar(out, &bars[i], i, n_bars, scale);
         fputs("<title>", out);

@@ -132,6 +132,8 @@ def check_keys(browser):
     assert browser.run("tip()")[0][3] == "step 20, epoch 0.2"
     browser.press("+")
     assert browser.run('chart("Loss").x1 - chart("Loss").x0') == 4
+    browser.press("+", modifiers=2)  # that of the browser
+    assert browser.run('chart("Loss").x1 - chart("Loss").x0') == 4
     browser.press("Escape")
     assert browser.run('chart("Loss").x1') == 8 and browser.run("tip()") == []
     assert browser.run("nameless()") == [] and browser.run("twice()") == []
@@ -160,6 +162,11 @@ def check_runs(browser, losses):
     assert browser.run('chart("Loss").y1') < 5
     browser.run('named("input", "ignore outliers").click()')
     assert browser.run('chart("Loss").y1') > 1e9
+    for width in (1280, 390):
+        browser.resize(width)
+        assert len(hover(browser, "Loss", 5)) == 12 == 2 * len(RUNS)
+        assert browser.run("hiddenTip()") == [0, 0], width
+    browser.resize(1280)
     browser.run('legend("Loss", "<b>, training").click()')
     rows = hover(browser, "Loss", 5)
     assert [row[0] for row in rows] == ["<b>, training", "<b>, validation"], rows
@@ -196,6 +203,22 @@ def check_pictures(browser):
     assert browser.run('$("dialog").length') == 0
 
 
+def check_scaling(browser):
+    """Intervals, the ideal line and the marks of ranks that share a CPU are there with the script too."""
+    os.mkdir("scaled")
+    for ranks, rates in ((1, (100, 104, 99)), (2, (190, 150, 199))):
+        for i, rate in enumerate(rates):
+            with open(f"scaled/weak-np{ranks}-{i}.json", "w", encoding="utf-8") as file:
+                json.dump({"images_per_s": rate, "step_median_s": 1 / rate, "ranks_per_cpu": ranks}, file)
+    subprocess.run([DTRAIN, "scaling", "scaled"], check=True, capture_output=True)
+    show(browser, "scaled/scaling.html")
+    rows = hover(browser, "Throughput of all ranks", 2)
+    assert rows == [["weak", "190", "", "2 ranks"], ["ideal", "200", "", "2 ranks"]], rows
+    assert browser.run('$(".mark", chart("Throughput of all ranks").svg).length') == 1
+    assert browser.run('$(".note").some((one) => one.textContent === "images/s over ranks")')
+    assert browser.run("faint()") == [] == browser.run("nameless()") and not browser.complaints()
+
+
 def check_without_script(browser):
     browser.call("Emulation.setScriptExecutionDisabled", value=True)
     browser.show("page.html")
@@ -227,6 +250,7 @@ with tempfile.TemporaryDirectory() as folder:
         check_pictures(chromium)
         check_looks(chromium)
         assert not chromium.complaints(), chromium.complaints()
+        check_scaling(chromium)
         check_without_script(chromium)
         report(*RUNS)
         show(chromium)

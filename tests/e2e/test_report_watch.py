@@ -3,6 +3,7 @@ that are refused or never come."""
 
 import contextlib
 import http.client
+import http.server
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -121,12 +123,29 @@ def check_browser():
     last = "charts[0].series[0].steps.at(-1)"
     with training("seen"), serving("seen") as port, contextlib.closing(Browser()) as browser:
         browser.show(f"http://127.0.0.1:{port}/")
-        browser.run("zoomTo([0.1, 0.3])")
+        browser.run("zoomTo([0.1, 0.3]); $('input[type=range]')[0].focus()")
         first = browser.run(last)
         browser.run("new Promise((done) => { const look = () => "
                     f"{last} > {first} ? done() : setTimeout(look, 50); look(); }})")
         assert browser.run("charts[0].x1") == 0.3 and browser.run('$(".tools").length') == 1
+        assert browser.run("document.activeElement.type") == "range"
         assert not browser.complaints(), browser.complaints()
+
+
+def check_elsewhere():
+    """A page that another server shows asks for nothing."""
+    run("report", "done", "-o", "done.html")
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            asked.append(self.path)
+
+    asked = []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server, contextlib.closing(Browser()) as browser:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser.show(f"http://127.0.0.1:{server.server_port}/done.html")
+        browser.run("new Promise((done) => setTimeout(done, 300))")
+        assert asked == ["/done.html"] and not browser.complaints(), (asked, browser.complaints())
+        server.shutdown()
 
 
 def row(page, name):
@@ -249,6 +268,7 @@ train("done")
 check_renewed()
 if BROWSER:
     check_browser()
+    check_elsewhere()
 check_list()
 check_begins()
 with serving("done") as shown:

@@ -15,6 +15,14 @@ const labels = (title) => $("text", chart(title).svg).map((text) => text.textCon
 const legend = (title, name) => $(".legend button", chart(title).figure).find((one) => one.textContent === name);
 const named = (query, name) => $(query).find((one) => (one.closest("label") ?? one).textContent === name);
 
+/* What of the tooltip cannot be seen: pixels outside of the window, and rows without a name or value. */
+function hiddenTip() {
+    const box = $(".tip").find((one) => !one.hidden).getBoundingClientRect();
+    const cells = $(".tip:not([hidden]) tr").flatMap((row) => [row.cells[0], row.cells[1]]);
+    return [Math.min(0, box.left, innerWidth - box.right, innerHeight - box.bottom),
+        cells.filter((cell) => cell.getBoundingClientRect().width < 20).length];
+}
+
 function set(element, value) {
     element.value = value;
     (element.oninput ?? element.onchange)();
@@ -39,8 +47,10 @@ const faint = () => $("p, td, th, dt, dd, a, h1, h2, label, figcaption, button")
     .filter((one) => one.textContent.trim() && one.checkVisibility() && contrast(one) < 4.5)
     .map((one) => [one.tagName, one.className, one.textContent, contrast(one)]);
 
-const nameless = () => $("button, input, select, a, img, svg[tabindex]").filter((one) => !(one.getAttribute("aria-label") ||
-    one.getAttribute("alt") || one.title || (one.closest("label") ?? one).textContent.trim())).map((one) => one.outerHTML);
+const nameless = () => $("button, input, select, a, img, svg[tabindex]")
+    .filter((one) => !(one.getAttribute("aria-label") || one.getAttribute("alt") || one.title ||
+        (one.closest("label") ?? one).textContent.trim()))
+    .map((one) => one.outerHTML);
 
 const twice = () => $("[id]").map((one) => one.id).filter((id, i, all) => all.indexOf(id) !== i);
 
