@@ -16,7 +16,7 @@
 struct dt_comm;
 
 /* CENTRAL: over MPI too, the sum is on rank 0 only (src/comm/central.c). */
-enum dt_plane { DT_PLANE_MPI, DT_PLANE_NCCL, DT_PLANE_CENTRAL };
+enum dt_plane { DT_PLANE_MPI, DT_PLANE_NCCL, DT_PLANE_CENTRAL, DT_PLANE_SLICES };
 
 /* How sums are made, src/comm/rounds.h. All but LIBRARY add in an order that is fixed for a
  * number of ranks; AUTO's and BY_NODE's also depends on which ranks share a node. */
@@ -45,6 +45,8 @@ struct dt_comm_options {
     enum dt_dtype
         wire; /* MPI, but for LIBRARY: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
     size_t total_count; /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
+    int n_slices;       /* SLICES: of a global batch, see below */
+    size_t slot_bytes;  /* and from one part of this rank's sums to the next */
     int exchange_ranks; /* that exchange with each other, dt_comm_exchange; 0 = none */
     /* NCCL: */
     void *stream; /* the cudaStream_t that reductions are put into; the GPU is the current one */
@@ -203,5 +205,64 @@ dt_status dt_comm_exchange(struct dt_comm *comm, void *all, size_t bytes);
 bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes);
 /* Warns of that, once. */
 void dt_comm_check_binding(const struct dt_comm *comm, int threads);
+
+/* --- Slices of a global batch --- */
+
+/* The fixed tree of additions over the slices of a global batch (train.virtual_ranks): its leaves
+ * are the slices in their order, an inner node is the sum of its left and its right child, in this
+ * order. A node of level k begins at a multiple of 2^k and has 2^k leaves, or all that are left at
+ * the end; one without a right sibling is its own parent. So the sum of all has the same bits
+ * however the slices lie on ranks. Pure functions; local. */
+enum { DT_SLICES_MOST = 4096, DT_SLICE_PARTS = 28 };
+
+/* Sums of neighbouring slices that wait for their siblings, from left to right. */
+struct dt_slice_parts {
+    int n;
+    struct {
+        int begin, end;
+    } part[DT_SLICE_PARTS];
+};
+
+static inline void dt_slices_add(struct dt_slice_parts *parts, int begin, int end)
+{
+    parts->part[parts->n].begin = begin;
+    parts->part[parts->n++].end = end;
+}
+
+/* If the last two parts are siblings in the tree of n_slices, the last but one becomes their sum,
+ * for which the caller adds the values of the last to it; false if they are not. */
+static inline bool dt_slices_join(struct dt_slice_parts *parts, int n_slices)
+{
+    if (parts->n < 2)
+        return false;
+    const int begin = parts->part[parts->n - 2].begin, middle = parts->part[parts->n - 1].begin;
+    const int end = parts->part[parts->n - 1].end, size = middle - begin;
+    const int whole = begin + 2 * size < n_slices ? begin + 2 * size : n_slices;
+    if ((size & (size - 1)) != 0 || begin % (2 * size) != 0 || end != whole)
+        return false;
+    parts->part[--parts->n - 1].end = end;
+    return true;
+}
+
+/* The slices of rank r are first(r) .. first(r + 1) - 1. */
+static inline int dt_slices_first(int n_slices, int n_ranks, int r)
+{
+    return (int)((long long)n_slices * r / n_ranks);
+}
+
+/* The parts that remain of the slices begin .. end - 1; *most: that wait at the same time, at most.
+ */
+static inline struct dt_slice_parts dt_slices_of(int n_slices, int begin, int end, int *most)
+{
+    struct dt_slice_parts parts = {0};
+    *most = 0;
+    for (int s = begin; s < end; s++) {
+        dt_slices_add(&parts, s, s + 1);
+        while (dt_slices_join(&parts, n_slices))
+            ;
+        *most = parts.n > *most ? parts.n : *most;
+    }
+    return parts;
+}
 
 #endif

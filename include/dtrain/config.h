@@ -172,8 +172,10 @@ struct dt_config {
         bool deterministic;
         double label_smoothing;
         double class_weights[DT_MAX_CLASS_WEIGHTS];
-        int n_class_weights;         /* 0 = none, or DT_CLASS_WEIGHTS_BALANCED */
-        bool restore_best;           /* end with the best weights instead of the last */
+        int n_class_weights; /* 0 = none, or DT_CLASS_WEIGHTS_BALANCED */
+        bool restore_best;   /* end with the best weights instead of the last */
+        int virtual_ranks;   /* slices of the global batch whose sums do not depend on the ranks; 0:
+                                none */
         int64_t replica_check_every; /* steps between comparisons of the ranks, 0 = at saves only */
         double ema_decay;            /* of the weights' moving average, 0 = none */
         int sync_every;              /* steps; dt_config_sync_every */

@@ -155,24 +155,24 @@ struct dt_batch {
  * whose numbers of images differ by `unit` at most. */
 struct dt_split {
     int images;
-    int n_ranks, n_passes;
-    int unit; /* images that stay together: 2 with mixing, else 1 */
+    int n_parts;         /* micro-batches, of all ranks */
+    int first, n_passes; /* of this rank */
+    int unit;            /* images that stay together: 2 with mixing, else 1 */
 };
-/* The first image of a micro-batch; n_ranks * n_passes: the end. */
+/* The first image of a micro-batch; n_parts: the end. */
 static inline int dt_split_first(const struct dt_split *split, int micro_batch)
 {
     const int64_t units = split->images / split->unit;
-    return (int)(units * micro_batch / (split->n_ranks * split->n_passes)) * split->unit;
+    return (int)(units * micro_batch / split->n_parts) * split->unit;
 }
 /* The images of the smallest micro-batch, and of the largest. */
 static inline int dt_split_least(const struct dt_split *split)
 {
-    return split->images / split->unit / (split->n_ranks * split->n_passes) * split->unit;
+    return split->images / split->unit / split->n_parts * split->unit;
 }
 static inline int dt_split_most(const struct dt_split *split)
 {
-    const int parts = split->n_ranks * split->n_passes;
-    return (split->images / split->unit + parts - 1) / parts * split->unit;
+    return (split->images / split->unit + split->n_parts - 1) / split->n_parts * split->unit;
 }
 
 struct dt_loader_options {
@@ -182,9 +182,8 @@ struct dt_loader_options {
     struct dt_canvases canvases; /* of a detector, and then image_size is not used */
     struct dt_split split; /* evaluation: one pass, images = ranks * rows of a batch, of which the
                               last batch fills some. Mixing needs pairs */
-    int rank;
-    int workers;     /* threads; data->workers is the user's setting, which may be 0 */
-    uint32_t epochs; /* of the run: later epochs are not prefetched; 0 = no limit */
+    int workers;           /* threads; data->workers is the user's setting, which may be 0 */
+    uint32_t epochs;       /* of the run: later epochs are not prefetched; 0 = no limit */
     uint64_t seed;
 };
 

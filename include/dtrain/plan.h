@@ -106,8 +106,11 @@ struct dt_plan_options {
     struct dt_comm_options
         comm; /* plane, sum, link, wire, timeout_s and share; the plan sets the rest */
     struct dt_plan_parallel parallel;
-    bool is_server;  /* rank 0 */
-    bool outer;      /* momentum of weights that are averaged */
+    bool is_server; /* rank 0 */
+    bool outer;     /* momentum of weights that are averaged */
+    int n_slices;   /* train.virtual_ranks: passes are slices, which the tree of comm.h adds;
+                       0 = they are added one by one */
+    int first_slice, n_own_slices; /* of this rank */
     bool accumulate; /* several passes per update, or 16-bit gradients summed in fp32 */
     bool record;     /* record the training list and replay it, if the device can */
     bool profile;    /* time every action (dt_plan_times); disables recording */
@@ -150,6 +153,8 @@ struct dt_plan {
     struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t feed_bytes;                      /* the most that a pass feeds */
+    int n_slots;                            /* sums of slices that the accum arena has room for */
+    float *kept_stats;                      /* running statistics after slice 0 */
     size_t sum_bytes;                       /* what the work arena would need without any sharing */
     enum dt_dtype grads_type;               /* of the grads arena, but ... */
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */

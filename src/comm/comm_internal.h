@@ -22,6 +22,7 @@ struct dt_plane_ops {
 
 extern const struct dt_plane_ops dt_plane_mpi;
 extern const struct dt_plane_ops dt_plane_central;
+extern const struct dt_plane_ops dt_plane_slices;
 extern const struct dt_plane_ops dt_plane_nccl; /* only with DTRAIN_HAVE_NCCL */
 
 struct dt_comm {

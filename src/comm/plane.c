@@ -6,6 +6,7 @@
 static const struct dt_plane_ops *const planes[] = {
     [DT_PLANE_MPI] = &dt_plane_mpi,
     [DT_PLANE_CENTRAL] = &dt_plane_central,
+    [DT_PLANE_SLICES] = &dt_plane_slices,
 #ifdef DTRAIN_HAVE_NCCL
     [DT_PLANE_NCCL] = &dt_plane_nccl,
 #endif

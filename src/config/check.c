@@ -309,6 +309,30 @@ static void check_local(struct checking *k, bool is_narrow)
               c->train.outer_momentum);
 }
 
+/* What would make the slices depend on each other, or on the ranks. */
+static void check_virtual(struct checking *k, bool is_narrow)
+{
+    const struct dt_config *c = k->config;
+    const int n = c->train.virtual_ranks;
+    if (n == 0)
+        return;
+    if (!dt_config_sums(c))
+        wrong(k, "train.virtual_ranks",
+              "%d need gradients that all ranks sum in every step: comm.mode \"allreduce\" "
+              "without train.sync_every",
+              n);
+    if (is_narrow)
+        wrong(k, "train.virtual_ranks", "%d are summed in fp32; set comm.grad_dtype to auto", n);
+    if (c->model.sync_bn != 0)
+        wrong(k, "train.virtual_ranks",
+              "%d have batch norm statistics of their own, but model.sync_bn is on", n);
+    if (c->train.micro_batch_size != 0)
+        wrong(k, "train.virtual_ranks", "%d make a micro-batch each; remove train.micro_batch_size",
+              n);
+    if (c->device.kind == DT_DEVICE_CUDA)
+        wrong(k, "train.virtual_ranks", "%d are for CPUs; set device.kind to cpu", n);
+}
+
 static void check_comm(struct checking *k)
 {
     const struct dt_config *c = k->config;
@@ -321,6 +345,7 @@ static void check_comm(struct checking *k)
               "\"auto\"");
     check_mode(k, fp16 || bf16);
     check_local(k, fp16 || bf16);
+    check_virtual(k, fp16 || bf16);
 }
 
 static void check_detector(struct checking *k)

@@ -172,7 +172,8 @@ int dt_config_batch_size(const struct dt_config *config, int n_ranks)
 {
     const struct dt_config_train *train = &config->train;
     if (train->batch_size_per_rank > 0)
-        return train->batch_size_per_rank * n_ranks;
+        return train->batch_size_per_rank *
+               (train->virtual_ranks > 0 ? train->virtual_ranks : n_ranks);
     return train->global_batch_size > 0 ? train->global_batch_size : 256;
 }
 

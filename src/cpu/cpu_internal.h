@@ -10,6 +10,7 @@
 #ifndef DTRAIN_CPU_CPU_INTERNAL_H
 #define DTRAIN_CPU_CPU_INTERNAL_H
 
+#include <math.h>
 #include <omp.h>
 
 #include "cpu/dnnl_shim.h"
@@ -309,5 +310,12 @@ static inline void *dt_cpu_exchange_slots(struct dt_device *dev, const struct dt
 /* Runs the primitive: `run` of all ops implemented by oneDNN. */
 dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
                                const struct dt_scalars *scalars);
+
+/* A loss as a multiple of 2^-24: sums of such numbers below 2^29 are exact in double, so that they
+ * have the same bits in any order. */
+static inline double dt_cpu_exact(double loss)
+{
+    return nearbyint(loss * 0x1p24) * 0x1p-24;
+}
 
 #endif

@@ -87,7 +87,7 @@ static void add_total(double *total, int64_t *n_finite, const struct losses *l)
             sum += l->sum[i * l->n_parts + k];
         if (!isfinite(sum))
             continue;
-        *total += sum / (double)divisor_of(l, i);
+        *total += dt_cpu_exact(sum / (double)divisor_of(l, i));
         if (n_finite)
             ++*n_finite;
     }

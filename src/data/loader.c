@@ -17,17 +17,18 @@ static dt_status check_options(const struct dt_loader_options *o)
 {
     const struct dt_split *split = &o->split;
     const bool has_size = o->image_size > 0 || o->canvases.n > 0;
-    if (split->n_ranks < 1 || split->n_passes < 1 || split->unit < 1 || o->rank < 0 ||
-        o->rank >= split->n_ranks)
-        DT_FAIL(DT_ERR_INTERNAL, "the loader was made for rank %d of %d", o->rank, split->n_ranks);
+    if (split->n_passes < 1 || split->unit < 1 || split->first < 0 ||
+        split->first + split->n_passes > split->n_parts)
+        DT_FAIL(DT_ERR_INTERNAL, "the loader was made for %d of %d parts from %d on",
+                split->n_passes, split->n_parts, split->first);
     if (!has_size || dt_split_least(split) < 1)
         DT_FAIL(DT_ERR_CONFIG, "image size %d and a micro-batch of %d images must be positive",
                 o->image_size, dt_split_least(split));
     if (o->train && dt_mix_is_on(o->data) && (split->unit != 2 || split->images % 2 != 0))
         DT_FAIL(DT_ERR_CONFIG, "mixing needs an even batch, not %d", split->images);
-    if (!o->train && (split->n_passes != 1 || split->images % split->n_ranks != 0))
+    if (!o->train && (split->n_passes != 1 || split->images % split->n_parts != 0))
         DT_FAIL(DT_ERR_CONFIG, "an evaluation in batches of %d images cannot use %d ranks alike",
-                split->images, split->n_ranks);
+                split->images, split->n_parts);
     return DT_OK;
 }
 

@@ -35,7 +35,7 @@ static struct rows rows_of(const struct dt_loader *loader, uint32_t epoch, uint6
     const struct dt_split *split = &loader->options.split;
     const uint64_t n_passes = (uint64_t)split->n_passes;
     const struct dt_sampler_batch *batch = &loader->order[epoch % 2].batches[m / n_passes];
-    const int part = loader->options.rank * split->n_passes + (int)(m % n_passes);
+    const int part = split->first + (int)(m % n_passes);
     const int first = dt_split_first(split, part), n = dt_split_first(split, part + 1) - first;
     const int left = (int)batch->n - first;
     return (struct rows){

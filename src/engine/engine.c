@@ -184,13 +184,12 @@ struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine
     const int taken = engine->backend == &dt_backend_cpu ? engine->n_threads : 1;
     const int left = dt_comm_cpus(engine->ranks.comm) - taken;
     const int rows = config->eval.batch_size_per_rank, n_ranks = engine->ranks.n_ranks;
-    const struct dt_split val = {rows * n_ranks, n_ranks, 1, 1};
+    const struct dt_split val = {rows * n_ranks, n_ranks, engine->ranks.rank, 1, 1};
     return (struct dt_loader_options){
         .train = train,
         .data = &config->data,
         .image_size = train ? engine->stage.image_size : config->model.image_size,
         .split = train ? dt_engine_split(engine) : val,
-        .rank = train ? engine->ranks.worker : engine->ranks.rank,
         .workers = config->data.workers > 0 ? config->data.workers
                    : left > 1               ? left
                                             : 1,

@@ -152,8 +152,13 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .parallel = engine->parallel->lists,
         .is_server = engine->ranks.rank == 0,
         .outer = config->train.outer_momentum > 0,
-        .accumulate =
-            engine->stage.n_passes > 1 || (is_narrow && config->comm.grad_dtype == DT_GRAD_FP32),
+        .accumulate = engine->stage.n_passes > 1 || config->train.virtual_ranks > 0 ||
+                      (is_narrow && config->comm.grad_dtype == DT_GRAD_FP32),
+        .n_slices = config->train.virtual_ranks,
+        .first_slice = dt_engine_split(engine).first,
+        .n_own_slices = dt_slices_first(config->train.virtual_ranks, engine->ranks.n_workers,
+                                        engine->ranks.worker + 1) -
+                        dt_engine_split(engine).first,
         .record = config->device.cuda_graph,
         .profile = engine->options.profile,
         .optim = config->optim.name,
@@ -164,6 +169,8 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .is_host_memory = engine->backend == &dt_backend_cpu,
     };
     options.comm.exchange_ranks = engine->graph->bn_ranks;
+    if (options.n_slices > 0)
+        options.comm.plane = DT_PLANE_SLICES;
     if (config->train.average_states)
         options.parallel.has_own_states = false;
     return options;
@@ -188,6 +195,8 @@ static dt_status build_plan(struct dt_engine *engine, bool is_layout)
     if (!is_layout)
         DT_TRY(find_link(engine));
     const struct dt_plan_options options = plan_options(engine, max_bytes);
+    if (options.n_slices > 0 && engine->backend != &dt_backend_cpu)
+        DT_FAIL(DT_ERR_CONFIG, "train.virtual_ranks is for CPUs; set device.kind to cpu");
     struct dt_comm *comm = options.n_ranks > 1 ? engine->ranks.comm : NULL;
     if (is_layout)
         return dt_plan_layout(&engine->plan, engine->graph, engine->backend, engine->device,
@@ -223,6 +232,7 @@ dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets)
     DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));
     while (room > 0 && most > room) {
         split.n_passes++;
+        split.n_parts = split.n_passes * engine->ranks.n_workers;
         const int least = dt_split_least(&split), size = dt_split_most(&split);
         if (least == 0)
             break;

@@ -104,7 +104,7 @@ dt_status dt_engine_train(struct dt_engine *engine, struct dt_sets *sets,
         scalars->diff_scale = (float)(1 / dt_loader_weigh(sets->train, batch, sets->class_weights));
     struct dt_scalars own = *scalars;
     own.diff_scale *= (float)engine->ranks.n_parts;
-    own.first_row = (uint32_t)dt_split_first(&split, engine->ranks.worker * split.n_passes + pass);
+    own.first_row = (uint32_t)dt_split_first(&split, split.first + pass);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;
     dt_status status = feed(engine, sets, DT_TRAIN, batch);

@@ -104,9 +104,14 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 struct dt_split dt_engine_split(const struct dt_engine *engine)
 {
+    const int n_slices = engine->config->train.virtual_ranks;
+    const int n = engine->ranks.n_workers, worker = engine->ranks.worker;
+    const int n_passes = engine->stage.n_passes;
     return (struct dt_split){.images = engine->stage.global_batch_size,
-                             .n_ranks = engine->ranks.n_workers,
-                             .n_passes = engine->stage.n_passes,
+                             .n_parts = n_slices > 0 ? n_slices : n * n_passes,
+                             .first = n_slices > 0 ? dt_slices_first(n_slices, n, worker)
+                                                   : worker * n_passes,
+                             .n_passes = n_passes,
                              .unit = dt_mix_is_on(&engine->config->data) ? 2 : 1};
 }
 
@@ -124,9 +129,14 @@ static dt_status count_passes(struct dt_engine *engine, int most_images)
     struct dt_stage *stage = &engine->stage;
     const int limit = engine->config->train.micro_batch_size, parts = engine->saved_parts;
     const int images = stage->global_batch_size, unit = dt_engine_split(engine).unit;
+    const int n_slices = engine->config->train.virtual_ranks;
     const bool fits = parts > 0 && parts % engine->ranks.n_workers == 0 && images / unit >= parts &&
                       (images % parts == 0 || images == engine->saved_batch);
-    if (limit > 0) {
+    if (n_slices > 0) {
+        const int n = engine->ranks.n_workers, worker = engine->ranks.worker;
+        stage->n_passes =
+            dt_slices_first(n_slices, n, worker + 1) - dt_slices_first(n_slices, n, worker);
+    } else if (limit > 0) {
         const int most = limit / unit * unit;
         if (most == 0)
             DT_FAIL(DT_ERR_CONFIG, "train.micro_batch_size: data.mixup and data.cutmix mix pairs, "
@@ -138,12 +148,23 @@ static dt_status count_passes(struct dt_engine *engine, int most_images)
     return DT_OK;
 }
 
+static dt_status check_slices(const struct dt_engine *engine)
+{
+    const int n_slices = engine->config->train.virtual_ranks, n = engine->ranks.n_workers;
+    if (n_slices > 0 && n > n_slices)
+        DT_FAIL(DT_ERR_CONFIG,
+                "train.virtual_ranks: %d of them cannot be shared by %d ranks; start at most %d",
+                n_slices, n, n_slices);
+    return DT_OK;
+}
+
 dt_status dt_engine_split_batch(struct dt_engine *engine)
 {
     char key[KEY_BYTES];
     struct dt_stage *stage = &engine->stage;
     const int n_ranks = engine->ranks.n_workers, images = stage->global_batch_size;
     stage->n_passes = 1;
+    DT_TRY(check_slices(engine));
     struct dt_split split = dt_engine_split(engine);
     if (images % split.unit != 0)
         DT_FAIL(DT_ERR_CONFIG, "%s: data.mixup and data.cutmix mix pairs, so %d must be even",
@@ -152,7 +173,7 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: %d image%s%s too few for %d ranks; raise it, or start at most %d rank%s",
                 batch_key(engine->config, stage, key), images, DT_S(images),
-                images == 1 ? " is" : " are", n_ranks, images / split.unit,
+                images == 1 ? " is" : " are", split.n_parts, images / split.unit,
                 DT_S(images / split.unit));
     DT_TRY(count_passes(engine, dt_split_most(&split)));
     split = dt_engine_split(engine);

@@ -99,8 +99,7 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
 {
     struct dt_loader_options options = dt_engine_loader_options(engine, sets, true);
     const int n = sets->task->has_boxes ? 1 : sheet->n;
-    options.split = (struct dt_split){n, 1, 1, options.split.unit};
-    options.rank = 0;
+    options.split = (struct dt_split){n, 1, 0, 1, options.split.unit};
     DT_TRY(dt_loader_create(loader, sets->train_set, &options));
     DT_TRY(dt_loader_start(*loader, 0, 0));
     for (int i = 0; i < sheet->n; i += n) {

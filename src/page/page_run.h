@@ -64,6 +64,7 @@ struct dt_run {
     struct dt_times *times; /* of every epoch, to 10,000 */
     size_t n_curves, n_notes, n_starts, n_times;
     int64_t n_warnings, n_restarts;
+    char ranks[64];     /* of all starts, "4, 3, 5": changes only, the last ones if not all fit */
     char launches[128]; /* exit codes of the last starts in restarts.jsonl, "" if there is none */
     /* At the last event. elapsed_s is the time from run_start to the last event, summed over all
      * starts: the pauses between them do not count, repeated steps do. */

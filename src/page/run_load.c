@@ -130,6 +130,17 @@ static bool get_step(int64_t *step, const struct events *e, const char *key)
     return dt_json_integer(dt_json_get(dt_json_root(e->event), key), 0, most, step);
 }
 
+static void add_ranks(struct dt_run *run, double ranks)
+{
+    const size_t used = strlen(run->ranks);
+    char text[32];
+    const int n = snprintf(text, sizeof text, "%s%.0f", used > 0 ? ", " : "", ranks);
+    if (used + (size_t)n < sizeof run->ranks)
+        memcpy(run->ranks + used, text, (size_t)n + 1);
+    else
+        snprintf(run->ranks, sizeof run->ranks, "..., %.0f", ranks);
+}
+
 /* The events after the checkpoint that this start resumes from are going to be repeated. */
 static dt_status on_run_start(struct events *e)
 {
@@ -152,6 +163,8 @@ static dt_status on_run_start(struct events *e)
     e->n_warnings = 0;
     dt_json_destroy(run->end);
     run->end = NULL;
+    if (!run->start || dt_event_number(run->start, "ranks") != dt_event_number(e->event, "ranks"))
+        add_ranks(run, dt_event_number(e->event, "ranks"));
     keep(&run->start, e);
     return DT_OK;
 }

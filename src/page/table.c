@@ -422,6 +422,15 @@ dt_status dt_facts_environment(struct dt_table *table, const struct dt_run *runs
         for (size_t i = 0; i < n; i++)
             add_value(table, dt_json_get(dt_json_root(runs[i].start), facts[f][0]));
     }
+    dt_table_add(table, "virtual ranks");
+    for (size_t i = 0; i < n; i++) {
+        const struct dt_json *config = dt_json_get(dt_json_root(runs[i].start), "config");
+        const double slices = dt_json_number(dt_json_get(config, "train"), "virtual_ranks");
+        if (slices > 0)
+            dt_table_add(table, "%.0f on %s ranks", slices, runs[i].ranks);
+        else
+            dt_table_add(table, "%s", "");
+    }
     dt_table_add(table, "last start (UTC)");
     for (size_t i = 0; i < n; i++) {
         dt_event_time(time, runs[i].start);

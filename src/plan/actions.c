@@ -1,4 +1,6 @@
 /* The work of each kind of action. */
+#include <string.h>
+
 #include "base/fault.h"
 #include "base/pulse.h"
 #include "plan/plan_internal.h"
@@ -57,11 +59,55 @@ static dt_status run_divide(const struct dt_walk *w, const struct dt_action *act
     return plan->backend->divide(plan->device, plan->arena[DT_ARENA_COUNTS], plan->options.n_ranks);
 }
 
+/* The running statistics of a run with slices are those that slice 0 leaves. */
+static void keep_stats(const struct dt_walk *w)
+{
+    const struct dt_plan *plan = w->plan;
+    void *stats = plan->arena[DT_ARENA_STATS];
+    const size_t bytes = plan->arena_bytes[DT_ARENA_STATS];
+    if (bytes > 0)
+        memcpy(w->first ? plan->kept_stats : stats, w->first ? stats : plan->kept_stats, bytes);
+}
+
+/* The gradients of a slice wait in a slot of their own, or are added to their sibling, and so on up
+ * the tree. */
+static dt_status add_slice(const struct dt_walk *w, const struct dt_bucket *bucket,
+                           struct dt_grads own)
+{
+    const struct dt_plan *plan = w->plan;
+    const size_t slot = plan->arena_bytes[DT_ARENA_ACCUM] / (size_t)plan->n_slots;
+    char *first = dt_plan_sum_address(plan, bucket);
+    const void *values = dt_plan_grads_address(plan, bucket, own);
+    enum dt_dtype type = own.type;
+    const int begin = plan->options.first_slice, slice = begin + w->pass;
+    int most;
+    struct dt_slice_parts parts = dt_slices_of(plan->options.n_slices, begin, slice, &most);
+    dt_slices_add(&parts, slice, slice + 1);
+    bool is_joined = false;
+    while (dt_slices_join(&parts, plan->options.n_slices)) {
+        DT_TRY(plan->backend->accumulate(plan->device,
+                                         (float *)(void *)(first + (size_t)(parts.n - 1) * slot),
+                                         values, type, bucket->count, false));
+        values = first + (size_t)(parts.n - 1) * slot;
+        type = DT_F32;
+        is_joined = true;
+    }
+    if (is_joined)
+        return DT_OK;
+    return plan->backend->accumulate(plan->device,
+                                     (float *)(void *)(first + (size_t)(parts.n - 1) * slot),
+                                     values, type, bucket->count, true);
+}
+
 static dt_status run_accumulate(const struct dt_walk *w, const struct dt_action *action)
 {
     struct dt_plan *plan = w->plan;
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     const struct dt_grads own = dt_plan_own_grads(plan, bucket);
+    if (plan->options.n_slices > 0 && action->bucket == 0)
+        keep_stats(w);
+    if (plan->options.n_slices > 0)
+        return add_slice(w, bucket, own);
     return plan->backend->accumulate(plan->device, dt_plan_sum_address(plan, bucket),
                                      dt_plan_grads_address(plan, bucket, own), own.type,
                                      bucket->count, w->first);

@@ -88,7 +88,12 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
     plan->arena_bytes[DT_ARENA_SQUARE] = dt_optim_has_square(plan->options.optim) ? trained : 0;
     plan->arena_bytes[DT_ARENA_OUTER] = plan->options.outer ? trained : 0;
     plan->arena_bytes[DT_ARENA_ANCHOR] = plan->options.outer ? trained : 0;
-    plan->arena_bytes[DT_ARENA_ACCUM] = plan->options.accumulate ? trained : 0;
+    plan->n_slots = 1;
+    if (plan->options.n_slices > 0)
+        dt_slices_of(plan->options.n_slices, plan->options.first_slice,
+                     plan->options.first_slice + plan->options.n_own_slices, &plan->n_slots);
+    plan->arena_bytes[DT_ARENA_ACCUM] =
+        plan->options.accumulate ? (size_t)plan->n_slots * trained : 0;
     for (int t = 0; t < g->n_tensors; t++) {
         if (g->tensor[t].role != DT_STAT)
             continue;

@@ -93,6 +93,8 @@ static dt_status open_reduce(struct dt_plan *plan)
     options.n_reductions = plan->n_buckets;
     options.dtype = dt_plan_sum_type(plan);
     options.n_fp32 = plan->n_wide > 0;
+    options.n_slices = plan->options.n_slices;
+    options.slot_bytes = plan->arena_bytes[DT_ARENA_ACCUM] / (size_t)plan->n_slots;
     if (plan->arena_bytes[DT_ARENA_COUNTS] > 0)
         options.exchange_ranks = plan->options.n_ranks;
     for (int b = 0; b < plan->n_buckets; b++) {
@@ -193,6 +195,8 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     if (plan->comm && plan->n_buckets > 0)
         DT_TRY_OUT(open_reduce(plan));
     status = allocate_and_bind(plan);
+    if (status == DT_OK && options->n_slices > 0)
+        status = DT_NEW(plan->kept_stats, plan->arena_bytes[DT_ARENA_STATS] / sizeof(float));
     if (plan->comm)
         status = dt_comm_agree(comm, status); /* closing the plane is collective too */
     DT_TRY_OUT(status);
@@ -229,5 +233,6 @@ void dt_plan_destroy(struct dt_plan *plan)
     free(plan->scratch_bytes);
     free(plan->scratch_offset);
     free(plan->node_s);
+    free(plan->kept_stats);
     free(plan);
 }

@@ -78,7 +78,8 @@ static inline void *dt_plan_shadow(const struct dt_plan *plan, int param)
 struct dt_walk {
     struct dt_plan *plan;
     int program;
-    bool first, last; /* pass of the update */
+    int pass; /* of the update */
+    bool first, last;
     bool update_only; /* only what is last_only */
     int sum_stamps;   /* two stamps per bucket from here on time its sum; 0 = none */
 };

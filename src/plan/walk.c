@@ -283,8 +283,11 @@ static dt_status train_recorded(const struct dt_walk *w)
 dt_status dt_plan_train(struct dt_plan *plan, int program, const struct dt_scalars *scalars,
                         int pass, int n_passes)
 {
-    const struct dt_walk w = {
-        .plan = plan, .program = program, .first = pass == 0, .last = pass == n_passes - 1};
+    const struct dt_walk w = {.plan = plan,
+                              .program = program,
+                              .pass = pass,
+                              .first = pass == 0,
+                              .last = pass == n_passes - 1};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
     if (is_stamped(plan))
         return walk_stamped(w);

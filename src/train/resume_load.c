@@ -19,7 +19,7 @@ static struct dt_checkpoint describe_start(const struct dt_engine *engine,
     struct dt_checkpoint state = {
         .n_ranks = engine->ranks.n_ranks,
         .micro_batch_size = engine->stage.micro_batch_size,
-        .n_parts = engine->stage.n_passes * engine->ranks.n_workers,
+        .n_parts = dt_engine_split(engine).n_parts,
         .precision = (int)engine->config->train.precision,
         .num_classes = sets->num_classes,
         .image_size = engine->config->model.image_size,
@@ -58,12 +58,16 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_engin
 {
     char passes[160] = "the same micro-batches", images[DT_STAGE_IMAGES];
     dt_stage_images(images, &engine->stage);
-    const bool differs = saved->n_parts != engine->stage.n_passes * engine->ranks.n_workers;
+    const bool differs = saved->n_parts != dt_engine_split(engine).n_parts;
     if (differs)
         snprintf(passes, sizeof passes,
                  "micro-batches of %s instead of %d, which changes the batch norm statistics",
                  images, saved->micro_batch_size);
-    if (saved->n_ranks != engine->ranks.n_ranks)
+    if (saved->n_ranks != engine->ranks.n_ranks && engine->config->train.virtual_ranks > 0)
+        dt_log(DT_LOG_INFO,
+               "resuming a run of %d rank%s on %d: the same virtual ranks, so the same bits",
+               saved->n_ranks, DT_S(saved->n_ranks), engine->ranks.n_ranks);
+    else if (saved->n_ranks != engine->ranks.n_ranks)
         dt_log(DT_LOG_INFO,
                "resuming a run of %d rank%s on %d: same samples and schedule, %s; results agree "
                "up to rounding but are not bit-identical",

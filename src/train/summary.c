@@ -62,6 +62,10 @@ static void add_sums(struct dt_text *line, const struct dt_engine *engine)
 {
     const struct dt_comm_options options = dt_engine_comm_options(engine);
     const struct dt_comm_memory *memory = &engine->plan->sums;
+    if (engine->config->train.virtual_ranks > 0) {
+        dt_text_add(line, ", sums by virtual rank");
+        return;
+    }
     if (options.sum == DT_SUM_LIBRARY) {
         dt_text_add(line, ", which chooses how to sum (comm.algorithm=ring: in a fixed order)");
         return;
@@ -141,9 +145,14 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
         dt_text_add(line, ", %" PRId64 " step%s in all", summary->engine->last_step,
                     DT_S(summary->engine->last_step));
     dt_text_add(line, ", ");
-    dt_text_add(line, "batch %d = %d rank%s x ", summary->engine->stage.global_batch_size,
-                summary->engine->ranks.n_workers, DT_S(summary->engine->ranks.n_workers));
-    if (summary->engine->stage.n_passes > 1)
+    const int n_slices = summary->engine->config->train.virtual_ranks;
+    dt_text_add(line, "batch %d = ", summary->engine->stage.global_batch_size);
+    if (n_slices > 0)
+        dt_text_add(line, "%d virtual rank%s x ", n_slices, DT_S(n_slices));
+    else
+        dt_text_add(line, "%d rank%s x ", summary->engine->ranks.n_workers,
+                    DT_S(summary->engine->ranks.n_workers));
+    if (n_slices == 0 && summary->engine->stage.n_passes > 1)
         dt_text_add(line, "%d micro-batches x ", summary->engine->stage.n_passes);
     dt_stage_images(images, &summary->engine->stage);
     dt_text_add(line, "%s", images);

@@ -117,7 +117,9 @@ static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
     const struct dt_laps *laps = &r->metrics.laps;
     dt_timeline_add(r->at.step + 1, begin_s);
     r->at.step += n_steps;
-    r->at.n_passes += n_steps * r->engine.stage.n_passes;
+    /* Those that change the running statistics. */
+    r->at.n_passes +=
+        n_steps * (r->engine.config->train.virtual_ranks > 0 ? 1 : r->engine.stage.n_passes);
     r->at.batch += n_steps;
     if (r->at.batch == r->engine.stage.steps_per_epoch) {
         r->at.batch = 0;
@@ -358,7 +360,7 @@ static dt_status change_stage(struct run *r)
         dt_writer_set_plan(r->save_policy.writer, r->engine.plan);
     r->at.global_batch_size = stage->global_batch_size;
     r->at.micro_batch_size = stage->micro_batch_size;
-    r->at.n_parts = stage->n_passes * r->engine.ranks.n_workers;
+    r->at.n_parts = dt_engine_split(&r->engine).n_parts;
     r->n_step_s = 0;
     r->metrics.step_s = 0;
     dt_watchdog_set_step(r->engine.config->watchdog.init_timeout_s / 10);

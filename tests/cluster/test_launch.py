@@ -126,6 +126,25 @@ def machine(verb):
     return fault
 
 
+def two_lost(case):
+    """With virtual ranks the machines may go one after the other: the last one ends with the same bits."""
+    case.sets["train.virtual_ranks"] = 6
+    case.reach()
+    cluster("off", "node3")
+    case.job.wait_for("; restart 1 of 3")
+    step, until = faults.newest_step(case.out), time.monotonic() + ENDS_S
+    while faults.newest_step(case.out) <= step:
+        assert time.monotonic() < until and case.job.process.poll() is None, "no progress on two machines"
+        time.sleep(0.05)
+    cluster("off", "node2")
+    case.ends(0, r"restart 2 of 3")
+    case.is_clean()
+    state = faults.state_of(case.out)
+    for name in ("node2", "node3"):
+        cluster("restart", name)
+    assert state == case.undisturbed(), "other bits"
+
+
 def boots_again(case):
     """With --wait a machine that comes back takes part again: the same ranks, the same bits."""
     case.options += ["--wait", "2m"]
@@ -230,6 +249,7 @@ FAULTS = {
     "rank killed": rank_killed,
     "machine killed": machine("kill"),
     "power off": machine("off"),
+    "two machines lost, virtual ranks": two_lost,
     "power off, boots again": boots_again,
     "link cut": machine("cut"),
     "SIGTERM": stop(signal.SIGTERM),
@@ -240,7 +260,7 @@ FAULTS = {
 }
 MANY = "100 faults in one run"
 # Half of them show in the short form what the others do in the long one.
-SHORT = ("machine paused", "rank killed", "power off, boots again", "SIGTERM")
+SHORT = ("machine paused", "rank killed", "two machines lost, virtual ranks", "power off, boots again", "SIGTERM")
 
 
 def run_case(program, name, seed):

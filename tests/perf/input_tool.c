@@ -247,7 +247,7 @@ static dt_status open_tool(struct tool *t, char **argv, int workers)
         .train = true,
         .data = &t->data,
         .image_size = size,
-        .split = {BATCH, 1, 1, 1},
+        .split = {BATCH, 1, 0, 1, 1},
         .workers = workers,
         .seed = SEED,
     };

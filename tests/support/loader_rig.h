@@ -93,10 +93,11 @@ static inline void close_folder(struct folder *folder, struct dt_dataset *datase
 static const struct dt_config_data rig_data = {RIG_DATA};
 
 /* Of GLOBAL images, in the fewest micro-batches of at most so many. */
-static inline struct dt_split split_of(int n_ranks, int micro_batch_size, int unit)
+static inline struct dt_split split_of(int rank, int n_ranks, int micro_batch_size, int unit)
 {
     const int per_rank = (GLOBAL / unit + n_ranks - 1) / n_ranks, most = micro_batch_size / unit;
-    return (struct dt_split){GLOBAL, n_ranks, (per_rank + most - 1) / most, unit};
+    const int n_passes = (per_rank + most - 1) / most;
+    return (struct dt_split){GLOBAL, n_ranks * n_passes, rank * n_passes, n_passes, unit};
 }
 
 static inline struct dt_loader_options make_options(bool train, int rank, int n_ranks,
@@ -106,9 +107,8 @@ static inline struct dt_loader_options make_options(bool train, int rank, int n_
         .train = train,
         .data = &rig_data,
         .image_size = SIZE,
-        .split = train ? split_of(n_ranks, micro_batch_size, 1)
-                       : (struct dt_split){n_ranks * micro_batch_size, n_ranks, 1, 1},
-        .rank = rank,
+        .split = train ? split_of(rank, n_ranks, micro_batch_size, 1)
+                       : (struct dt_split){n_ranks * micro_batch_size, n_ranks, rank, 1, 1},
         .workers = workers,
         .seed = SEED,
     };
@@ -167,12 +167,12 @@ static inline void read_epoch(struct run *run, struct dt_loader *loader, uint32_
                               const struct dt_loader_options *options)
 {
     const int passes = options->split.n_passes, unit = options->split.unit;
-    const int n_parts = options->split.n_ranks * passes;
+    const int n_parts = options->split.n_parts;
     const struct dt_batch *batch;
     assert_int_equal(dt_loader_batches(loader), BATCHES);
     for (int g = first; g < BATCHES; g++) {
         for (int pass = 0; pass < passes; pass++) {
-            const int part = options->rank * passes + pass;
+            const int part = options->split.first + pass;
             const int begin = GLOBAL / unit * part / n_parts * unit;
             const int end = GLOBAL / unit * (part + 1) / n_parts * unit;
             batch = next(loader);
@@ -199,7 +199,7 @@ static inline void read_run_with(struct run *run, struct dt_dataset *dataset, in
             make_options(true, rank, n_ranks, micro_batch_size, workers);
         options.data = data;
         if (data->mixup > 0)
-            options.split = split_of(n_ranks, micro_batch_size, 2);
+            options.split = split_of(rank, n_ranks, micro_batch_size, 2);
         struct dt_loader *loader = open_loader(dataset, &options);
         for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
             assert_int_equal(dt_loader_start(loader, epoch, 0), DT_OK);

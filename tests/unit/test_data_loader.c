@@ -99,7 +99,8 @@ TEST(mixing)
     assert_true(n_mixed > EPOCHS * BATCHES * GLOBAL / 2);
     for (int i = 0; i < N_SPLITS; i++)
         for (int workers = 1; workers <= 4 && splits[i].micro_batch_size % 2 == 0; workers += 3) {
-            const struct dt_split pairs = split_of(splits[i].ranks, splits[i].micro_batch_size, 2);
+            const struct dt_split pairs =
+                split_of(0, splits[i].ranks, splits[i].micro_batch_size, 2);
             if (dt_split_least(&pairs) == 0)
                 continue;
             read_run_with(&run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers,
@@ -313,8 +314,8 @@ TEST(wrong_options)
     wrong[0].split.images = 3; /* for 4 micro-batches */
     wrong[1].split.images = 0;
     wrong[2].image_size = 0;
-    wrong[3].rank = 2;
-    wrong[4].split.n_ranks = 0;
+    wrong[3].split.first = 3;
+    wrong[4].split.n_parts = 0;
     wrong[5].split.images = 60; /* more than the 53 samples */
     wrong[6].train = false;     /* two passes in evaluation */
     wrong[7].data = &mixed;     /* not in pairs */

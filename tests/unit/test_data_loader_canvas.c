@@ -59,14 +59,11 @@ static struct dt_dataset *open_boxes(const struct folder *folder)
 static struct dt_loader_options options_of(bool train, int rank, int n_ranks, int micro,
                                            int workers)
 {
-    struct dt_loader_options options = {.train = train,
-                                        .data = &data,
-                                        .canvases = canvases,
-                                        .rank = rank,
-                                        .workers = workers,
-                                        .seed = SEED};
+    struct dt_loader_options options = {
+        .train = train, .data = &data, .canvases = canvases, .workers = workers, .seed = SEED};
     options.split = (struct dt_split){.images = train ? G : n_ranks * micro,
-                                      .n_ranks = n_ranks,
+                                      .n_parts = train ? G / micro : n_ranks,
+                                      .first = train ? rank * (G / (n_ranks * micro)) : rank,
                                       .n_passes = train ? G / (n_ranks * micro) : 1,
                                       .unit = 1};
     return options;
@@ -119,13 +116,13 @@ static void note(struct placed *row, const struct dt_batch *batch, int i)
 static void read_lap(struct lap *lap, struct dt_loader *loader,
                      const struct dt_loader_options *options, uint32_t epoch, uint64_t first)
 {
-    const int passes = options->split.n_passes, n_parts = options->split.n_ranks * passes;
+    const int n_parts = options->split.n_parts;
     const struct dt_batch *batch;
     lap->n = dt_loader_batches(loader);
     assert_in_range(lap->n, 1, MOST_BATCHES);
     assert_int_equal(dt_loader_start(loader, epoch, first), DT_OK);
     for (uint64_t m = 0; (batch = next(loader)); m++) {
-        const int at = G * (options->rank * passes + batch->pass) / n_parts;
+        const int at = G * (options->split.first + batch->pass) / n_parts;
         for (int i = 0; i < batch->n; i++)
             note(&lap->rows[batch->index][at + i], batch, i);
         dt_loader_release(loader, batch);

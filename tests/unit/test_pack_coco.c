@@ -132,7 +132,7 @@ static struct dt_loader *open_loader(struct dt_dataset *dataset, const struct dt
     const struct dt_loader_options options = {.train = train,
                                               .data = data,
                                               .canvases = *canvases,
-                                              .split = {G, 1, 1, 1},
+                                              .split = {G, 1, 0, 1, 1},
                                               .workers = workers,
                                               .seed = 7};
     assert_ok(dt_loader_create(&loader, dataset, &options));

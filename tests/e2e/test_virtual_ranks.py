@@ -1,0 +1,124 @@
+"""With train.virtual_ranks a run has the same weights, losses and state on any number of ranks, also when it is killed
+inside an epoch and goes on with another number: without and with batch norm, with mixing, moving averages, clipping,
+LARS, dropout and a schedule that follows the loss, in bf16, and with a detector.
+
+    python3 test_virtual_ranks.py BUILD/dtrain"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from scratch import events, rig, said, train, write_config  # noqa: E402
+
+RESNET = {"model.name": "resnet20", "train.max_steps": 3}
+DETECTOR = {
+    "model.name": "retinanet_resnet18_fpn",
+    "model.image_size": 64,
+    "model.frozen_norm": "true",
+    "model.fpn_channels": 16,
+    "train.loss_normalizer": "global",
+    "train.max_steps": 3,
+    "schedule.lr": 0.001,
+}
+PLATEAU = {
+    "model.dropout": 0.2,
+    "optim.name": "adamw",
+    "schedule.kind": "plateau",
+    "schedule.metric": "train_loss",
+    "schedule.patience": 0,
+}
+# Slices, settings, and numbers of ranks, the first of which is compared with the others.
+CASES = {
+    "tiny": (16, {}, (1, 2, 3, 4, 5, 7, 16)),
+    "twelve": (12, {}, (1, 5, 8)),
+    "mixed": (5, {**RESNET, "data.mixup": 0.2, "train.ema_decay": 0.9, "optim.clip_norm": 1}, (3, 1, 5)),
+    "lars": (6, {**RESNET, "optim.name": "lars", "train.class_weights": "balanced"}, (1, 4)),
+    "bf16": (6, {**RESNET, "train.precision": "bf16"}, (1, 4)),
+    "plateau": (5, PLATEAU, (1, 3)),
+    "per rank": (4, {"train.global_batch_size": 0, "train.batch_size_per_rank": 9}, (1, 3)),
+    "detector": (5, DETECTOR, (1, 3)),
+}
+
+
+def losses(folder):
+    """By step; those that were trained again count once, and must be equal."""
+    found = {}
+    for step in events(folder, "step"):
+        loss = found.setdefault(step["step"], step["loss"])
+        assert loss == step["loss"], (folder, step)
+    return found
+
+
+def check(name):
+    slices, changes, numbers = CASES[name]
+    first = None
+    for n in numbers:
+        folder = f"{name} {n}"
+        train(folder, {"train.virtual_ranks": slices}, changes, ranks=n)
+        result = (rig.state_of(folder), losses(folder))
+        first = first or result
+        assert result == first, f"{name}: {n} ranks differ from {numbers[0]}"
+    print(f"{name}: {first[0][:16]} on {numbers} ranks", flush=True)
+
+
+def check_order():
+    """The tree is another sum than that of plain micro-batches; both are what the same data give."""
+    train("plain", {"train.micro_batch_size": 3})
+    assert rig.state_of("plain") != rig.state_of("tiny 1"), "slices are added one by one"
+    one, other = losses("plain"), losses("tiny 1")
+    assert max(abs(one[step] / other[step] - 1) for step in one) < 1e-3
+
+
+def check_chain():
+    """Four ranks, killed; three, killed; five; and one to the end, each inside an epoch."""
+    changes = {"train.virtual_ranks": 16, "checkpoint.every_steps": 1}
+    for ranks, fault, code in ((4, "kill@6:1", 137), (3, "kill@9:2", 137), (5, None, 0), (1, None, 0)):
+        steps = {5: 11, 1: 16}.get(ranks, 16)
+        env = {"DTRAIN_FAULT": fault} if fault else {}
+        train("chain", changes, {"train.max_steps": steps}, ranks=ranks, code=code, env=env)
+    train("whole", changes, {"train.max_steps": 16}, ranks=2)
+    assert rig.state_of("chain") == rig.state_of("whole"), "other bits after three changes of the ranks"
+    chain, whole = losses("chain"), losses("whole")
+    assert chain == {step: whole[step] for step in chain} and len(events("chain", "run_start")) == 4
+
+
+def check_report():
+    said("report", "chain", "-o", "chain.html")
+    with open("chain.html", encoding="utf-8") as file:
+        page = file.read()
+    assert "16 on 4, 3, 5, 1 ranks" in page, page[:9000]
+
+
+def check_refusals():
+    cases = (
+        (3, {"train.virtual_ranks": 2}, "2 of them cannot be shared by 3 ranks; start at most 2"),
+        (1, {"train.virtual_ranks": 49}, "48 images are too few for 49 ranks"),
+        (1, {"train.virtual_ranks": 2, "train.micro_batch_size": 4}, "remove train.micro_batch_size"),
+        (1, {"train.virtual_ranks": 2, "model.name": "resnet20", "model.sync_bn": "true"}, "model.sync_bn is on"),
+        (1, {"train.virtual_ranks": 2, "comm.grad_dtype": "fp16"}, "summed in fp32"),
+        (1, {"train.virtual_ranks": 2, "comm.mode": "central"}, 'comm.mode "allreduce"'),
+    )
+    for ranks, changes, what in cases:
+        refused = train("refused", changes, ranks=ranks, code=78)
+        assert what in refused.said, (what, refused.said)
+    other = train("chain", {"train.virtual_ranks": 8, "train.max_steps": 17}, code=78)
+    assert "train.virtual_ranks" in other.said, other.said
+
+
+write_config(
+    {
+        "model": {"name": "tiny", "num_classes": 10, "image_size": 32},
+        "data": {"source": "synthetic", "synthetic_train": 384, "synthetic_val": 24, "workers": 1},
+        "train": {"epochs": 2, "global_batch_size": 48},
+        "eval": {"batch_size_per_rank": 4},
+        "schedule": {"lr": 0.05, "lr_scaling": "none", "warmup_epochs": 0},
+        "device": {"kind": "cpu", "threads": 1},
+        "output": {"log_every": 1, "telemetry_s": 0, "sinks": ["jsonl"]},
+    }
+)
+for case in CASES:
+    check(case)
+check_order()
+check_chain()
+check_report()
+check_refusals()

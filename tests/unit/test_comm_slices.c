@@ -1,0 +1,103 @@
+/* The tree of additions over slices: the parts of ranks, joined in their order, give the bits of a
+ * recursion over the whole tree, for all numbers of slices and ranks; other orders do not. */
+#include <stdlib.h>
+
+#include "dtrain/comm.h"
+#include "test.h"
+
+enum { MOST = 67 };
+
+static float values[DT_SLICES_MOST];
+
+/* The node of level `level` that begins at `begin`. */
+static float sum_node(int level, int begin, int n_slices)
+{
+    if (level == 0)
+        return values[begin];
+    const int middle = begin + (1 << (level - 1));
+    const float left = sum_node(level - 1, begin, n_slices);
+    return middle < n_slices ? left + sum_node(level - 1, middle, n_slices) : left;
+}
+
+static float expected_of(int n_slices)
+{
+    int level = 0;
+    while (1 << level < n_slices)
+        level++;
+    return sum_node(level, 0, n_slices);
+}
+
+static void add(struct dt_slice_parts *parts, float *sums, int begin, int end, float value,
+                int n_slices)
+{
+    sums[parts->n] = value;
+    dt_slices_add(parts, begin, end);
+    while (dt_slices_join(parts, n_slices))
+        sums[parts->n - 1] += sums[parts->n];
+}
+
+static float sum_on_ranks(int n_slices, int n_ranks)
+{
+    struct dt_slice_parts all = {0};
+    float all_sums[DT_SLICE_PARTS];
+    for (int r = 0; r < n_ranks; r++) {
+        struct dt_slice_parts own = {0};
+        float sums[DT_SLICE_PARTS];
+        const int begin = dt_slices_first(n_slices, n_ranks, r);
+        const int end = dt_slices_first(n_slices, n_ranks, r + 1);
+        int most, n_most = 0;
+        const struct dt_slice_parts parts = dt_slices_of(n_slices, begin, end, &most);
+        for (int s = begin; s < end; s++) {
+            add(&own, sums, s, s + 1, values[s], n_slices);
+            n_most = own.n > n_most ? own.n : n_most;
+        }
+        assert_true(own.n == parts.n && n_most == most && most < DT_SLICE_PARTS);
+        for (int p = 0; p < own.n; p++)
+            add(&all, all_sums, own.part[p].begin, own.part[p].end, sums[p], n_slices);
+    }
+    assert_true(all.n == 1 && all.part[0].begin == 0 && all.part[0].end == n_slices);
+    return all_sums[0];
+}
+
+static void set_values(int n)
+{
+    for (int i = 0; i < n; i++)
+        values[i] = 1.0F / (float)(3 + 7 * (i * 31 % 101));
+}
+
+TEST(every_rank_count)
+{
+    set_values(MOST);
+    for (int n_slices = 1; n_slices <= MOST; n_slices++) {
+        const float expected = expected_of(n_slices);
+        for (int n_ranks = 1; n_ranks <= n_slices; n_ranks++)
+            assert_true(sum_on_ranks(n_slices, n_ranks) == expected);
+    }
+    set_values(DT_SLICES_MOST);
+    for (int n_ranks = 1; n_ranks < DT_SLICES_MOST; n_ranks = n_ranks * 3 + 1)
+        assert_true(sum_on_ranks(DT_SLICES_MOST, n_ranks) == expected_of(DT_SLICES_MOST));
+}
+
+/* One by one is another order: the test would find it. */
+TEST(other_order)
+{
+    float sum = 0;
+    set_values(MOST);
+    for (int i = 0; i < MOST; i++)
+        sum += values[i];
+    assert_true(sum != expected_of(MOST));
+}
+
+/* A part where each rank has a power of two of slices, and at most two per level elsewhere. */
+TEST(parts)
+{
+    int most;
+    assert_int_equal(dt_slices_of(16, 4, 8, &most).n, 1);
+    assert_int_equal(most, 2);
+    assert_int_equal(dt_slices_of(16, 5, 10, &most).n, 3);
+    assert_int_equal(dt_slices_of(5, 4, 5, &most).n, 1);
+    assert_int_equal(dt_slices_of(7, 4, 7, &most).n, 1); /* all that are left */
+    assert_int_equal(dt_slices_of(4096, 1, 4095, &most).n, 22);
+}
+
+TEST_MAIN(NULL, NULL)
