@@ -271,6 +271,7 @@ static dt_status begin_result(struct bench *b)
     if (batch % 2 != 0 && batch > 1)
         batch--; /* mixup and CutMix need pairs */
     b->engine.stage.n_passes = 1;
+    b->engine.stage.n_slices = 0;
     b->engine.stage.least = b->engine.stage.micro_batch_size = batch;
     b->engine.stage.global_batch_size = b->engine.ranks.n_workers * batch;
     b->options = dt_engine_loader_options(&b->engine, &b->sets, true);

@@ -206,6 +206,7 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
     if (options->forward_only) { /* one pass over the images of a rank per step */
         struct dt_stage *stage = &b->engine.stage;
         stage->n_passes = 1;
+        stage->n_slices = 0;
         stage->least = stage->micro_batch_size = stage->global_batch_size / b->engine.ranks.n_ranks;
         stage->global_batch_size = stage->micro_batch_size * b->engine.ranks.n_ranks;
         own.eval.batch_size_per_rank = stage->micro_batch_size;

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -29,9 +30,11 @@ struct slices {
     int n_slices;
     size_t slot;                  /* floats from a part of this rank to the next */
     struct dt_slice_parts *parts; /* of every rank */
-    int n_parts;
+    int n_others;                 /* parts of the other ranks */
     struct sum *sums;
     int n_sums;
+    float *pool; /* for what arrives; a sum takes its part when it is first used */
+    size_t n_used;
 };
 
 static void slices_describe(char *out, size_t bytes)
@@ -51,20 +54,17 @@ static dt_status slices_open(struct dt_comm *comm, const struct dt_comm_options 
     for (int r = 0; r < comm->size; r++) {
         s->parts[r] = dt_slices_of(s->n_slices, dt_slices_first(s->n_slices, comm->size, r),
                                    dt_slices_first(s->n_slices, comm->size, r + 1), &most);
-        s->n_parts += s->parts[r].n;
+        s->n_others += r == comm->rank ? 0 : s->parts[r].n;
     }
     DT_TRY(DT_NEW(s->sums, (size_t)options->n_reductions));
     s->n_sums = options->n_reductions;
-    const size_t most_requests = (size_t)(s->n_parts + comm->size * DT_SLICE_PARTS);
-    const size_t portion = options->max_count / (size_t)comm->size + 2 * ALIGN;
-    for (int i = 0; i < s->n_sums; i++) {
-        DT_TRY(DT_NEW(s->sums[i].requests, most_requests));
-        s->sums[i].arrived = dt_mem_alloc_aligned((size_t)s->n_parts * portion * sizeof(float),
-                                                  "parts of the other ranks");
-        if (!s->sums[i].arrived)
-            return DT_ERR_MEMORY;
-    }
-    return DT_OK;
+    for (int i = 0; i < s->n_sums; i++)
+        DT_TRY(DT_NEW(s->sums[i].requests, (size_t)(s->n_others + comm->size * DT_SLICE_PARTS)));
+    const size_t portions =
+        options->total_count / (size_t)comm->size + 2 * ALIGN * (size_t)options->n_reductions;
+    s->pool = dt_mem_alloc_aligned((size_t)s->n_others * portions * sizeof(float),
+                                   "parts of the other ranks");
+    return s->pool ? DT_OK : DT_ERR_MEMORY;
 }
 
 static size_t portion_first(const struct dt_comm *comm, size_t count, int rank)
@@ -94,16 +94,23 @@ static dt_status receive(struct dt_comm *comm, struct sum *sum, float *values, s
 
 static dt_status slices_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
 {
-    const struct slices *s = comm->reduce;
+    struct slices *s = comm->reduce;
     struct sum *sum = &s->sums[reduction];
     if (sum->stage != IDLE)
         DT_FAIL(DT_ERR_INTERNAL, "reduction %d was started again before it finished", reduction);
     sum->stage = PARTS;
     sum->buffer = buffer;
-    sum->count = count;
     sum->n_requests = 0;
     const size_t own =
         portion_first(comm, count, comm->rank + 1) - portion_first(comm, count, comm->rank);
+    if (sum->arrived && sum->count != count)
+        DT_FAIL(DT_ERR_INTERNAL, "reduction %d has %zu elements, and had %zu", reduction, count,
+                sum->count);
+    if (!sum->arrived) {
+        sum->arrived = s->pool + s->n_used;
+        s->n_used += (size_t)s->n_others * own;
+        sum->count = count;
+    }
     float *arrived = sum->arrived;
     for (int r = 0; r < comm->size; r++)
         for (int p = 0; r != comm->rank && p < s->parts[r].n; p++, arrived += own)
@@ -175,25 +182,41 @@ static dt_status advance(struct dt_comm *comm, int reduction, bool *moved)
     return DT_OK;
 }
 
-static dt_status slices_poll(struct dt_comm *comm)
+static dt_status advance_all(struct dt_comm *comm, bool *moved)
 {
     const struct slices *s = comm->reduce;
-    bool moved = false;
+    *moved = false;
     for (int i = 0; i < s->n_sums; i++)
-        DT_TRY(advance(comm, i, &moved));
-    if (moved)
-        dt_pulse_beat(&dt_pulse_main);
+        DT_TRY(advance(comm, i, moved));
     return DT_OK;
 }
 
+static dt_status slices_poll(struct dt_comm *comm)
+{
+    bool moved;
+    return advance_all(comm, &moved);
+}
+
+/* Ranks with fewer slices wait long: not on a CPU that others could use. */
 static dt_status slices_wait(struct dt_comm *comm, int reduction)
 {
+    static const struct timespec nap = {.tv_nsec = 50000};
+    static const double awake_s = 1e-3;
     const struct slices *s = comm->reduce;
+    double idle_since_s = dt_clock_s();
     dt_status status = DT_OK;
+    bool moved;
     dt_pulse_wait(&dt_pulse_main, "reduce");
     while (s->sums[reduction].stage != IDLE) {
-        DT_TRY_OUT(slices_poll(comm));
-        sched_yield();
+        DT_TRY_OUT(advance_all(comm, &moved));
+        if (moved) {
+            dt_pulse_beat(&dt_pulse_main);
+            idle_since_s = dt_clock_s();
+        } else if (dt_clock_s() - idle_since_s > awake_s) {
+            nanosleep(&nap, NULL);
+        } else {
+            sched_yield();
+        }
     }
 out:
     dt_pulse_go_on(&dt_pulse_main);
@@ -210,10 +233,9 @@ static dt_status slices_exchange(struct dt_comm *comm, void *all, size_t bytes)
 static void slices_close(struct dt_comm *comm)
 {
     struct slices *s = comm->reduce;
-    for (int i = 0; i < s->n_sums; i++) {
-        free(s->sums[i].arrived);
+    for (int i = 0; i < s->n_sums; i++)
         free(s->sums[i].requests);
-    }
+    free(s->pool);
     free(s->sums);
     free(s->parts);
     free(s);

@@ -329,8 +329,11 @@ static void check_virtual(struct checking *k, bool is_narrow)
     if (c->train.micro_batch_size != 0)
         wrong(k, "train.virtual_ranks", "%d make a micro-batch each; remove train.micro_batch_size",
               n);
-    if (c->device.kind == DT_DEVICE_CUDA)
-        wrong(k, "train.virtual_ranks", "%d are for CPUs; set device.kind to cpu", n);
+    if (c->device.threads == 0)
+        wrong(k, "train.virtual_ranks",
+              "%d give bits that depend on device.threads, which is 0: as many as there are CPUs; "
+              "set it",
+              n);
 }
 
 static void check_comm(struct checking *k)

@@ -152,7 +152,7 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
             continue;
         if (isfinite(result[i].loss)) {
             counters->loss += dt_cpu_exact(result[i].loss);
-            counters->weight += b.labels2 ? 1 : (double)weight_of(&b, b.labels[i]);
+            counters->weight += b.labels2 ? 1 : dt_cpu_exact((double)weight_of(&b, b.labels[i]));
             counters->n_finite++;
         }
         counters->n++;

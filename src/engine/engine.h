@@ -16,6 +16,7 @@ struct dt_stage {
     int index;      /* of train.stages, -1 = before the first */
     int image_size; /* of training; evaluation takes model.image_size. Not of detectors */
     int global_batch_size, n_passes;
+    int n_slices;                /* of training with virtual ranks; else 0 */
     int micro_batch_size, least; /* images of the largest micro-batch, and of the smallest */
     bool is_frozen;              /* optim.freeze applies to the graph */
     int64_t steps_per_epoch;     /* 0 = unknown: a layout without data */

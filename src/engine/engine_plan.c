@@ -152,13 +152,11 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .parallel = engine->parallel->lists,
         .is_server = engine->ranks.rank == 0,
         .outer = config->train.outer_momentum > 0,
-        .accumulate = engine->stage.n_passes > 1 || config->train.virtual_ranks > 0 ||
+        .accumulate = engine->stage.n_passes > 1 || engine->stage.n_slices > 0 ||
                       (is_narrow && config->comm.grad_dtype == DT_GRAD_FP32),
-        .n_slices = config->train.virtual_ranks,
+        .n_slices = engine->stage.n_slices,
         .first_slice = dt_engine_split(engine).first,
-        .n_own_slices = dt_slices_first(config->train.virtual_ranks, engine->ranks.n_workers,
-                                        engine->ranks.worker + 1) -
-                        dt_engine_split(engine).first,
+        .n_own_slices = engine->stage.n_passes,
         .record = config->device.cuda_graph,
         .profile = engine->options.profile,
         .optim = config->optim.name,
@@ -181,7 +179,8 @@ static dt_status find_link(struct dt_engine *engine)
 {
     const struct dt_comm_options options = dt_engine_comm_options(engine);
     const bool chooses = options.sum == DT_SUM_AUTO && options.plane == DT_PLANE_MPI;
-    const bool sums = engine->options.train && !engine->options.no_comm;
+    const bool sums =
+        engine->options.train && !engine->options.no_comm && engine->stage.n_slices == 0;
     if (!chooses || !sums || engine->ranks.n_ranks == 1 || engine->link.bytes_per_s > 0)
         return DT_OK;
     engine->link = usual_link;
@@ -230,7 +229,7 @@ dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets)
     const bool is_even = stage->least == stage->micro_batch_size;
     double most = (double)dt_plan_bytes(engine->plan);
     DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));
-    while (room > 0 && most > room) {
+    while (room > 0 && most > room && stage->n_slices == 0) {
         split.n_passes++;
         split.n_parts = split.n_passes * engine->ranks.n_workers;
         const int least = dt_split_least(&split), size = dt_split_most(&split);

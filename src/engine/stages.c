@@ -104,9 +104,8 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 struct dt_split dt_engine_split(const struct dt_engine *engine)
 {
-    const int n_slices = engine->config->train.virtual_ranks;
+    const int n_slices = engine->stage.n_slices, n_passes = engine->stage.n_passes;
     const int n = engine->ranks.n_workers, worker = engine->ranks.worker;
-    const int n_passes = engine->stage.n_passes;
     return (struct dt_split){.images = engine->stage.global_batch_size,
                              .n_parts = n_slices > 0 ? n_slices : n * n_passes,
                              .first = n_slices > 0 ? dt_slices_first(n_slices, n, worker)
@@ -129,7 +128,7 @@ static dt_status count_passes(struct dt_engine *engine, int most_images)
     struct dt_stage *stage = &engine->stage;
     const int limit = engine->config->train.micro_batch_size, parts = engine->saved_parts;
     const int images = stage->global_batch_size, unit = dt_engine_split(engine).unit;
-    const int n_slices = engine->config->train.virtual_ranks;
+    const int n_slices = stage->n_slices;
     const bool fits = parts > 0 && parts % engine->ranks.n_workers == 0 && images / unit >= parts &&
                       (images % parts == 0 || images == engine->saved_batch);
     if (n_slices > 0) {
@@ -150,7 +149,7 @@ static dt_status count_passes(struct dt_engine *engine, int most_images)
 
 static dt_status check_slices(const struct dt_engine *engine)
 {
-    const int n_slices = engine->config->train.virtual_ranks, n = engine->ranks.n_workers;
+    const int n_slices = engine->stage.n_slices, n = engine->ranks.n_workers;
     if (n_slices > 0 && n > n_slices)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.virtual_ranks: %d of them cannot be shared by %d ranks; start at most %d",
@@ -164,6 +163,7 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
     struct dt_stage *stage = &engine->stage;
     const int n_ranks = engine->ranks.n_workers, images = stage->global_batch_size;
     stage->n_passes = 1;
+    stage->n_slices = engine->options.train ? engine->config->train.virtual_ranks : 0;
     DT_TRY(check_slices(engine));
     struct dt_split split = dt_engine_split(engine);
     if (images % split.unit != 0)

@@ -84,7 +84,7 @@ static dt_status run_batches(struct stats *stats, int64_t n_images)
                            (step + 1) * stage->global_batch_size,
                            n_steps * stage->global_batch_size);
     }
-    stats->n_batches = n_steps * stage->n_passes * engine->ranks.n_ranks;
+    stats->n_batches = n_steps * dt_engine_split(engine).n_parts;
     return DT_OK;
 }
 

@@ -186,11 +186,12 @@ static struct dt_bucket *bucket_of(struct dt_plan *plan, int param)
     return bucket;
 }
 
-/* With one rank there is nothing to reduce: one bucket, one update of everything. The wide
+/* With one rank there is nothing to reduce: one bucket, one update of everything; but with slices
+ * all numbers of ranks have the same buckets, by which norms are added. The wide
  * parameters come first in the arenas, but their bucket is the last. */
 static dt_status make_buckets(struct dt_plan *plan, const int *order, int n_params, int n_wide)
 {
-    bool many = plan->options.n_ranks > 1;
+    bool many = plan->options.n_ranks > 1 || plan->options.n_slices > 0;
     int last_start = many ? find_last_bucket(plan, order, n_params) : 0;
     size_t most = many ? on_the_wire(plan, plan->options.bucket_bytes) : SIZE_MAX;
     DT_TRY(DT_NEW(plan->buckets, (size_t)n_params));

@@ -64,8 +64,7 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_engin
                  "micro-batches of %s instead of %d, which changes the batch norm statistics",
                  images, saved->micro_batch_size);
     if (saved->n_ranks != engine->ranks.n_ranks && engine->config->train.virtual_ranks > 0)
-        dt_log(DT_LOG_INFO,
-               "resuming a run of %d rank%s on %d: the same virtual ranks, so the same bits",
+        dt_log(DT_LOG_INFO, "resuming a run of %d rank%s on %d: the same virtual ranks",
                saved->n_ranks, DT_S(saved->n_ranks), engine->ranks.n_ranks);
     else if (saved->n_ranks != engine->ranks.n_ranks)
         dt_log(DT_LOG_INFO,

@@ -134,9 +134,10 @@ static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
         dt_metrics_begin_input(&r->metrics, &r->engine, &r->sets, r->at.step);
     if (parallel->has_server)
         return DT_OK; /* rank 0 has no work to compare */
+    const double passes = r->engine.stage.n_slices > 0 ? r->engine.stage.n_passes : 1;
     return dt_stragglers_step(&r->stragglers, r->at.step,
-                              laps->s[DT_LAP_DATA] - before->s[DT_LAP_DATA],
-                              laps->s[DT_LAP_COMPUTE] - before->s[DT_LAP_COMPUTE]);
+                              (laps->s[DT_LAP_DATA] - before->s[DT_LAP_DATA]) / passes,
+                              (laps->s[DT_LAP_COMPUTE] - before->s[DT_LAP_COMPUTE]) / passes);
 }
 
 /* --- What is due after a step --- */
@@ -368,17 +369,17 @@ static dt_status change_stage(struct run *r)
     end_pause(r);
     snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch, DT_S(r->at.epoch));
     dt_stage_images(images, stage);
+    const int n_parts = dt_engine_split(&r->engine).n_parts;
     if (r->engine.ranks.rank == 0 && old.is_frozen && !stage->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
     if (r->engine.ranks.rank == 0 &&
         (old.global_batch_size != stage->global_batch_size ||
          old.micro_batch_size != stage->micro_batch_size || old.image_size != stage->image_size))
         dt_log(DT_LOG_INFO,
-               "%s: images of %s, batch %d = %d rank%s x %d micro-batch%s x %s, %" PRId64
+               "%s: images of %s, batch %d = %d micro-batch%s of all ranks x %s, %" PRId64
                " step%s per epoch",
                after, dt_sets_sizes(&r->sets, stage->image_size, sizes), stage->global_batch_size,
-               r->engine.ranks.n_ranks, DT_S(r->engine.ranks.n_ranks), stage->n_passes,
-               stage->n_passes == 1 ? "" : "es", images, stage->steps_per_epoch,
+               n_parts, n_parts == 1 ? "" : "es", images, stage->steps_per_epoch,
                DT_S(stage->steps_per_epoch));
     return DT_OK;
 }

@@ -53,13 +53,14 @@ static void check_slices(int n_slices)
                                             .slot_bytes = MAX_COUNT * sizeof(float),
                                             .n_reductions = N_REDUCTIONS,
                                             .max_count = MAX_COUNT,
+                                            .total_count = (size_t)N_REDUCTIONS * MAX_COUNT,
                                             .dtype = DT_F32};
     const size_t bytes = DT_SLICE_PARTS * MAX_COUNT * sizeof(float);
     float *slots[N_REDUCTIONS], *alone = calloc(1, bytes);
-    assert_ok(dt_comm_open_reduce(comm, &options));
     for (int k = 0; k < N_REDUCTIONS; k++)
         slots[k] = calloc(1, bytes);
-    for (size_t c = 0; c < DT_COUNT(counts); c++)
+    for (size_t c = 0; c < DT_COUNT(counts); c++) {
+        assert_ok(dt_comm_open_reduce(comm, &options));
         for (int time = 0; time < TIMES; time++) {
             for (int k = 0; k < N_REDUCTIONS; k++) {
                 make_parts(slots[k], dt_slices_first(n_slices, n, rank),
@@ -73,6 +74,7 @@ static void check_slices(int n_slices)
                 assert_all(count_wrong(slots[k], alone, counts[c], n_slices, time + k) == 0);
             }
         }
+    }
     for (int k = 0; k < N_REDUCTIONS; k++)
         free(slots[k]);
     free(alone);

@@ -4,11 +4,13 @@ LARS, dropout and a schedule that follows the loss, in bf16, and with a detector
 
     python3 test_virtual_ranks.py BUILD/dtrain"""
 
+import array
+import json
 import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import events, rig, said, train, write_config  # noqa: E402
+from scratch import content, events, rig, said, train, write_config  # noqa: E402
 
 RESNET = {"model.name": "resnet20", "train.max_steps": 3}
 DETECTOR = {
@@ -38,6 +40,14 @@ CASES = {
     "per rank": (4, {"train.global_batch_size": 0, "train.batch_size_per_rank": 9}, (1, 3)),
     "detector": (5, DETECTOR, (1, 3)),
 }
+
+
+def tensor(path, name):
+    """The fp32 values of a tensor in a safetensors file."""
+    file = content(path)
+    n = int.from_bytes(file[:8], "little")
+    begin, end = json.loads(file[8 : 8 + n])[name]["data_offsets"]
+    return array.array("f", file[8 + n + begin : 8 + n + end])
 
 
 def losses(folder):
@@ -82,6 +92,17 @@ def check_chain():
     assert chain == {step: whole[step] for step in chain} and len(events("chain", "run_start")) == 4
 
 
+def check_average():
+    """Statistics from all slices, on ranks that have different numbers of them; and more ranks evaluate than slices."""
+    train("norm", {"train.virtual_ranks": 6}, RESNET)
+    words = ("average", "norm/checkpoints/latest", "--recompute-bn", "--config", "norm/config.json", "-o")
+    for n in (1, 4):
+        said(*words, f"{n}.safetensors", ranks=n)
+    pairs = list(zip(tensor("1.safetensors", "bn1.running_var"), tensor("4.safetensors", "bn1.running_var")))
+    assert len(pairs) == 16 and all(abs(a / b - 1) < 1e-5 for a, b in pairs), pairs
+    assert said("eval", "norm", ranks=7).count('"top1"') == 1
+
+
 def check_report():
     said("report", "chain", "-o", "chain.html")
     with open("chain.html", encoding="utf-8") as file:
@@ -97,6 +118,7 @@ def check_refusals():
         (1, {"train.virtual_ranks": 2, "model.name": "resnet20", "model.sync_bn": "true"}, "model.sync_bn is on"),
         (1, {"train.virtual_ranks": 2, "comm.grad_dtype": "fp16"}, "summed in fp32"),
         (1, {"train.virtual_ranks": 2, "comm.mode": "central"}, 'comm.mode "allreduce"'),
+        (1, {"train.virtual_ranks": 2, "device.threads": 0}, "depend on device.threads"),
     )
     for ranks, changes, what in cases:
         refused = train("refused", changes, ranks=ranks, code=78)
@@ -120,5 +142,6 @@ for case in CASES:
     check(case)
 check_order()
 check_chain()
+check_average()
 check_report()
 check_refusals()

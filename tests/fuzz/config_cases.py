@@ -147,6 +147,10 @@ train.sync_every=4 comm.grad_dtype="fp16" -> averaged in fp32
 train.sync_every=4 train.max_steps=6 -> not a multiple of 4
 train.average_states=true -> above 1
 train.outer_momentum=0.5 -> above 1
+train.virtual_ranks=8 -> depend on device.threads
+train.virtual_ranks=8 device.threads=1 comm.mode="central" -> comm.mode "allreduce"
+train.virtual_ranks=8 device.threads=1 comm.grad_dtype="bf16" -> summed in fp32
+train.virtual_ranks=8 device.threads=1 train.micro_batch_size=4 -> remove train.micro_batch_size
 """
 DETECTOR = 'model.name="retinanet_resnet18_fpn"'
 ENVIRONMENT = {
@@ -404,7 +408,7 @@ TIED_TO_DEFAULTS = """
     optim.clip_value optim.eps optim.freeze optim.nesterov optim.trust_coefficient optim.unfreeze_epoch
     schedule.metric schedule.warmup_steps train.average_states train.batch_size_per_rank
     train.deterministic train.loss_scale train.micro_batch_size train.outer_momentum train.restore_best
-    train.stages train.sync_every
+    train.stages train.sync_every train.virtual_ranks
 """.split()
 TIED = {
     "data.source": "synthetic",

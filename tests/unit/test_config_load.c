@@ -400,11 +400,13 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
     const bool is_beta = strcmp(path, "train.box_loss_beta") == 0;
     const bool is_eps = strcmp(path, "model.norm_eps") == 0;
     const bool is_low = strcmp(path, "data.min_side_low") == 0;
+    const bool is_virtual = strcmp(path, "train.virtual_ranks") == 0;
     const bool detects = dt_key_find(path)->of_detectors;
     const char *const sets[] = {detects ? "model.name=retinanet_resnet18_fpn" : "model.name=tiny",
                                 is_beta ? "train.box_loss=smooth_l1" : "train.box_loss=l1",
                                 is_eps ? "model.frozen_norm=true" : "model.frozen_norm=false",
                                 is_low ? "data.min_side=64" : "data.min_side=0",
+                                is_virtual ? "device.threads=2" : "device.threads=0",
                                 "data.train=x",
                                 is_split ? "data.val=" : "data.val=x",
                                 "train.precision=fp16",
