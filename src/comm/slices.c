@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/trace.h"
 #include "comm/add.h"
 #include "comm/comm_internal.h"
 
@@ -21,6 +22,7 @@ struct sum {
     enum { IDLE, PARTS, SUMS } stage;
     float *buffer;
     size_t count;
+    double begin_s;
     float *arrived; /* parts of the others in their order, each as long as this rank's portion */
     MPI_Request *requests;
     int n_requests;
@@ -100,6 +102,7 @@ static dt_status slices_reduce(struct dt_comm *comm, int reduction, void *buffer
         DT_FAIL(DT_ERR_INTERNAL, "reduction %d was started again before it finished", reduction);
     sum->stage = PARTS;
     sum->buffer = buffer;
+    sum->begin_s = dt_trace_now();
     sum->n_requests = 0;
     const size_t own =
         portion_first(comm, count, comm->rank + 1) - portion_first(comm, count, comm->rank);
@@ -179,6 +182,8 @@ static dt_status advance(struct dt_comm *comm, int reduction, bool *moved)
         return share_portion(comm, sum, reduction);
     }
     sum->stage = IDLE;
+    dt_trace_add(DT_TRACE_REDUCTION, reduction, "reduction", NULL, NULL, sum->begin_s,
+                 dt_trace_now());
     return DT_OK;
 }
 
@@ -225,6 +230,7 @@ out:
 
 static dt_status slices_exchange(struct dt_comm *comm, void *all, size_t bytes)
 {
+    comm->sent_bytes += (double)bytes * (comm->size - 1);
     DT_MPI_WAIT("exchange", MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)bytes,
                                           MPI_BYTE, comm->data));
     return DT_OK;
