@@ -520,7 +520,10 @@ static dt_status tell_memory(struct run *r)
     dt_memory_format(text[1], sizeof text[1], planned);
     dt_memory_format(text[2], sizeof text[2], bytes);
     printf("available: %s per rank\n", text[0]);
-    if (bytes > most)
+    if (bytes > most && stage->n_slices > 0)
+        dt_log(DT_LOG_WARNING, "the plan takes %s of %s; raise train.virtual_ranks", text[1],
+               text[0]);
+    else if (bytes > most)
         dt_log(DT_LOG_WARNING,
                "the plan takes %s of %s, and no train.micro_batch_size makes it fit", text[1],
                text[0]);
