@@ -369,18 +369,20 @@ static dt_status change_stage(struct run *r)
     end_pause(r);
     snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch, DT_S(r->at.epoch));
     dt_stage_images(images, stage);
-    const int n_parts = dt_engine_split(&r->engine).n_parts;
+    char parts[64];
+    if (stage->n_slices > 0)
+        snprintf(parts, sizeof parts, "%d virtual rank%s", stage->n_slices, DT_S(stage->n_slices));
+    else
+        snprintf(parts, sizeof parts, "%d rank%s x %d micro-batch%s", r->engine.ranks.n_ranks,
+                 DT_S(r->engine.ranks.n_ranks), stage->n_passes, stage->n_passes == 1 ? "" : "es");
     if (r->engine.ranks.rank == 0 && old.is_frozen && !stage->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
     if (r->engine.ranks.rank == 0 &&
         (old.global_batch_size != stage->global_batch_size ||
          old.micro_batch_size != stage->micro_batch_size || old.image_size != stage->image_size))
-        dt_log(DT_LOG_INFO,
-               "%s: images of %s, batch %d = %d micro-batch%s of all ranks x %s, %" PRId64
-               " step%s per epoch",
+        dt_log(DT_LOG_INFO, "%s: images of %s, batch %d = %s x %s, %" PRId64 " step%s per epoch",
                after, dt_sets_sizes(&r->sets, stage->image_size, sizes), stage->global_batch_size,
-               n_parts, n_parts == 1 ? "" : "es", images, stage->steps_per_epoch,
-               DT_S(stage->steps_per_epoch));
+               parts, images, stage->steps_per_epoch, DT_S(stage->steps_per_epoch));
     return DT_OK;
 }
 
