@@ -20,6 +20,16 @@ struct dt_plane_ops {
     void (*close)(struct dt_comm *comm);
 };
 
+/* A wait on a CPU, {0} when it begins: it first yields after every idle poll and later sleeps, so
+ * that loader threads and ranks on the same CPUs make progress. A poll that has `moved` something
+ * is progress for the watchdog. */
+struct dt_idle {
+    double since_s;
+    int n_polls;
+    bool is_long;
+};
+void dt_idle_wait(struct dt_idle *idle, bool moved);
+
 extern const struct dt_plane_ops dt_plane_mpi;
 extern const struct dt_plane_ops dt_plane_central;
 extern const struct dt_plane_ops dt_plane_slices;

@@ -18,11 +18,9 @@
  *
  * With DT_SUM_LIBRARY every reduction is one MPI_Iallreduce. */
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -35,14 +33,8 @@
 
 enum {
     N_LANES = 16,
-    N_TAGS = 32768,      /* MPI guarantees tags up to 32767; far more than lanes in flight */
-    SPINS_PER_LOOK = 64, /* idle polls between two clock reads */
+    N_TAGS = 32768, /* MPI guarantees tags up to 32767; far more than lanes in flight */
 };
-
-/* A wait first yields its CPU after every idle poll and later sleeps, so that loader threads and
- * ranks on the same CPUs make progress; Linux rounds a short sleep up to about 50 us anyway. */
-static const double awake_s = 1e-3;
-static const struct timespec nap = {.tv_nsec = 50000};
 
 struct reduction {
     float *buffer;
@@ -360,9 +352,7 @@ static dt_status mpi_wait(struct dt_comm *comm, int reduction)
 {
     const struct mpi_plane *re = comm->reduce;
     const struct reduction *s = &re->reductions[reduction];
-    double idle_since_s = 0.0;
-    int n_idle = 0;
-    bool is_long = false;
+    struct dt_idle idle = {0};
     dt_status status = DT_OK;
     if (!s->is_active)
         return DT_OK;
@@ -370,20 +360,7 @@ static dt_status mpi_wait(struct dt_comm *comm, int reduction)
     while (s->is_active) {
         int n_done;
         DT_TRY_OUT(progress(comm, &n_done));
-        if (n_done > 0) {
-            dt_pulse_beat(&dt_pulse_main);
-            n_idle = 0;
-            is_long = false;
-            continue;
-        }
-        if (n_idle++ == 0)
-            idle_since_s = dt_clock_s();
-        else if (n_idle % SPINS_PER_LOOK == 0)
-            is_long = dt_clock_s() - idle_since_s > awake_s;
-        if (is_long)
-            nanosleep(&nap, NULL);
-        else
-            sched_yield();
+        dt_idle_wait(&idle, n_done > 0);
     }
 out:
     dt_pulse_go_on(&dt_pulse_main);

@@ -1,6 +1,11 @@
 /* The data plane as other modules see it: selects the implementation, checks the arguments, and
  * makes all ranks agree in collective calls. */
+#include <sched.h>
+#include <time.h>
+
+#include "base/clock.h"
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "comm/comm_internal.h"
 
 static const struct dt_plane_ops *const planes[] = {
@@ -11,6 +16,27 @@ static const struct dt_plane_ops *const planes[] = {
     [DT_PLANE_NCCL] = &dt_plane_nccl,
 #endif
 };
+
+void dt_idle_wait(struct dt_idle *idle, bool moved)
+{
+    enum { POLLS_PER_LOOK = 64 }; /* between two clock reads */
+    static const double awake_s = 1e-3;
+    /* Linux rounds a shorter sleep up to about that anyway. */
+    static const struct timespec nap = {.tv_nsec = 50000};
+    if (moved) {
+        dt_pulse_beat(&dt_pulse_main);
+        *idle = (struct dt_idle){0};
+        return;
+    }
+    if (idle->n_polls++ == 0)
+        idle->since_s = dt_clock_s();
+    else if (idle->n_polls % POLLS_PER_LOOK == 0)
+        idle->is_long = dt_clock_s() - idle->since_s > awake_s;
+    if (idle->is_long)
+        nanosleep(&nap, NULL);
+    else
+        sched_yield();
+}
 
 bool dt_comm_has_plane(enum dt_plane plane)
 {

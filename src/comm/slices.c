@@ -4,10 +4,8 @@
  * portion by the tree, and sends the sum to all. Where the parts of each rank are one, as with a
  * power of two of slices per rank, these are the bytes of a ring, 2 (n - 1) / n of the buffer;
  * where slices lie across the tree, a rank has a few parts, each of which is sent. */
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -69,11 +67,12 @@ static dt_status slices_open(struct dt_comm *comm, const struct dt_comm_options 
     return s->pool ? DT_OK : DT_ERR_MEMORY;
 }
 
-static size_t portion_first(const struct dt_comm *comm, size_t count, int rank)
+/* The floats from *first on of which a rank makes the sum; their number. */
+static size_t portion(size_t *first, const struct dt_comm *comm, size_t count, int rank)
 {
-    if (rank == comm->size)
-        return count;
-    return count / ALIGN * (size_t)rank / (size_t)comm->size * ALIGN;
+    const size_t blocks = count / ALIGN, r = (size_t)rank, n = (size_t)comm->size;
+    *first = blocks * r / n * ALIGN;
+    return (r + 1 == n ? count : blocks * (r + 1) / n * ALIGN) - *first;
 }
 
 /* Both go to another rank, or come from it, in the same order. */
@@ -104,8 +103,8 @@ static dt_status slices_reduce(struct dt_comm *comm, int reduction, void *buffer
     sum->buffer = buffer;
     sum->begin_s = dt_trace_now();
     sum->n_requests = 0;
-    const size_t own =
-        portion_first(comm, count, comm->rank + 1) - portion_first(comm, count, comm->rank);
+    size_t first;
+    const size_t own = portion(&first, comm, count, comm->rank);
     if (sum->arrived && sum->count != count)
         DT_FAIL(DT_ERR_INTERNAL, "reduction %d has %zu elements, and had %zu", reduction, count,
                 sum->count);
@@ -119,8 +118,7 @@ static dt_status slices_reduce(struct dt_comm *comm, int reduction, void *buffer
         for (int p = 0; r != comm->rank && p < s->parts[r].n; p++, arrived += own)
             DT_TRY(receive(comm, sum, arrived, own, r, reduction));
     for (int r = 0; r < comm->size; r++) {
-        const size_t first = portion_first(comm, count, r);
-        const size_t length = portion_first(comm, count, r + 1) - first;
+        const size_t length = portion(&first, comm, count, r);
         for (int p = 0; r != comm->rank && p < s->parts[comm->rank].n; p++)
             DT_TRY(
                 send(comm, sum, sum->buffer + (size_t)p * s->slot + first, length, r, reduction));
@@ -132,8 +130,8 @@ static dt_status slices_reduce(struct dt_comm *comm, int reduction, void *buffer
 static void add_portion(const struct dt_comm *comm, const struct sum *sum)
 {
     const struct slices *s = comm->reduce;
-    const size_t first = portion_first(comm, sum->count, comm->rank);
-    const size_t count = portion_first(comm, sum->count, comm->rank + 1) - first;
+    size_t first;
+    const size_t count = portion(&first, comm, sum->count, comm->rank);
     float *values[DT_SLICE_PARTS], *arrived = sum->arrived;
     struct dt_slice_parts parts = {0};
     for (int r = 0; r < comm->size; r++)
@@ -150,17 +148,16 @@ static void add_portion(const struct dt_comm *comm, const struct sum *sum)
 
 static dt_status share_portion(struct dt_comm *comm, struct sum *sum, int reduction)
 {
-    const size_t own = portion_first(comm, sum->count, comm->rank);
-    const size_t length = portion_first(comm, sum->count, comm->rank + 1) - own;
+    size_t own, first;
+    const size_t own_length = portion(&own, comm, sum->count, comm->rank);
     sum->n_requests = 0;
     sum->stage = SUMS;
     for (int r = 0; r < comm->size; r++) {
-        const size_t first = portion_first(comm, sum->count, r);
+        const size_t length = portion(&first, comm, sum->count, r);
         if (r == comm->rank)
             continue;
-        DT_TRY(receive(comm, sum, sum->buffer + first,
-                       portion_first(comm, sum->count, r + 1) - first, r, reduction));
-        DT_TRY(send(comm, sum, sum->buffer + own, length, r, reduction));
+        DT_TRY(receive(comm, sum, sum->buffer + first, length, r, reduction));
+        DT_TRY(send(comm, sum, sum->buffer + own, own_length, r, reduction));
     }
     return DT_OK;
 }
@@ -202,26 +199,16 @@ static dt_status slices_poll(struct dt_comm *comm)
     return advance_all(comm, &moved);
 }
 
-/* Ranks with fewer slices wait long: not on a CPU that others could use. */
 static dt_status slices_wait(struct dt_comm *comm, int reduction)
 {
-    static const struct timespec nap = {.tv_nsec = 50000};
-    static const double awake_s = 1e-3;
     const struct slices *s = comm->reduce;
-    double idle_since_s = dt_clock_s();
+    struct dt_idle idle = {0};
     dt_status status = DT_OK;
     bool moved;
     dt_pulse_wait(&dt_pulse_main, "reduce");
     while (s->sums[reduction].stage != IDLE) {
         DT_TRY_OUT(advance_all(comm, &moved));
-        if (moved) {
-            dt_pulse_beat(&dt_pulse_main);
-            idle_since_s = dt_clock_s();
-        } else if (dt_clock_s() - idle_since_s > awake_s) {
-            nanosleep(&nap, NULL);
-        } else {
-            sched_yield();
-        }
+        dt_idle_wait(&idle, moved);
     }
 out:
     dt_pulse_go_on(&dt_pulse_main);

@@ -1,7 +1,6 @@
 /* Lengths are in units of the view box, which is scaled to the width of the page. */
 #include "page/chart.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

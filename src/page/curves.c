@@ -179,14 +179,15 @@ static dt_status save_chart(const struct drawing *d, const struct dt_chart *char
     char *text = NULL, path[DT_PATH_MAX];
     size_t bytes = 0;
     bool is_drawn = false;
-    FILE *out = open_memstream(&text, &bytes);
-    dt_status status = out ? dt_chart_print(out, chart, &is_drawn) : DT_ERR_MEMORY;
-    if (out && fclose(out) != 0)
-        status = DT_ERROR(DT_ERR_MEMORY, "out of memory for a picture");
-    if (status == DT_OK && is_drawn)
-        status = dt_file_path(path, "%s/%s.svg", d->folder, chart->title);
-    for (char *c = path + strlen(d->folder) + 1; status == DT_OK && is_drawn && *c; c++)
+    DT_TRY(dt_file_path(path, "%s/%s.svg", d->folder, chart->title));
+    for (char *c = path + strlen(d->folder) + 1; *c; c++)
         *c = *c == ' ' || *c == '/' ? '-' : *c;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        DT_FAIL(DT_ERR_MEMORY, "out of memory for a picture");
+    dt_status status = dt_chart_print(out, chart, &is_drawn);
+    if (fclose(out) != 0 && status == DT_OK)
+        status = DT_ERROR(DT_ERR_MEMORY, "out of memory for a picture");
     if (status == DT_OK && is_drawn)
         status = dt_file_save(path, text, bytes);
     free(text);
@@ -272,7 +273,7 @@ static dt_status put_runs(FILE *out, const struct dt_run *runs, size_t n)
         const struct dt_run *run = &runs[r];
         const struct dt_json *stages =
             run->start ? dt_json_get(dt_json_root(run->start), "stages") : NULL;
-        dt_jsonw_add(&w, "{number: %zu, name: %s, stages: [[%d, %d, %g]", r, run->name, 0, 0,
+        dt_jsonw_add(&w, "{name: %s, stages: [[%d, %d, %g]", run->name, 0, 0,
                      dt_event_number(run->start, "steps_per_epoch"));
         for (const struct dt_json *stage = stages ? stages->child : NULL; stage;
              stage = stage->next)

@@ -13,24 +13,18 @@
 
 static const char run_prefix[] = "/run/";
 
-static bool has_metrics(const char *folder)
-{
-    char path[DT_PATH_MAX];
-    return dt_file_path(path, "%s/metrics.jsonl", folder) == DT_OK && dt_file_exists(path);
-}
-
 static bool is_list(char *const *paths, size_t n)
 {
-    return n == 1 && !has_metrics(paths[0]) && dt_runs_found(paths[0]);
+    return n == 1 && !dt_run_exists(paths[0]) && dt_runs_found(paths[0]);
 }
 
 /* The folder of a page "/run/NAME"; false for any other. */
 static bool find_run(char out[DT_PATH_MAX], char *const *paths, size_t n, const char *page)
 {
-    const char *name = page + strlen(run_prefix);
-    return strncmp(page, run_prefix, strlen(run_prefix)) == 0 && !strchr(name, '/') &&
-           name[0] != '.' && name[0] && is_list(paths, n) &&
-           dt_file_path(out, "%s/%s", paths[0], name) == DT_OK && has_metrics(out);
+    const bool is_one = strncmp(page, run_prefix, strlen(run_prefix)) == 0;
+    const char *name = is_one ? page + strlen(run_prefix) : "";
+    return name[0] && name[0] != '.' && !strchr(name, '/') && is_list(paths, n) &&
+           dt_file_path(out, "%s/%s", paths[0], name) == DT_OK && dt_run_exists(out);
 }
 
 bool dt_live_has(char *const *paths, size_t n, const char *page)
@@ -74,7 +68,7 @@ uint64_t dt_live_state(char *const *paths, size_t n, const char *page, uint64_t 
     } else if (is_list(paths, n) && dt_names_list(&names, paths[0]) == DT_OK) {
         for (size_t i = 0; i < names.n; i++)
             if (dt_file_path(folder, "%s/%s", paths[0], dt_names_get(&names, i)) == DT_OK &&
-                has_metrics(folder))
+                dt_run_exists(folder))
                 hash = mix_run(hash, folder, bytes);
     } else {
         for (size_t i = 0; i < n; i++)

@@ -17,8 +17,7 @@ dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n);
  * is made if there is none. */
 dt_status dt_curves_draw(FILE *out, const struct dt_run *runs, size_t n);
 dt_status dt_curves_save(const char *folder, const struct dt_run *runs, size_t n);
-/* classes.c: classes.json of the run folders, with a warning if it is damaged.
- */
+/* classes.c: classes.json of the run folders, with a warning if it is damaged. */
 dt_status dt_classes_print(FILE *out, const struct dt_run *runs, size_t n);
 
 /* times.c: what the steps spent their time on, a bar for each epoch of a run or for each run. */

@@ -84,7 +84,8 @@ void dt_runs_free(struct dt_run *runs, size_t n);
 dt_status dt_run_load(struct dt_run *run, const char *path);
 void dt_run_reset(struct dt_run *run);
 
-/* Whether a folder in `folder` is that of a run that has begun. */
+/* Whether the folder is that of a run that has begun; whether a folder in it is. */
+bool dt_run_exists(const char *folder);
 bool dt_runs_found(const char *folder);
 
 /* Whether the run of this folder is going on: heartbeat.bin is younger than 60 s, and .lock is

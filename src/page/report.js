@@ -146,7 +146,7 @@ class Chart {
         for (const run of runs ?? [])
             for (const [step, seconds, isRestart, text] of chosen.hidden.has(run.name) ? [] : run.notes)
                 this.mark(place(chosen.axis, run, step, seconds), isRestart, text);
-        for (const [x, text] of this.data.marks ?? [])
+        for (const [x, text] of this.data.marks)
             this.mark(x, false, text);
         this.shown.forEach((one) => this.drawSeries(one));
         this.curves.append(this.overlay);

@@ -328,6 +328,12 @@ out:
     return status;
 }
 
+bool dt_run_exists(const char *folder)
+{
+    char path[DT_PATH_MAX];
+    return dt_file_path(path, "%s/metrics.jsonl", folder) == DT_OK && dt_file_exists(path);
+}
+
 bool dt_runs_found(const char *folder)
 {
     struct dt_names names = {0};
@@ -336,9 +342,8 @@ bool dt_runs_found(const char *folder)
     dt_error_keep();
     if (dt_names_list(&names, folder) == DT_OK)
         for (size_t i = 0; i < names.n && !is_found; i++)
-            is_found = dt_file_path(path, "%s/%s/metrics.jsonl", folder, dt_names_get(&names, i)) ==
-                           DT_OK &&
-                       dt_file_exists(path);
+            is_found = dt_file_path(path, "%s/%s", folder, dt_names_get(&names, i)) == DT_OK &&
+                       dt_run_exists(path);
     dt_names_reset(&names);
     dt_error_restore();
     return is_found;

@@ -284,9 +284,7 @@ dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run)
 static dt_status add_run(struct dt_table *table, const char *folder, const char *name)
 {
     struct dt_run run;
-    char path[DT_PATH_MAX];
-    DT_TRY(dt_file_path(path, "%s/metrics.jsonl", folder));
-    if (!dt_file_exists(path))
+    if (!dt_run_exists(folder))
         return DT_OK;
     dt_status status = dt_run_load(&run, folder);
     snprintf(run.name, sizeof run.name, "%s", name);

@@ -69,34 +69,31 @@ static void keep_stats(const struct dt_walk *w)
         memcpy(w->first ? plan->kept_stats : stats, w->first ? stats : plan->kept_stats, bytes);
 }
 
-/* The gradients of a slice wait in a slot of their own, or are added to their sibling, and so on up
- * the tree. */
+static float *sum_slot(const struct dt_plan *plan, const struct dt_bucket *bucket, int slot)
+{
+    char *first = dt_plan_sum_address(plan, bucket);
+    return (float *)(void *)(first + (size_t)slot * dt_plan_slot_bytes(plan));
+}
+
+/* The gradients of a slice go into a slot of their own, or are added to their sibling, and that sum
+ * to its sibling, up the tree. */
 static dt_status add_slice(const struct dt_walk *w, const struct dt_bucket *bucket,
                            struct dt_grads own)
 {
     const struct dt_plan *plan = w->plan;
-    const size_t slot = plan->arena_bytes[DT_ARENA_ACCUM] / (size_t)plan->n_slots;
-    char *first = dt_plan_sum_address(plan, bucket);
-    const void *values = dt_plan_grads_address(plan, bucket, own);
-    enum dt_dtype type = own.type;
-    const int begin = plan->options.first_slice, slice = begin + w->pass;
+    const int n_slices = plan->options.n_slices, begin = plan->options.first_slice;
     int most;
-    struct dt_slice_parts parts = dt_slices_of(plan->options.n_slices, begin, slice, &most);
-    dt_slices_add(&parts, slice, slice + 1);
-    bool is_joined = false;
-    while (dt_slices_join(&parts, plan->options.n_slices)) {
-        DT_TRY(plan->backend->accumulate(plan->device,
-                                         (float *)(void *)(first + (size_t)(parts.n - 1) * slot),
-                                         values, type, bucket->count, false));
-        values = first + (size_t)(parts.n - 1) * slot;
-        type = DT_F32;
-        is_joined = true;
-    }
-    if (is_joined)
-        return DT_OK;
-    return plan->backend->accumulate(plan->device,
-                                     (float *)(void *)(first + (size_t)(parts.n - 1) * slot),
-                                     values, type, bucket->count, true);
+    struct dt_slice_parts parts = dt_slices_of(n_slices, begin, begin + w->pass, &most);
+    dt_slices_add(&parts, begin + w->pass, begin + w->pass + 1);
+    const bool has_sibling = dt_slices_join(&parts, n_slices);
+    DT_TRY(plan->backend->accumulate(plan->device, sum_slot(plan, bucket, parts.n - 1),
+                                     dt_plan_grads_address(plan, bucket, own), own.type,
+                                     bucket->count, !has_sibling));
+    while (has_sibling && dt_slices_join(&parts, n_slices))
+        DT_TRY(plan->backend->accumulate(plan->device, sum_slot(plan, bucket, parts.n - 1),
+                                         sum_slot(plan, bucket, parts.n), DT_F32, bucket->count,
+                                         false));
+    return DT_OK;
 }
 
 static dt_status run_accumulate(const struct dt_walk *w, const struct dt_action *action)

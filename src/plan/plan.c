@@ -94,7 +94,7 @@ static dt_status open_reduce(struct dt_plan *plan)
     options.dtype = dt_plan_sum_type(plan);
     options.n_fp32 = plan->n_wide > 0;
     options.n_slices = plan->options.n_slices;
-    options.slot_bytes = plan->arena_bytes[DT_ARENA_ACCUM] / (size_t)plan->n_slots;
+    options.slot_bytes = dt_plan_slot_bytes(plan);
     if (plan->arena_bytes[DT_ARENA_COUNTS] > 0)
         options.exchange_ranks = plan->options.n_ranks;
     for (int b = 0; b < plan->n_buckets; b++) {

@@ -63,6 +63,12 @@ static inline void *dt_plan_grads_address(const struct dt_plan *plan,
            bucket->first * dt_dtype_bytes(grads.type);
 }
 
+/* Bytes from a sum of slices in the accum arena to the next. */
+static inline size_t dt_plan_slot_bytes(const struct dt_plan *plan)
+{
+    return plan->arena_bytes[DT_ARENA_ACCUM] / (size_t)plan->n_slots;
+}
+
 static inline void *dt_plan_sum_address(const struct dt_plan *plan, const struct dt_bucket *bucket)
 {
     return dt_plan_grads_address(plan, bucket, dt_plan_sum_grads(plan, bucket));

@@ -63,7 +63,7 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_engin
         snprintf(passes, sizeof passes,
                  "micro-batches of %s instead of %d, which changes the batch norm statistics",
                  images, saved->micro_batch_size);
-    if (saved->n_ranks != engine->ranks.n_ranks && engine->config->train.virtual_ranks > 0)
+    if (saved->n_ranks != engine->ranks.n_ranks && engine->stage.n_slices > 0)
         dt_log(DT_LOG_INFO, "resuming a run of %d rank%s on %d: the same virtual ranks",
                saved->n_ranks, DT_S(saved->n_ranks), engine->ranks.n_ranks);
     else if (saved->n_ranks != engine->ranks.n_ranks)

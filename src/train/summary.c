@@ -62,7 +62,7 @@ static void add_sums(struct dt_text *line, const struct dt_engine *engine)
 {
     const struct dt_comm_options options = dt_engine_comm_options(engine);
     const struct dt_comm_memory *memory = &engine->plan->sums;
-    if (engine->config->train.virtual_ranks > 0) {
+    if (engine->stage.n_slices > 0) {
         dt_text_add(line, ", sums by virtual rank");
         return;
     }
@@ -145,7 +145,7 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
         dt_text_add(line, ", %" PRId64 " step%s in all", summary->engine->last_step,
                     DT_S(summary->engine->last_step));
     dt_text_add(line, ", ");
-    const int n_slices = summary->engine->config->train.virtual_ranks;
+    const int n_slices = summary->engine->stage.n_slices;
     dt_text_add(line, "batch %d = ", summary->engine->stage.global_batch_size);
     if (n_slices > 0)
         dt_text_add(line, "%d virtual rank%s x ", n_slices, DT_S(n_slices));

@@ -118,8 +118,7 @@ static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
     dt_timeline_add(r->at.step + 1, begin_s);
     r->at.step += n_steps;
     /* Those that change the running statistics. */
-    r->at.n_passes +=
-        n_steps * (r->engine.config->train.virtual_ranks > 0 ? 1 : r->engine.stage.n_passes);
+    r->at.n_passes += n_steps * (r->engine.stage.n_slices > 0 ? 1 : r->engine.stage.n_passes);
     r->at.batch += n_steps;
     if (r->at.batch == r->engine.stage.steps_per_epoch) {
         r->at.batch = 0;
