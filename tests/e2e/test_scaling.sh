@@ -36,7 +36,7 @@ page = open(f"{out}/scaling.html").read()
 root = ET.fromstring(page)
 assert len(root.findall(".//figure/svg")) == 3, page[:200]
 cells = [[cell.text for cell in row] for row in root.find(".//table[@id='points']").iter("tr")]
-assert [row[1:3] for row in cells[1:]] == [[r["ranks"], f"{float(r['images_per_s']):.1f}"] for r in rows], cells
+assert [row[1:3] for row in cells[1:]] == [[str(p["ranks"]), f"{p['images_per_s']:.1f}"] for p in points], cells
 drawn = json.loads(root.find(".//figure/script").text)["series"][0]
 assert drawn["low"][1] <= drawn["y"][1] <= drawn["high"][1], drawn
 PY
