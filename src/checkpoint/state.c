@@ -59,6 +59,8 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
                  state->model, fingerprint);
     if (state->origin[0])
         dt_jsonw_string(w, "origin", state->origin);
+    if (state->device[0])
+        dt_jsonw_string(w, "device", state->device);
     print_best(w, "best", &state->best);
     print_best(w, "goal", &state->goal);
     dt_jsonw_number(w, "goal_reference", state->goal_reference);
@@ -95,6 +97,14 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
     return state->batch == 0 || state->batch < state->n_train_images / state->global_batch_size;
 }
 
+/* Absent if empty. */
+static bool parse_text(char *out, size_t bytes, const struct dt_json *text)
+{
+    if (!text)
+        return true;
+    return text->type == DT_JSON_STRING && (size_t)snprintf(out, bytes, "%s", text->string) < bytes;
+}
+
 static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root)
 {
     const struct dt_json *due = dt_json_get(root, "eval_due");
@@ -106,12 +116,9 @@ static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root
               strspn(print->string, "0123456789abcdef") == FINGERPRINT_DIGITS;
     if (!ok)
         return false;
-    const struct dt_json *origin = dt_json_get(root, "origin"); /* absent without an origin */
-    if (origin &&
-        (origin->type != DT_JSON_STRING || strlen(origin->string) >= sizeof state->origin))
+    if (!parse_text(state->origin, sizeof state->origin, dt_json_get(root, "origin")) ||
+        !parse_text(state->device, sizeof state->device, dt_json_get(root, "device")))
         return false;
-    if (origin)
-        memcpy(state->origin, origin->string, strlen(origin->string) + 1);
     state->eval_due = due->boolean;
     memcpy(state->model, model->string, strlen(model->string) + 1);
     return sscanf(print->string, "%" SCNx64, &state->fingerprint) == 1;

@@ -29,6 +29,7 @@ static struct dt_checkpoint describe_start(const struct dt_engine *engine,
         .n_train_images = dt_dataset_size(sets->train_set),
     };
     snprintf(state.model, sizeof state.model, "%s", engine->model->name);
+    engine->backend->describe(engine->device, state.device, sizeof state.device);
     dt_best_init(&state, engine->config);
     return state;
 }
@@ -52,6 +53,17 @@ static dt_status load_state(struct dt_engine *engine, const struct dt_resume *re
         return dt_checkpoint_load(engine->plan, resume->path, !resume->new_optimizer);
     DT_TRY(dt_resume_initial_weights(engine));
     return dt_plan_start_ema(engine->plan);
+}
+
+/* Of runs that promise their bits: these depend on the instruction set, threads and libraries. */
+static void log_device(const struct dt_checkpoint *saved, const struct dt_checkpoint *now,
+                       const struct dt_engine *engine)
+{
+    const bool promises = engine->config->train.deterministic || engine->stage.n_slices > 0;
+    if (promises && saved->device[0] && strcmp(saved->device, now->device) != 0)
+        dt_log(DT_LOG_WARNING,
+               "resuming on %s a run of %s; results agree up to rounding but are not bit-identical",
+               now->device, saved->device);
 }
 
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_engine *engine)
@@ -138,6 +150,7 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     if (find_loss(engine))
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", find_loss(engine));
     log_changes(saved, engine);
+    log_device(saved, state, engine);
 }
 
 /* A fixed scale comes from the configuration, not from the checkpoint. */

@@ -85,11 +85,19 @@ def check_chain():
     for ranks, fault, code in ((4, "kill@6:1", 137), (3, "kill@9:2", 137), (5, None, 0), (1, None, 0)):
         steps = {5: 11, 1: 16}.get(ranks, 16)
         env = {"DTRAIN_FAULT": fault} if fault else {}
-        train("chain", changes, {"train.max_steps": steps}, ranks=ranks, code=code, env=env)
+        done = train("chain", changes, {"train.max_steps": steps}, ranks=ranks, code=code, env=env)
+        assert "not bit-identical" not in done.said, done.said
     train("whole", changes, {"train.max_steps": 16}, ranks=2)
     assert rig.state_of("chain") == rig.state_of("whole"), "other bits after three changes of the ranks"
     chain, whole = losses("chain"), losses("whole")
     assert chain == {step: whole[step] for step in chain} and len(events("chain", "run_start")) == 4
+
+
+def check_device():
+    """A checkpoint knows what its bits depend on: instruction set, library, threads."""
+    changes = {"train.virtual_ranks": 16, "train.max_steps": 17, "device.threads": 2}
+    done = train("chain", changes)
+    assert ", 1 thread; results agree up to rounding but are not bit-identical" in done.said, done.said
 
 
 def check_average():
@@ -123,7 +131,7 @@ def check_refusals():
     for ranks, changes, what in cases:
         refused = train("refused", changes, ranks=ranks, code=78)
         assert what in refused.said, (what, refused.said)
-    other = train("chain", {"train.virtual_ranks": 8, "train.max_steps": 17}, code=78)
+    other = train("chain", {"train.virtual_ranks": 8, "train.max_steps": 18}, code=78)
     assert "train.virtual_ranks" in other.said, other.said
 
 
@@ -144,4 +152,5 @@ check_order()
 check_chain()
 check_average()
 check_report()
+check_device()
 check_refusals()
