@@ -298,7 +298,7 @@ static __global__ void detect_totals_kernel(double *total, struct dt_step_counte
             sum += sums[image * n_blocks + i];
         sum = dt_fold_sum(sum);
         if (threadIdx.x == 0 && isfinite(sum)) {
-            *total += sum / (double)divisor_of(args, image);
+            *total += dt_exact(sum / (double)divisor_of(args, image));
             counters->n_finite += args.labels != NULL;
         }
     }

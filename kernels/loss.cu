@@ -247,9 +247,11 @@ static __global__ void loss_totals_kernel(struct dt_step_counters *counters,
     for (int i = t; i < n; i += TOTAL_THREADS) {
         const struct dt_loss_row row = rows[i];
         const bool is_finite = row.counted && isfinite(row.loss);
-        loss += is_finite ? row.loss : 0;
+        loss += is_finite ? dt_exact(row.loss) : 0;
         if (is_finite)
-            weight += batch.labels2 ? 1 : weight_of(batch.class_weights, batch.labels[i]);
+            weight += batch.labels2
+                          ? 1
+                          : dt_exact((double)weight_of(batch.class_weights, batch.labels[i]));
         finite += is_finite;
         counted += row.counted;
         top1 += row.counted && row.rank < 1;

@@ -45,7 +45,7 @@ struct dt_comm_options {
     enum dt_dtype
         wire; /* MPI, but for LIBRARY: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
     size_t total_count; /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
-    int n_slices;       /* SLICES: of a global batch, see below */
+    int n_slices;       /* SLICES and, unless it is 0, NCCL: of a global batch, see below */
     size_t slot_bytes;  /* and from one part of this rank's sums to the next */
     int exchange_ranks; /* that exchange with each other, dt_comm_exchange; 0 = none */
     /* NCCL: */

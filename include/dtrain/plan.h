@@ -78,6 +78,7 @@ enum dt_arena {
     DT_ARENA_COUNTS,
     DT_ARENA_ACCUM,
     DT_ARENA_STATS,
+    DT_ARENA_KEPT_STATS, /* STATS after slice 0 */
     DT_ARENA_EMA,
     DT_ARENA_EMA_STATS,
     DT_ARENA_WORK,
@@ -133,8 +134,8 @@ struct dt_plan_times {
 };
 
 /* Passes differ in what they do with the buckets: the only pass of a step, the first, a middle one,
- * the last. Each kind is recorded separately. */
-enum { DT_N_PASS_KINDS = 4 };
+ * the last; or, as slices, each of them. Each kind is recorded separately. */
+enum { DT_N_PASS_KINDS = 16 };
 
 struct dt_plan {
     const struct dt_graph *graph; /* kept until dt_plan_destroy */
@@ -154,7 +155,6 @@ struct dt_plan {
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t feed_bytes;                      /* the most that a pass feeds */
     int n_slots;                            /* sums of slices that the accum arena has room for */
-    float *kept_stats;                      /* running statistics after slice 0 */
     size_t sum_bytes;                       /* what the work arena would need without any sharing */
     enum dt_dtype grads_type;               /* of the grads arena, but ... */
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */

@@ -23,7 +23,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "comm/comm_internal.h"
+#include "comm/slices.h"
+#include "kernels/kernels.h"
 
 #define HAS_NAMES (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))
 
@@ -40,6 +41,9 @@ struct nccl_plane {
     int first_fp32;
     cudaStream_t stream;
     double timeout_s;
+    bool has_slices;
+    struct dt_slice_table slices;
+    float *arrived; /* in GPU memory: parts of the others, for one sum after the other */
 };
 
 /* --- Calls --- */
@@ -125,6 +129,14 @@ static dt_status nccl_status(const struct dt_comm *comm, ncclResult_t code, cons
             return dt_nccl;                                                                \
     } while (0)
 
+/* The calls of a group: the first failure, else the answer of the last one. */
+#define NCCL_ADD(code, call)                                   \
+    do {                                                       \
+        ncclResult_t dt_code = (call);                         \
+        if ((code) == ncclSuccess || (code) == ncclInProgress) \
+            (code) = dt_code;                                  \
+    } while (0)
+
 /* During shutdown a failure is reported but stops nothing. Returns true on success. */
 static bool is_good(ncclResult_t code, const char *call)
 {
@@ -159,6 +171,27 @@ static dt_status find_type(ncclDataType_t *out, enum dt_dtype dtype)
     default:
         DT_FAIL(DT_ERR_INTERNAL, "gradients of type %d cannot be summed", (int)dtype);
     }
+}
+
+static dt_status cuda_status(cudaError_t code, const char *what)
+{
+    if (code != cudaSuccess)
+        DT_FAIL(DT_ERR_DEVICE, "%s: %s", what, cudaGetErrorString(code));
+    return DT_OK;
+}
+
+static dt_status prepare_slices(struct dt_comm *comm, const struct dt_comm_options *options)
+{
+    struct nccl_plane *plane = comm->reduce;
+    plane->has_slices = true;
+    DT_TRY(dt_slice_table_make(&plane->slices, comm, options));
+    const size_t portion = options->max_count / (size_t)comm->size + 2 * DT_SLICE_ALIGN;
+    void *arrived = NULL;
+    DT_TRY(
+        cuda_status(cudaMalloc(&arrived, (size_t)plane->slices.n_others * portion * sizeof(float)),
+                    "GPU memory for the sums of other ranks' virtual ranks"));
+    plane->arrived = arrived;
+    return DT_OK;
 }
 
 /* Everything that can fail on a single rank. */
@@ -199,6 +232,8 @@ static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_option
      * but what registration saves there, a copy in GPU memory and some of NCCL's blocks, is
      * behind the backward pass. */
     DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
+    if (options->n_slices > 0)
+        DT_TRY(prepare_slices(comm, options));
     if (comm->rank == 0)
         DT_NCCL(comm, "create the address at which the ranks meet", ncclGetUniqueId(id));
     return DT_OK;
@@ -237,6 +272,83 @@ static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *o
     return status;
 }
 
+/* --- Sums of slices: as in slices.c, in the order of the stream --- */
+
+/* This rank's portion of the parts of the others, for theirs of its own parts. */
+static ncclResult_t exchange_parts(const struct dt_comm *comm, float *buffer, size_t count)
+{
+    const struct nccl_plane *plane = comm->reduce;
+    const struct dt_slice_table *t = &plane->slices;
+    size_t first;
+    const size_t own = dt_slice_portion(&first, comm, count, comm->rank);
+    float *arrived = plane->arrived;
+    ncclResult_t code = ncclGroupStart();
+    for (int r = 0; r < comm->size; r++)
+        for (int p = 0; r != comm->rank && own > 0 && p < t->n_parts[r]; p++, arrived += own)
+            NCCL_ADD(code, ncclRecv(arrived, own, ncclFloat32, r, plane->nccl, plane->stream));
+    for (int r = 0; r < comm->size; r++) {
+        const size_t length = dt_slice_portion(&first, comm, count, r);
+        for (int p = 0; r != comm->rank && length > 0 && p < t->n_parts[comm->rank]; p++)
+            NCCL_ADD(code, ncclSend(buffer + (size_t)p * t->slot + first, length, ncclFloat32, r,
+                                    plane->nccl, plane->stream));
+    }
+    NCCL_ADD(code, ncclGroupEnd());
+    return code;
+}
+
+/* This rank's portion of the sum, into the first of its own parts. */
+static dt_status add_parts(const struct dt_comm *comm, float *buffer, size_t count)
+{
+    const struct nccl_plane *plane = comm->reduce;
+    const struct dt_slice_table *t = &plane->slices;
+    size_t first;
+    const size_t own = dt_slice_portion(&first, comm, count, comm->rank);
+    float *arrived = plane->arrived;
+    if (own == 0)
+        return DT_OK;
+    for (int i = 0; i < t->n - 1; i++)
+        DT_TRY(cuda_status(
+            dt_kernel_accumulate(
+                plane->stream, dt_slice_values(t, t->joins[i].to, buffer, arrived, first, own),
+                DT_F32, dt_slice_values(t, t->joins[i].from, buffer, arrived, first, own), own,
+                false),
+            "adding virtual ranks"));
+    const float *all = dt_slice_values(t, 0, buffer, arrived, first, own);
+    if (all != buffer + first)
+        DT_TRY(
+            cuda_status(dt_kernel_accumulate(plane->stream, buffer + first, DT_F32, all, own, true),
+                        "copying a sum of virtual ranks"));
+    return DT_OK;
+}
+
+/* The portions of the sum to all ranks. */
+static ncclResult_t share_sums(const struct dt_comm *comm, float *buffer, size_t count)
+{
+    const struct nccl_plane *plane = comm->reduce;
+    size_t own, first;
+    const size_t own_length = dt_slice_portion(&own, comm, count, comm->rank);
+    ncclResult_t code = ncclGroupStart();
+    for (int r = 0; r < comm->size; r++) {
+        const size_t length = dt_slice_portion(&first, comm, count, r);
+        if (r != comm->rank && length > 0)
+            NCCL_ADD(code,
+                     ncclRecv(buffer + first, length, ncclFloat32, r, plane->nccl, plane->stream));
+        if (r != comm->rank && own_length > 0)
+            NCCL_ADD(code, ncclSend(buffer + own, own_length, ncclFloat32, r, plane->nccl,
+                                    plane->stream));
+    }
+    NCCL_ADD(code, ncclGroupEnd());
+    return code;
+}
+
+static dt_status reduce_slices(struct dt_comm *comm, float *buffer, size_t count)
+{
+    DT_NCCL(comm, "exchange gradients", exchange_parts(comm, buffer, count));
+    DT_TRY(add_parts(comm, buffer, count));
+    DT_NCCL(comm, "sum gradients", share_sums(comm, buffer, count));
+    return DT_OK;
+}
+
 /* --- Sums --- */
 
 static dt_status nccl_reduce(struct dt_comm *comm, int reduction, void *buffer, size_t count)
@@ -245,6 +357,8 @@ static dt_status nccl_reduce(struct dt_comm *comm, int reduction, void *buffer, 
     const ncclDataType_t type = reduction < plane->first_fp32 ? plane->type : ncclFloat32;
     if (count == 0)
         return DT_OK;
+    if (plane->has_slices)
+        return reduce_slices(comm, buffer, count);
     DT_NCCL(comm, "sum gradients",
             ncclAllReduce(buffer, buffer, count, type, ncclSum, plane->nccl, plane->stream));
     return DT_OK;
@@ -290,6 +404,8 @@ static void nccl_close(struct dt_comm *comm)
     /* After a failure a rank may be missing, so no rank waits for another. */
     if (plane->nccl && (comm->has_failed || !leave_plane(plane)))
         abort_nccl(plane);
+    cudaFree(plane->arrived);
+    dt_slice_table_free(&plane->slices);
     free(plane);
 }
 

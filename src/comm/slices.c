@@ -12,9 +12,7 @@
 #include "base/pulse.h"
 #include "base/trace.h"
 #include "comm/add.h"
-#include "comm/comm_internal.h"
-
-enum { ALIGN = 16 }; /* floats to which portions are cut */
+#include "comm/slices.h"
 
 struct sum {
     enum { IDLE, PARTS, SUMS } stage;
@@ -27,15 +25,56 @@ struct sum {
 };
 
 struct slices {
-    int n_slices;
-    size_t slot;                  /* floats from a part of this rank to the next */
-    struct dt_slice_parts *parts; /* of every rank */
-    int n_others;                 /* parts of the other ranks */
+    struct dt_slice_table table;
     struct sum *sums;
     int n_sums;
     float *pool; /* for what arrives; a sum takes its part when it is first used */
     size_t n_used;
 };
+
+/* --- The table --- */
+
+dt_status dt_slice_table_make(struct dt_slice_table *t, const struct dt_comm *comm,
+                              const struct dt_comm_options *options)
+{
+    const int n_slices = options->n_slices;
+    int most, number[DT_SLICE_PARTS + 1], n_joins = 0;
+    struct dt_slice_parts parts = {0};
+    t->slot = options->slot_bytes / sizeof(float);
+    DT_TRY(DT_NEW(t->n_parts, (size_t)comm->size));
+    DT_TRY(DT_NEW(t->joins, (size_t)comm->size * DT_SLICE_PARTS));
+    for (int r = 0; r < comm->size; r++) {
+        const struct dt_slice_parts of_rank =
+            dt_slices_of(n_slices, dt_slices_first(n_slices, comm->size, r),
+                         dt_slices_first(n_slices, comm->size, r + 1), &most);
+        if (r == comm->rank)
+            t->first = t->n;
+        t->n_parts[r] = of_rank.n;
+        t->n_others += r == comm->rank ? 0 : of_rank.n;
+        for (int p = 0; p < of_rank.n; p++) {
+            number[parts.n] = t->n++;
+            dt_slices_add(&parts, of_rank.part[p].begin, of_rank.part[p].end);
+            while (dt_slices_join(&parts, n_slices))
+                t->joins[n_joins++] = (struct dt_slice_join){number[parts.n - 1], number[parts.n]};
+        }
+    }
+    return DT_OK;
+}
+
+void dt_slice_table_free(struct dt_slice_table *t)
+{
+    free(t->n_parts);
+    free(t->joins);
+}
+
+size_t dt_slice_portion(size_t *first, const struct dt_comm *comm, size_t count, int rank)
+{
+    const size_t blocks = count / DT_SLICE_ALIGN, r = (size_t)rank, n = (size_t)comm->size;
+    *first = blocks * r / n * DT_SLICE_ALIGN;
+    return (r + 1 == n ? count : blocks * (r + 1) / n * DT_SLICE_ALIGN) - *first;
+}
+
+/* --- The plane --- */
 
 static void slices_describe(char *out, size_t bytes)
 {
@@ -45,34 +84,19 @@ static void slices_describe(char *out, size_t bytes)
 static dt_status slices_open(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     struct slices *s;
-    int most;
     DT_TRY(DT_NEW(s, 1));
     comm->reduce = s;
-    s->n_slices = options->n_slices;
-    s->slot = options->slot_bytes / sizeof(float);
-    DT_TRY(DT_NEW(s->parts, (size_t)comm->size));
-    for (int r = 0; r < comm->size; r++) {
-        s->parts[r] = dt_slices_of(s->n_slices, dt_slices_first(s->n_slices, comm->size, r),
-                                   dt_slices_first(s->n_slices, comm->size, r + 1), &most);
-        s->n_others += r == comm->rank ? 0 : s->parts[r].n;
-    }
+    DT_TRY(dt_slice_table_make(&s->table, comm, options));
+    const int n_others = s->table.n_others;
     DT_TRY(DT_NEW(s->sums, (size_t)options->n_reductions));
     s->n_sums = options->n_reductions;
     for (int i = 0; i < s->n_sums; i++)
-        DT_TRY(DT_NEW(s->sums[i].requests, (size_t)(s->n_others + comm->size * DT_SLICE_PARTS)));
-    const size_t portions =
-        options->total_count / (size_t)comm->size + 2 * ALIGN * (size_t)options->n_reductions;
-    s->pool = dt_mem_alloc_aligned((size_t)s->n_others * portions * sizeof(float),
+        DT_TRY(DT_NEW(s->sums[i].requests, (size_t)(n_others + comm->size * DT_SLICE_PARTS)));
+    const size_t portions = options->total_count / (size_t)comm->size +
+                            2 * DT_SLICE_ALIGN * (size_t)options->n_reductions;
+    s->pool = dt_mem_alloc_aligned((size_t)n_others * portions * sizeof(float),
                                    "parts of the other ranks");
     return s->pool ? DT_OK : DT_ERR_MEMORY;
-}
-
-/* The floats from *first on of which a rank makes the sum; their number. */
-static size_t portion(size_t *first, const struct dt_comm *comm, size_t count, int rank)
-{
-    const size_t blocks = count / ALIGN, r = (size_t)rank, n = (size_t)comm->size;
-    *first = blocks * r / n * ALIGN;
-    return (r + 1 == n ? count : blocks * (r + 1) / n * ALIGN) - *first;
 }
 
 /* Both go to another rank, or come from it, in the same order. */
@@ -104,24 +128,24 @@ static dt_status slices_reduce(struct dt_comm *comm, int reduction, void *buffer
     sum->begin_s = dt_trace_now();
     sum->n_requests = 0;
     size_t first;
-    const size_t own = portion(&first, comm, count, comm->rank);
+    const size_t own = dt_slice_portion(&first, comm, count, comm->rank);
     if (sum->arrived && sum->count != count)
         DT_FAIL(DT_ERR_INTERNAL, "reduction %d has %zu elements, and had %zu", reduction, count,
                 sum->count);
     if (!sum->arrived) {
         sum->arrived = s->pool + s->n_used;
-        s->n_used += (size_t)s->n_others * own;
+        s->n_used += (size_t)s->table.n_others * own;
         sum->count = count;
     }
     float *arrived = sum->arrived;
     for (int r = 0; r < comm->size; r++)
-        for (int p = 0; r != comm->rank && p < s->parts[r].n; p++, arrived += own)
+        for (int p = 0; r != comm->rank && p < s->table.n_parts[r]; p++, arrived += own)
             DT_TRY(receive(comm, sum, arrived, own, r, reduction));
     for (int r = 0; r < comm->size; r++) {
-        const size_t length = portion(&first, comm, count, r);
-        for (int p = 0; r != comm->rank && p < s->parts[comm->rank].n; p++)
-            DT_TRY(
-                send(comm, sum, sum->buffer + (size_t)p * s->slot + first, length, r, reduction));
+        const size_t length = dt_slice_portion(&first, comm, count, r);
+        for (int p = 0; r != comm->rank && p < s->table.n_parts[comm->rank]; p++)
+            DT_TRY(send(comm, sum, sum->buffer + (size_t)p * s->table.slot + first, length, r,
+                        reduction));
     }
     return DT_OK;
 }
@@ -131,29 +155,25 @@ static void add_portion(const struct dt_comm *comm, const struct sum *sum)
 {
     const struct slices *s = comm->reduce;
     size_t first;
-    const size_t count = portion(&first, comm, sum->count, comm->rank);
-    float *values[DT_SLICE_PARTS], *arrived = sum->arrived;
-    struct dt_slice_parts parts = {0};
-    for (int r = 0; r < comm->size; r++)
-        for (int p = 0; p < s->parts[r].n; p++) {
-            values[parts.n] = r == comm->rank ? sum->buffer + (size_t)p * s->slot + first : arrived;
-            arrived += r == comm->rank ? 0 : count;
-            dt_slices_add(&parts, s->parts[r].part[p].begin, s->parts[r].part[p].end);
-            while (dt_slices_join(&parts, s->n_slices))
-                dt_sum_add(values[parts.n - 1], values[parts.n], (int)count);
-        }
-    if (values[0] != sum->buffer + first)
-        memcpy(sum->buffer + first, values[0], count * sizeof(float));
+    const size_t count = dt_slice_portion(&first, comm, sum->count, comm->rank);
+    const struct dt_slice_table *t = &s->table;
+    for (int i = 0; i < t->n - 1; i++)
+        dt_sum_add(dt_slice_values(t, t->joins[i].to, sum->buffer, sum->arrived, first, count),
+                   dt_slice_values(t, t->joins[i].from, sum->buffer, sum->arrived, first, count),
+                   (int)count);
+    const float *all = dt_slice_values(t, 0, sum->buffer, sum->arrived, first, count);
+    if (all != sum->buffer + first)
+        memcpy(sum->buffer + first, all, count * sizeof(float));
 }
 
 static dt_status share_portion(struct dt_comm *comm, struct sum *sum, int reduction)
 {
     size_t own, first;
-    const size_t own_length = portion(&own, comm, sum->count, comm->rank);
+    const size_t own_length = dt_slice_portion(&own, comm, sum->count, comm->rank);
     sum->n_requests = 0;
     sum->stage = SUMS;
     for (int r = 0; r < comm->size; r++) {
-        const size_t length = portion(&first, comm, sum->count, r);
+        const size_t length = dt_slice_portion(&first, comm, sum->count, r);
         if (r == comm->rank)
             continue;
         DT_TRY(receive(comm, sum, sum->buffer + first, length, r, reduction));
@@ -230,7 +250,7 @@ static void slices_close(struct dt_comm *comm)
         free(s->sums[i].requests);
     free(s->pool);
     free(s->sums);
-    free(s->parts);
+    dt_slice_table_free(&s->table);
     free(s);
 }
 

@@ -301,7 +301,7 @@ const struct dt_key dt_keys[] = {
          "Make RUN/model.safetensors the best checkpoint's model instead of the last", FREE),
     INT(train.virtual_ranks, 0, 0, 4096,
         "Slices of the global batch, each computed as by a rank of so many and added in a fixed "
-        "order, so that any number of CPU ranks gives the same bits; 0: none"),
+        "order, so that any number of ranks gives the same bits; 0: none"),
     NUMBER(train.replica_check_every, DT_KEY_INT64, 500, 0, MAX_EXACT,
            "Steps between comparisons of the ranks' weights; 0: only before checkpoints", FREE),
     FRACTION(train.ema_decay, 0,

@@ -137,6 +137,12 @@ struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
                                     .share = engine->config->device.allow_shared_gpu};
 }
 
+/* Every slice of a rank is a recording of its own; the same on all ranks. */
+static bool can_record(const struct dt_engine *engine)
+{
+    return engine->stage.n_slices <= DT_N_PASS_KINDS * engine->ranks.n_workers;
+}
+
 static struct dt_plan_options plan_options(const struct dt_engine *engine, size_t max_bytes)
 {
     const struct dt_config *config = engine->config;
@@ -157,7 +163,7 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .n_slices = engine->stage.n_slices,
         .first_slice = dt_engine_split(engine).first,
         .n_own_slices = engine->stage.n_passes,
-        .record = config->device.cuda_graph,
+        .record = config->device.cuda_graph && can_record(engine),
         .profile = engine->options.profile,
         .optim = config->optim.name,
         .clip = config->optim.clip_norm > 0,
@@ -167,7 +173,7 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .is_host_memory = engine->backend == &dt_backend_cpu,
     };
     options.comm.exchange_ranks = engine->graph->bn_ranks;
-    if (options.n_slices > 0)
+    if (options.n_slices > 0 && engine->backend == &dt_backend_cpu)
         options.comm.plane = DT_PLANE_SLICES;
     if (config->train.average_states)
         options.parallel.has_own_states = false;
@@ -194,8 +200,10 @@ static dt_status build_plan(struct dt_engine *engine, bool is_layout)
     if (!is_layout)
         DT_TRY(find_link(engine));
     const struct dt_plan_options options = plan_options(engine, max_bytes);
-    if (options.n_slices > 0 && engine->backend != &dt_backend_cpu)
-        DT_FAIL(DT_ERR_CONFIG, "train.virtual_ranks is for CPUs; set device.kind to cpu");
+    if (options.n_slices > 0 && engine->backend != &dt_backend_cpu &&
+        !engine->config->train.deterministic)
+        DT_FAIL(DT_ERR_CONFIG, "train.virtual_ranks on GPUs needs algorithms that do not depend on "
+                               "timing; set train.deterministic to true");
     struct dt_comm *comm = options.n_ranks > 1 ? engine->ranks.comm : NULL;
     if (is_layout)
         return dt_plan_layout(&engine->plan, engine->graph, engine->backend, engine->device,

@@ -1,6 +1,4 @@
 /* The work of each kind of action. */
-#include <string.h>
-
 #include "base/fault.h"
 #include "base/pulse.h"
 #include "plan/plan_internal.h"
@@ -60,13 +58,15 @@ static dt_status run_divide(const struct dt_walk *w, const struct dt_action *act
 }
 
 /* The running statistics of a run with slices are those that slice 0 leaves. */
-static void keep_stats(const struct dt_walk *w)
+static dt_status keep_stats(const struct dt_walk *w)
 {
     const struct dt_plan *plan = w->plan;
-    void *stats = plan->arena[DT_ARENA_STATS];
-    const size_t bytes = plan->arena_bytes[DT_ARENA_STATS];
-    if (bytes > 0)
-        memcpy(w->first ? plan->kept_stats : stats, w->first ? stats : plan->kept_stats, bytes);
+    float *stats = plan->arena[DT_ARENA_STATS], *kept = plan->arena[DT_ARENA_KEPT_STATS];
+    const size_t count = plan->arena_bytes[DT_ARENA_KEPT_STATS] / sizeof *kept;
+    if (count == 0)
+        return DT_OK;
+    return plan->backend->accumulate(plan->device, w->first ? kept : stats, w->first ? stats : kept,
+                                     DT_F32, count, true);
 }
 
 static float *sum_slot(const struct dt_plan *plan, const struct dt_bucket *bucket, int slot)
@@ -102,7 +102,7 @@ static dt_status run_accumulate(const struct dt_walk *w, const struct dt_action 
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     const struct dt_grads own = dt_plan_own_grads(plan, bucket);
     if (plan->options.n_slices > 0 && action->bucket == 0)
-        keep_stats(w);
+        DT_TRY(keep_stats(w));
     if (plan->options.n_slices > 0)
         return add_slice(w, bucket, own);
     return plan->backend->accumulate(plan->device, dt_plan_sum_address(plan, bucket),

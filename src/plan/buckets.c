@@ -104,6 +104,8 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
     for (int p = 0; p < DT_MAX_PROGRAMS; p++)
         if (g->program[p].divisor >= 0)
             plan->arena_bytes[DT_ARENA_COUNTS] = (size_t)plan->options.n_ranks * sizeof(float);
+    plan->arena_bytes[DT_ARENA_KEPT_STATS] =
+        plan->options.n_slices > 0 ? plan->arena_bytes[DT_ARENA_STATS] : 0;
     plan->arena_bytes[DT_ARENA_EMA] = plan->options.ema ? offset : 0;
     plan->arena_bytes[DT_ARENA_EMA_STATS] =
         plan->options.ema ? plan->arena_bytes[DT_ARENA_STATS] : 0;

@@ -195,8 +195,6 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
     if (plan->comm && plan->n_buckets > 0)
         DT_TRY_OUT(open_reduce(plan));
     status = allocate_and_bind(plan);
-    if (status == DT_OK && options->n_slices > 0)
-        status = DT_NEW(plan->kept_stats, plan->arena_bytes[DT_ARENA_STATS] / sizeof(float));
     if (plan->comm)
         status = dt_comm_agree(comm, status); /* closing the plane is collective too */
     DT_TRY_OUT(status);
@@ -233,6 +231,5 @@ void dt_plan_destroy(struct dt_plan *plan)
     free(plan->scratch_bytes);
     free(plan->scratch_offset);
     free(plan->node_s);
-    free(plan->kept_stats);
     free(plan);
 }

@@ -12,11 +12,21 @@ static const char *const kind_name[] = {
     [DT_ACTION_DIVIDE] = "divide",
 };
 static const char *const arena_name[] = {
-    [DT_ARENA_PARAMS] = "params", [DT_ARENA_SHADOW] = "shadow",       [DT_ARENA_GRADS] = "grads",
-    [DT_ARENA_ACCUM] = "accum",   [DT_ARENA_MOMENTUM] = "momentum",   [DT_ARENA_STATS] = "stats",
-    [DT_ARENA_SQUARE] = "square", [DT_ARENA_NORMS] = "norms",         [DT_ARENA_WORK] = "work",
-    [DT_ARENA_EMA] = "ema",       [DT_ARENA_EMA_STATS] = "ema_stats", [DT_ARENA_OUTER] = "outer",
-    [DT_ARENA_ANCHOR] = "anchor", [DT_ARENA_COUNTS] = "counts",
+    [DT_ARENA_PARAMS] = "params",
+    [DT_ARENA_SHADOW] = "shadow",
+    [DT_ARENA_GRADS] = "grads",
+    [DT_ARENA_ACCUM] = "accum",
+    [DT_ARENA_MOMENTUM] = "momentum",
+    [DT_ARENA_STATS] = "stats",
+    [DT_ARENA_SQUARE] = "square",
+    [DT_ARENA_NORMS] = "norms",
+    [DT_ARENA_WORK] = "work",
+    [DT_ARENA_EMA] = "ema",
+    [DT_ARENA_EMA_STATS] = "ema_stats",
+    [DT_ARENA_OUTER] = "outer",
+    [DT_ARENA_ANCHOR] = "anchor",
+    [DT_ARENA_COUNTS] = "counts",
+    [DT_ARENA_KEPT_STATS] = "kept_stats",
 };
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
 

@@ -3,6 +3,7 @@
  *
  * On a device with queues the walk only enqueues work. There the training list is recorded after a
  * few walks and then replayed; values that change from step to step are in device memory. */
+#include <limits.h>
 #include <math.h>
 
 #include "base/clock.h"
@@ -233,7 +234,9 @@ static bool is_stamped(const struct dt_plan *plan)
 
 /* --- Recording --- */
 
-/* Records the list, or gives up recording with one warning; all ranks do the same. */
+/* Records the list, or gives up recording with one warning; all ranks do the same. But ranks may
+ * have different numbers of slices: of these only the last pass, which has the sums, is common to
+ * all, and a rank that cannot record another one walks it. */
 static dt_status record(const struct dt_walk *w, int kind)
 {
     struct dt_plan *plan = w->plan;
@@ -245,7 +248,8 @@ static dt_status record(const struct dt_walk *w, int kind)
         dt_status ended = backend->end_record(plan->device, &recording);
         status = walked != DT_OK ? walked : ended;
     }
-    if (plan->comm)
+    const bool is_common = plan->options.n_slices == 0 || w->last;
+    if (plan->comm && is_common)
         status = dt_comm_agree(plan->comm, status);
     if (status == DT_OK) {
         plan->recording[w->program][kind] = recording;
@@ -253,8 +257,11 @@ static dt_status record(const struct dt_walk *w, int kind)
     }
     if (recording)
         backend->release_recording(plan->device, recording);
-    plan->record = false;
-    if (!plan->comm || dt_comm_rank(plan->comm) == 0)
+    if (is_common)
+        plan->record = false;
+    else
+        plan->n_warm[w->program][kind] = INT_MIN;
+    if (!is_common || !plan->comm || dt_comm_rank(plan->comm) == 0)
         dt_log(DT_LOG_WARNING, "the training step cannot be recorded and runs unrecorded: %s",
                dt_error_text());
     return DT_OK;
@@ -264,6 +271,8 @@ static dt_status train_recorded(const struct dt_walk *w)
 {
     struct dt_plan *plan = w->plan;
     int kind = w->first && w->last ? 0 : w->first ? 1 : w->last ? 3 : 2;
+    if (plan->options.n_slices > 0)
+        kind = w->pass;
     if (plan->n_warm[w->program][kind] < WARM_WALKS) {
         plan->n_warm[w->program][kind]++;
         return walk_list(w);

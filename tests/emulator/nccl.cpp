@@ -263,47 +263,70 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     return ncclSuccess;
 }
 
+// What any call needs: a communicator that is ready, a type, and its stream.
+static ncclResult_t check_call(const comm_ref &c, const char *call, ncclDataType_t type,
+                               size_t *size, cudaStream_t stream)
+{
+    number stored;
+    const ncclResult_t ready = nccl_check_ready(*c, call);
+    if (ready != ncclSuccess)
+        return ready;
+    if (type < 0 || type >= ncclNumTypes)
+        return nccl_refuse(ncclInvalidArgument, "%s : invalid type %d", call, type);
+    if (!nccl_number(&stored, type))
+        emu_fail("%s: type %d is not emulated", call, type);
+    if (emu_stream_device(stream) != c->device)
+        emu_fail("%s: the communicator belongs to device %d, the stream to device %d", call,
+                 c->device, emu_stream_device(stream));
+    if (c->has_stream && c->stream != stream)
+        emu_fail("%s: a communicator with calls in two streams is not emulated", call);
+    c->has_stream = true;
+    c->stream = stream;
+    *size = bytes_of(stored);
+    return ncclSuccess;
+}
+
+static std::shared_ptr<sum> make_sum(const comm_ref &c, cudaStream_t stream)
+{
+    const auto s = std::make_shared<sum>();
+    *s = {};
+    s->comm = c;
+    s->type = ncclFloat32;
+    s->stream = stream;
+    s->ordinal = c->n_sums++;
+    return s;
+}
+
 static ncclResult_t enqueue(const void *from, void *to, size_t count, ncclDataType_t type,
                             ncclRedOp_t op, bool gathers, ncclComm_t comm, cudaStream_t stream)
 {
-    number stored;
+    size_t size;
     if (!comm)
         return nccl_refuse(ncclInvalidArgument, "AllReduce : comm argument is NULL");
     const auto lock = emu_lock();
     const comm_ref c = state_of(comm);
-    const ncclResult_t ready = nccl_check_ready(*c, "ncclAllReduce");
+    if (op < 0 || op >= ncclNumOps)
+        return nccl_refuse(ncclInvalidArgument, "AllReduce : invalid operation %d", op);
+    if (op != ncclSum)
+        emu_fail("ncclAllReduce: operation %d is not emulated", op);
+    const ncclResult_t ready = check_call(c, "ncclAllReduce", type, &size, stream);
     if (ready != ncclSuccess)
         return ready;
-    if (type < 0 || type >= ncclNumTypes || op < 0 || op >= ncclNumOps)
-        return nccl_refuse(ncclInvalidArgument, "AllReduce : invalid type %d or operation %d", type,
-                           op);
-    if (op != ncclSum || !nccl_number(&stored, type))
-        emu_fail("ncclAllReduce: operation %d on type %d is not emulated", op, type);
     if (count == 0)
         return ncclSuccess;
     if (!from || !to)
         return nccl_refuse(ncclInvalidArgument, "AllReduce : a buffer is NULL");
-    const size_t bytes = count * bytes_of(stored);
+    const size_t bytes = count * size;
     const char *own =
         static_cast<char *>(to) + (gathers ? bytes * static_cast<size_t>(c->rank) : 0);
     const size_t all = gathers ? bytes * static_cast<size_t>(c->n_ranks) : bytes;
     if (from != own && overlap({from, bytes}, {to, all}))
         emu_fail("ncclAllReduce: the buffers overlap and are not the same");
-    if (emu_stream_device(stream) != c->device)
-        emu_fail("ncclAllReduce: the communicator belongs to device %d, the stream to device %d",
-                 c->device, emu_stream_device(stream));
-    if (c->has_stream && c->stream != stream)
-        emu_fail("ncclAllReduce: a communicator with sums in two streams is not emulated");
-    c->has_stream = true;
-    c->stream = stream;
-    const auto s = std::make_shared<sum>();
-    s->comm = c;
+    const auto s = make_sum(c, stream);
     s->from = from;
     s->to = to;
     s->count = count;
     s->type = type;
-    s->stream = stream;
-    s->ordinal = c->n_sums++;
     s->gathers = gathers;
     if (group_depth == 0)
         return launch(s);
@@ -321,6 +344,47 @@ ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataTyp
                            ncclComm_t comm, cudaStream_t stream)
 {
     return enqueue(from, to, count, type, ncclSum, true, comm, stream);
+}
+
+// The sends and receives of a group go on at the same time.
+static ncclResult_t enqueue_message(bool sends, void *data, size_t count, ncclDataType_t type,
+                                    int peer, ncclComm_t comm, cudaStream_t stream)
+{
+    const char *call = sends ? "ncclSend" : "ncclRecv";
+    size_t size;
+    if (!comm)
+        return nccl_refuse(ncclInvalidArgument, "%s : comm argument is NULL", call);
+    const auto lock = emu_lock();
+    const comm_ref c = state_of(comm);
+    const ncclResult_t ready = check_call(c, call, type, &size, stream);
+    if (ready != ncclSuccess)
+        return ready;
+    if (peer < 0 || peer >= c->n_ranks)
+        return nccl_refuse(ncclInvalidArgument, "%s : invalid peer %d", call, peer);
+    if (peer == c->rank)
+        emu_fail("%s: a message to oneself is not emulated", call);
+    emu_check_device(data, count * size, call);
+    const bool joins = !group.empty() && !group.back()->messages.empty() &&
+                       group.back()->comm == c && group.back()->stream == stream;
+    const auto s = joins ? group.back() : make_sum(c, stream);
+    s->messages.push_back({sends, peer, static_cast<char *>(data), count * size, 0});
+    if (group_depth == 0)
+        return launch(s);
+    if (!joins)
+        group.push_back(s);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream)
+{
+    return enqueue_message(true, const_cast<void *>(from), count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return enqueue_message(false, to, count, type, peer, comm, stream);
 }
 
 ncclResult_t ncclGroupStart(void)

@@ -15,7 +15,9 @@ namespace emu
 // --- Shared memory ---
 
 mapping::mapping(const char *segment, int n_ranks)
-    : name(segment), bytes(sizeof(shared) + static_cast<size_t>(n_ranks) * CHUNK_BYTES),
+    : name(segment), n_ranks(n_ranks),
+      bytes(sizeof(shared) + static_cast<size_t>(n_ranks) * CHUNK_BYTES +
+            static_cast<size_t>(n_ranks * n_ranks) * sizeof(mailbox)),
       file(shm_open(segment, O_CREAT | O_RDWR, 0600))
 {
     if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0)
@@ -44,6 +46,11 @@ shared_rank &mapping::rank(int r) const
 char *mapping::chunk(int r) const
 {
     return static_cast<char *>(memory) + sizeof(shared) + static_cast<size_t>(r) * CHUNK_BYTES;
+}
+
+mailbox &mapping::box(int from, int to) const
+{
+    return reinterpret_cast<mailbox *>(chunk(n_ranks))[from * n_ranks + to];
 }
 
 // The mark is a lock on a byte of the file.
@@ -128,6 +135,47 @@ void add_chunks(sum *s, size_t n, number type)
     s->n_done += n;
 }
 
+// Moves a message forward; true when it is done.
+bool pass_on(const communicator &c, message *m)
+{
+    mailbox &box = m->sends ? c.memory->box(c.rank, m->peer) : c.memory->box(m->peer, c.rank);
+    while (m->n_done < m->bytes) {
+        const uint64_t n_written = box.n_written.load(std::memory_order_acquire);
+        const uint64_t n_read = box.n_read.load(std::memory_order_acquire);
+        if ((n_written == n_read) != m->sends)
+            return false;
+        if (m->sends) {
+            box.message_bytes = m->bytes;
+            box.bytes = std::min<size_t>(m->bytes - m->n_done, LETTER_BYTES);
+            memcpy(box.letter, m->data + m->n_done, box.bytes);
+            m->n_done += box.bytes;
+            box.n_written.store(n_written + 1, std::memory_order_release);
+        } else {
+            if (box.message_bytes != m->bytes)
+                emu_fail("ncclRecv: rank %d expects %zu bytes of rank %d, which sends %llu", c.rank,
+                         m->bytes, m->peer, static_cast<unsigned long long>(box.message_bytes));
+            memcpy(m->data + m->n_done, box.letter, box.bytes);
+            m->n_done += box.bytes;
+            box.n_read.store(n_read + 1, std::memory_order_release);
+        }
+    }
+    return true;
+}
+
+// Those between two ranks in their order; true when all are done.
+bool pass_on_all(sum *s)
+{
+    bool is_blocked[2][MAX_RANKS] = {}, all_done = true;
+    for (message &m : s->messages) {
+        bool &blocked = is_blocked[m.sends][m.peer];
+        blocked = blocked || !pass_on(*s->comm, &m);
+        all_done = all_done && !blocked;
+    }
+    for (message &m : s->messages)
+        m.n_done = all_done ? 0 : m.n_done;
+    return all_done;
+}
+
 // The work of a stream: true when the sum is done. A graph calls it once more for every launch.
 bool go_on(sum *s)
 {
@@ -140,6 +188,8 @@ bool go_on(sum *s)
     nccl_number(&type, s->type);
     const size_t size = bytes_of(type);
     c.running = s;
+    if (!s->messages.empty() && !pass_on_all(s))
+        return false;
     if (s->n_done == 0 && !s->published) {
         emu_check_device(s->from, s->count * size, "ncclAllReduce: send buffer");
         emu_check_device(s->to, s->count * size * (s->gathers ? static_cast<size_t>(c.n_ranks) : 1),

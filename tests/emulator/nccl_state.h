@@ -17,7 +17,7 @@ namespace emu
 
 // --- State shared by the ranks ---
 
-enum { MAX_RANKS = 16, CHUNK_BYTES = 1 << 20, HOST_BYTES = 128 };
+enum { MAX_RANKS = 16, CHUNK_BYTES = 1 << 20, HOST_BYTES = 128, LETTER_BYTES = 1 << 16 };
 
 enum rank_state : uint32_t { ABSENT, JOINED, FINALIZED, GONE, ABORTED };
 
@@ -34,6 +34,13 @@ struct shared {
     shared_rank ranks[MAX_RANKS];
 };
 
+// From one rank to another: a part of a message, until it is read.
+struct mailbox {
+    std::atomic<uint64_t> n_written, n_read;
+    uint64_t message_bytes, bytes;
+    char letter[LETTER_BYTES];
+};
+
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "atomics are shared by processes");
 
 // The memory shared by ranks with the same unique id: their messages, and a chunk of data per rank.
@@ -47,6 +54,7 @@ class mapping
     void unlink() const; // existing mappings remain valid
     shared_rank &rank(int r) const;
     char *chunk(int r) const;
+    mailbox &box(int from, int to) const;
     // Marks a rank as held by this process; the mark disappears when the process ends, however it
     // ends.
     void hold(int r) const;
@@ -54,6 +62,7 @@ class mapping
 
   private:
     std::string name;
+    int n_ranks;
     size_t bytes;
     int file;
     void *memory;
@@ -85,8 +94,17 @@ struct communicator {
 
 using comm_ref = std::shared_ptr<communicator>;
 
+struct message {
+    bool sends;
+    int peer;
+    char *data;
+    size_t bytes, n_done;
+};
+
+// Or, if it has messages, a group of sends and receives.
 struct sum {
     comm_ref comm;
+    std::vector<message> messages;
     const void *from;
     void *to;
     size_t count;

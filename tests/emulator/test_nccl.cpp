@@ -2,6 +2,8 @@
 // each other by a unique id. The ranks share the only device and have different host names.
 #include <nccl.h>
 
+#include <memory>
+
 #include "test_rig.h"
 
 // A rank's arguments.
@@ -139,6 +141,35 @@ static void case_gather()
         for (size_t i = 0; i < got.size(); i++)
             CHECK(got[i] == value_of(static_cast<int>(i / count), i % count));
     }
+    leave(comm);
+}
+
+// To and from every other rank in one group, two messages each, longer than a mailbox holds.
+static void case_messages()
+{
+    const size_t counts[] = {1, 300001};
+    ncclComm_t comm = connect();
+    array from(number::f32, 300001);
+    std::vector<std::unique_ptr<array>> to;
+    fill(from, rank);
+    for (int i = 0; i < 2 * n_ranks; i++)
+        to.push_back(std::make_unique<array>(number::f32, 300001));
+    CHECK(ncclGroupStart() == ncclSuccess);
+    for (int r = 0; r < n_ranks; r++)
+        for (int i = 0; r != rank && i < 2; i++) {
+            void *place = to[static_cast<size_t>(2 * r + i)]->device;
+            CHECK(ncclRecv(place, counts[i], ncclFloat32, r, comm, stream) == ncclSuccess);
+            CHECK(ncclSend(from.device, counts[i], ncclFloat32, r, comm, stream) == ncclSuccess);
+        }
+    CHECK(ncclGroupEnd() == ncclInProgress);
+    CHECK(settle(comm) == ncclSuccess);
+    CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
+    for (int r = 0; r < n_ranks; r++)
+        for (int i = 0; r != rank && i < 2; i++) {
+            const std::vector<float> got = to[static_cast<size_t>(2 * r + i)]->download();
+            for (size_t k = 0; k < counts[i]; k++)
+                CHECK(got[k] == value_of(r, k));
+        }
     leave(comm);
 }
 
@@ -281,6 +312,7 @@ static const struct {
     {"sums", case_sums, 3, nullptr},
     {"sums", case_sums, 1, nullptr},
     {"gather", case_gather, 3, nullptr},
+    {"messages", case_messages, 3, nullptr},
     {"blocking", case_blocking, 2, nullptr},
     {"statuses", case_statuses, 2, nullptr},
     {"graph", case_graph, 2, nullptr},

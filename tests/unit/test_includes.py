@@ -19,7 +19,7 @@ ALLOWED = {
     "backend": {"graph"},
     "cpu": {"graph", "backend"},
     "cuda": {"graph", "backend", "kernels"},
-    "comm": set(),
+    "comm": {"kernels"},
     "plan": {"graph", "backend", "comm"},
     "image": {"config"},
     "boxes": {"config", "image"},

@@ -1,0 +1,25 @@
+#!/bin/bash
+# train.virtual_ranks on emulated GPUs: the same weights, optimizer and moving averages on any number
+# of ranks, with recorded steps and without, whole and resumed by another number.
+. "$(dirname "$0")/train_common.sh"
+virtual=(--set train.virtual_ranks=4 --set device.allow_shared_gpu=true --set train.ema_decay=0.9)
+
+for case in "" "--set train.precision=fp16" "--set model.name=resnet20 --set model.image_size=32 --set train.max_steps=5"; do
+    # shellcheck disable=SC2206 # words
+    settings=("${virtual[@]}" $case)
+    train 1 one "${settings[@]}"
+    for ranks in 2 3; do
+        train $ranks many "${settings[@]}"
+        never_says "cannot be recorded"
+        [ "$(hash_of "$work/many")" = "$(hash_of "$work/one")" ] || fail "$ranks ranks differ: $case"
+        losses many one 0
+        rm -r "$work/many"
+    done
+    train 3 walked "${settings[@]}" --set device.cuda_graph=false
+    [ "$(hash_of "$work/walked")" = "$(hash_of "$work/one")" ] || fail "walked steps differ: $case"
+    train 3 changing "${settings[@]}" --set train.max_steps=4
+    train 2 changing "${settings[@]}" --resume must
+    [ "$(hash_of "$work/changing")" = "$(hash_of "$work/one")" ] || fail "the resumed run differs: $case"
+    rm -r "$work/one" "$work/walked" "$work/changing"
+done
+refuses 78 "set train.deterministic to true" 1 timed "${virtual[@]}" --set train.deterministic=false
