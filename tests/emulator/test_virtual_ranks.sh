@@ -2,7 +2,7 @@
 # train.virtual_ranks on emulated GPUs: the same weights, optimizer and moving averages on any number
 # of ranks, with recorded steps and without, whole and resumed by another number.
 . "$(dirname "$0")/train_common.sh"
-virtual=(--set train.virtual_ranks=4 --set device.allow_shared_gpu=true --set train.ema_decay=0.9)
+virtual=(--set train.virtual_ranks=6 --set train.global_batch_size=12 --set device.allow_shared_gpu=true --set train.ema_decay=0.9)
 
 for case in "" "--set train.precision=fp16" "--set model.name=resnet20 --set model.image_size=32 --set train.max_steps=5"; do
     # shellcheck disable=SC2206 # words
