@@ -235,6 +235,13 @@ double dt_json_number(const struct dt_json *object, const char *key)
     return value && value->type == DT_JSON_NUMBER ? value->number : NAN;
 }
 
+bool dt_json_text(const struct dt_json *value, char *out, size_t bytes)
+{
+    const bool fits = value && value->type == DT_JSON_STRING && strlen(value->string) < bytes;
+    snprintf(out, bytes, "%s", fits ? value->string : "");
+    return fits;
+}
+
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out)
 {
     const double exact = 9007199254740992.0; /* 2^53: larger integers may have been rounded */

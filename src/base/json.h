@@ -44,6 +44,8 @@ const struct dt_json *dt_json_get(const struct dt_json *object, const char *key)
 double dt_json_number(const struct dt_json *object, const char *key);
 /* True if `value` is a number without fraction in min..max; it goes to *out. */
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out);
+/* False, and out is "", if there is no value or it is not a string of fewer than `bytes` bytes. */
+bool dt_json_text(const struct dt_json *value, char *out, size_t bytes);
 
 /* Writes into a growing buffer and takes care of commas, escapes and indentation. It begins with
  * {0} or {.pretty = true}. Running out of memory is remembered and reported by dt_jsonw_end. */

@@ -189,14 +189,6 @@ static dt_status compute_check(char check[CHECK_MAX], const struct record *recor
     return status;
 }
 
-/* False if the member is not a string of fewer than `bytes` bytes. */
-static bool get_text(char *out, size_t bytes, const struct dt_json *object, const char *key)
-{
-    const struct dt_json *value = dt_json_get(object, key);
-    return value && value->type == DT_JSON_STRING &&
-           snprintf(out, bytes, "%s", value->string) < (int)bytes;
-}
-
 static bool get_integer(int64_t *out, const struct dt_json *object, const char *key, int64_t least)
 {
     const struct dt_json *value = dt_json_get(object, key);
@@ -207,16 +199,17 @@ static bool parse_record(struct record *record, char check[CHECK_MAX], const str
 {
     char state[16];
     int64_t exit_code;
-    bool good = get_text(record->run_id, sizeof record->run_id, root, "run_id") &&
+    bool good = dt_json_text(dt_json_get(root, "run_id"), record->run_id, sizeof record->run_id) &&
                 get_integer(&record->incarnation, root, "incarnation", 1) &&
-                get_text(state, sizeof state, root, "state") &&
+                dt_json_text(dt_json_get(root, "state"), state, sizeof state) &&
                 get_integer(&exit_code, root, "exit_code", 0) && exit_code <= 255 &&
                 get_integer(&record->step, root, "step", -1) &&
-                get_text(record->host, sizeof record->host, root, "host") &&
+                dt_json_text(dt_json_get(root, "host"), record->host, sizeof record->host) &&
                 get_integer(&record->pid, root, "pid", 0) &&
-                get_text(record->kills.group, sizeof record->kills.group, root, "memory_group") &&
+                dt_json_text(dt_json_get(root, "memory_group"), record->kills.group,
+                             sizeof record->kills.group) &&
                 get_integer(&record->kills.n, root, "memory_kills", 0) &&
-                get_text(check, CHECK_MAX, root, "check");
+                dt_json_text(dt_json_get(root, "check"), check, CHECK_MAX);
     if (!good)
         return false;
     record->is_running = strcmp(state, "running") == 0;

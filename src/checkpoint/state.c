@@ -97,30 +97,22 @@ static bool parse_integers(struct dt_checkpoint *state, const struct dt_json *ro
     return state->batch == 0 || state->batch < state->n_train_images / state->global_batch_size;
 }
 
-/* Absent if empty. */
-static bool parse_text(char *out, size_t bytes, const struct dt_json *text)
-{
-    if (!text)
-        return true;
-    return text->type == DT_JSON_STRING && (size_t)snprintf(out, bytes, "%s", text->string) < bytes;
-}
-
 static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root)
 {
     const struct dt_json *due = dt_json_get(root, "eval_due");
-    const struct dt_json *model = dt_json_get(root, "model");
     const struct dt_json *print = dt_json_get(root, "data_fingerprint");
-    bool ok = due && due->type == DT_JSON_BOOL && model && model->type == DT_JSON_STRING &&
-              strlen(model->string) < sizeof state->model && print &&
+    /* Absent if empty. */
+    const struct dt_json *origin = dt_json_get(root, "origin"),
+                         *device = dt_json_get(root, "device");
+    bool ok = due && due->type == DT_JSON_BOOL &&
+              dt_json_text(dt_json_get(root, "model"), state->model, sizeof state->model) &&
+              (dt_json_text(origin, state->origin, sizeof state->origin) || !origin) &&
+              (dt_json_text(device, state->device, sizeof state->device) || !device) && print &&
               print->type == DT_JSON_STRING && strlen(print->string) == FINGERPRINT_DIGITS &&
               strspn(print->string, "0123456789abcdef") == FINGERPRINT_DIGITS;
     if (!ok)
         return false;
-    if (!parse_text(state->origin, sizeof state->origin, dt_json_get(root, "origin")) ||
-        !parse_text(state->device, sizeof state->device, dt_json_get(root, "device")))
-        return false;
     state->eval_due = due->boolean;
-    memcpy(state->model, model->string, strlen(model->string) + 1);
     return sscanf(print->string, "%" SCNx64, &state->fingerprint) == 1;
 }
 

@@ -68,10 +68,7 @@ static void clear(struct dt_algo_cache *cache)
 /* The text of a member, "" if there is none; false if it is not a text of a tag's length. */
 static bool read_tag(char out[DT_DNN_TAG_MAX], const struct dt_json *member)
 {
-    bool fits =
-        !member || (member->type == DT_JSON_STRING && strlen(member->string) < DT_DNN_TAG_MAX);
-    snprintf(out, DT_DNN_TAG_MAX, "%s", member && fits ? member->string : "");
-    return fits;
+    return dt_json_text(member, out, DT_DNN_TAG_MAX) || !member;
 }
 
 /* Adds the entries of the file. */
