@@ -40,13 +40,13 @@ static inline cudaError_t dt_launch(void (*kernel)(P...), struct dt_geometry g, 
        }()                                           \
                          : cudaErrorInvalidValue)
 
-// The thread's pack of DT_CHANNEL_PACK elements in a launch of dt_flat_geometry.
 // A loss as a multiple of 2^-24, as in src/cpu/cpu_internal.h: sums of these are exact in double.
 static __device__ inline double dt_exact(double loss)
 {
     return rint(loss * 0x1p24) * 0x1p-24;
 }
 
+// The thread's pack of DT_CHANNEL_PACK elements in a launch of dt_flat_geometry.
 static __device__ inline size_t dt_flat_pack()
 {
     return (size_t)blockIdx.x * blockDim.x + threadIdx.x;

@@ -41,8 +41,7 @@ struct nccl_plane {
     int first_fp32;
     cudaStream_t stream;
     double timeout_s;
-    bool has_slices;
-    struct dt_slice_table slices;
+    struct dt_slice_table slices; /* empty without slices */
     float *arrived; /* in GPU memory: parts of the others, for one sum after the other */
 };
 
@@ -175,15 +174,15 @@ static dt_status find_type(ncclDataType_t *out, enum dt_dtype dtype)
 
 static dt_status cuda_status(cudaError_t code, const char *what)
 {
-    if (code != cudaSuccess)
-        DT_FAIL(DT_ERR_DEVICE, "%s: %s", what, cudaGetErrorString(code));
-    return DT_OK;
+    if (code == cudaSuccess)
+        return DT_OK;
+    DT_FAIL(code == cudaErrorMemoryAllocation ? DT_ERR_MEMORY : DT_ERR_DEVICE, "%s: %s", what,
+            cudaGetErrorString(code));
 }
 
 static dt_status prepare_slices(struct dt_comm *comm, const struct dt_comm_options *options)
 {
     struct nccl_plane *plane = comm->reduce;
-    plane->has_slices = true;
     DT_TRY(dt_slice_table_make(&plane->slices, comm, options));
     const size_t portion = options->max_count / (size_t)comm->size + 2 * DT_SLICE_ALIGN;
     void *arrived = NULL;
@@ -357,7 +356,7 @@ static dt_status nccl_reduce(struct dt_comm *comm, int reduction, void *buffer, 
     const ncclDataType_t type = reduction < plane->first_fp32 ? plane->type : ncclFloat32;
     if (count == 0)
         return DT_OK;
-    if (plane->has_slices)
+    if (plane->slices.n > 0)
         return reduce_slices(comm, buffer, count);
     DT_NCCL(comm, "sum gradients",
             ncclAllReduce(buffer, buffer, count, type, ncclSum, plane->nccl, plane->stream));

@@ -117,20 +117,25 @@ static dt_status check_data(struct dt_sets *sets, const struct dt_preflight_iden
 
 /* --- Agreement of the ranks --- */
 
-/* The libraries are described without the first word of the device, which says which one of the
- * node it is. */
+void dt_preflight_device(char *out, size_t bytes, const struct dt_engine *engine)
+{
+    char device[256] = "";
+    if (engine->device)
+        engine->backend->describe(engine->device, device, sizeof device);
+    const char *space = strchr(device, ' ');
+    snprintf(out, bytes, "%s", space ? space + 1 : device);
+}
+
 static void identify(struct dt_preflight_identity *out, const struct dt_engine *engine)
 {
     struct stat folder;
     *out = (struct dt_preflight_identity){.config_hash =
                                               XXH3_64bits(engine->config, sizeof *engine->config)};
-    char device[192] = "", plane[64];
+    char device[DT_DEVICE_MAX], plane[64];
     dt_host_name(out->host);
-    if (engine->device)
-        engine->backend->describe(engine->device, device, sizeof device);
-    const char *space = strchr(device, ' ');
+    dt_preflight_device(device, sizeof device, engine);
     dt_comm_describe_plane(engine->plane, plane, sizeof plane);
-    snprintf(out->libraries, sizeof out->libraries, "%s; %s", space ? space + 1 : device, plane);
+    snprintf(out->libraries, sizeof out->libraries, "%s; %s", device, plane);
     if (stat(".", &folder) == 0)
         out->folder = XXH64(&folder.st_ino, sizeof folder.st_ino, (uint64_t)folder.st_dev);
 }

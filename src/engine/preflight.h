@@ -2,6 +2,7 @@
 #ifndef DTRAIN_ENGINE_PREFLIGHT_H
 #define DTRAIN_ENGINE_PREFLIGHT_H
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "data/digest.h"
 #include "engine/engine.h"
@@ -10,9 +11,12 @@
 struct dt_preflight_identity {
     char host[DT_HOST_MAX];
     uint64_t config_hash;
-    uint64_t folder; /* a hash of the current folder's device and inode */
-    char libraries[256];
+    uint64_t folder;                    /* a hash of the current folder's device and inode */
+    char libraries[DT_DEVICE_MAX + 72]; /* and the data plane */
 };
+/* What this rank's bits depend on, as its backend describes it, without the first word, which says
+ * which device of the node it is; "" without a device. Local. */
+void dt_preflight_device(char *out, size_t bytes, const struct dt_engine *engine);
 /* DT_ERR_DISAGREE naming the first rank that differs from rank 0; different libraries only fill
  * warning[bytes], which is "" otherwise. Local. */
 dt_status dt_preflight_compare(const struct dt_preflight_identity *ranks, int n_ranks,

@@ -267,12 +267,18 @@ static dt_status record(const struct dt_walk *w, int kind)
     return DT_OK;
 }
 
+/* See DT_N_PASS_KINDS. */
+static int pass_kind(const struct dt_walk *w)
+{
+    if (w->plan->options.n_slices > 0)
+        return w->pass;
+    return w->first && w->last ? 0 : w->first ? 1 : w->last ? 3 : 2;
+}
+
 static dt_status train_recorded(const struct dt_walk *w)
 {
     struct dt_plan *plan = w->plan;
-    int kind = w->first && w->last ? 0 : w->first ? 1 : w->last ? 3 : 2;
-    if (plan->options.n_slices > 0)
-        kind = w->pass;
+    const int kind = pass_kind(w);
     if (plan->n_warm[w->program][kind] < WARM_WALKS) {
         plan->n_warm[w->program][kind]++;
         return walk_list(w);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "checkpoint/weights.h"
 #include "engine/parallel.h"
+#include "engine/preflight.h"
 #include "train/best.h"
 #include "train/resume.h"
 
@@ -29,7 +30,7 @@ static struct dt_checkpoint describe_start(const struct dt_engine *engine,
         .n_train_images = dt_dataset_size(sets->train_set),
     };
     snprintf(state.model, sizeof state.model, "%s", engine->model->name);
-    engine->backend->describe(engine->device, state.device, sizeof state.device);
+    dt_preflight_device(state.device, sizeof state.device, engine);
     dt_best_init(&state, engine->config);
     return state;
 }

@@ -289,7 +289,6 @@ static ncclResult_t check_call(const comm_ref &c, const char *call, ncclDataType
 static std::shared_ptr<sum> make_sum(const comm_ref &c, cudaStream_t stream)
 {
     const auto s = std::make_shared<sum>();
-    *s = {};
     s->comm = c;
     s->type = ncclFloat32;
     s->stream = stream;
