@@ -59,6 +59,7 @@ struct dt_scalars {
     /* Position of the pass's first image in the global batch: a dropout mask depends on the image's
      * position there, not on the rank or pass that processes it. */
     uint32_t first_row;
+    int slot; /* of a synced node, to which this pass belongs: `exchange_slots` */
 };
 
 /* Sums since the last download. */
@@ -178,9 +179,9 @@ struct dt_backend {
     dt_status (*set_scalars)(struct dt_device *dev, const struct dt_scalars *scalars);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     /* A synced node (dt_node_is_synced): run does its first half, which puts *bytes for the other
-     * ranks into this rank's slot of the memory that `exchange_slots` returns, one slot for every
-     * rank. Once the slots of the ranks that it is synced with are filled, `run_second_half` does
-     * the rest. No other node may run in between. */
+     * ranks into slot scalars.slot of the memory that `exchange_slots` returns, one slot for every
+     * rank (CPUs: or for every slice of a group). Once the slots of the ranks that it is synced
+     * with are filled, `run_second_half` does the rest. No other node may run in between. */
     void *(*exchange_slots)(struct dt_device *dev, const struct dt_exec *exec, size_t *bytes);
     dt_status (*run_second_half)(struct dt_device *dev, struct dt_exec *exec);
     void (*release)(struct dt_device *dev, struct dt_exec *exec); /* accepts NULL */

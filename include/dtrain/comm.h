@@ -46,6 +46,7 @@ struct dt_comm_options {
         wire; /* MPI, but for LIBRARY: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
     size_t total_count; /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
     int n_slices;       /* SLICES and, unless it is 0, NCCL: of a global batch, see below */
+    int slice_group;    /* of the slices: dt_comm_unite; 0 or 1 = none */
     size_t slot_bytes;  /* and from one part of this rank's sums to the next */
     int exchange_ranks; /* that exchange with each other, dt_comm_exchange; 0 = none */
     /* NCCL: */
@@ -200,6 +201,9 @@ double dt_comm_sent_bytes(const struct dt_comm *comm);
  * group (NCCL: all). MPI: waits, while reductions continue. NCCL: is enqueued in the stream. All
  * ranks call it in the same order, also with respect to dt_comm_reduce. */
 dt_status dt_comm_exchange(struct dt_comm *comm, void *all, size_t bytes);
+/* SLICES: each word has been set by one of the ranks that share a group of slices and is 0 on the
+ * others; then all of them have all words. 4 bytes a word. Waits. */
+dt_status dt_comm_unite(struct dt_comm *comm, void *words, size_t bytes);
 /* Rank 0 of a node: whether `threads` exceeds the CPUs this rank may use, or binding leaves CPUs of
  * the job idle; out[bytes] says so and what to do. Call before ranks bind themselves. Local. */
 bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes);
@@ -244,10 +248,16 @@ static inline bool dt_slices_join(struct dt_slice_parts *parts, int n_slices)
     return true;
 }
 
-/* The slices of rank r are first(r) .. first(r + 1) - 1. */
-static inline int dt_slices_first(int n_slices, int n_ranks, int r)
+/* The slices of rank r are first(r) .. first(r + 1) - 1. Each `group` slices belong together: while
+ * there are at least as many groups as ranks, a rank has whole ones, else a part of one. */
+static inline int dt_slices_first(int n_slices, int group, int n_ranks, int r)
 {
-    return (int)((long long)n_slices * r / n_ranks);
+    const long long n_groups = n_slices / group, n = n_ranks;
+    if (n <= n_groups || r == n_ranks)
+        return (int)(n_groups * r / n) * group;
+    const long long own = (n_groups * (r + 1) - 1) / n; /* group i: ranks from n i / n_groups on */
+    const long long begin = n * own / n_groups, end = n * (own + 1) / n_groups;
+    return (int)(own * group + group * (r - begin) / (end - begin));
 }
 
 /* The parts that remain of the slices begin .. end - 1; *most: that wait at the same time, at most.

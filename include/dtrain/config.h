@@ -361,6 +361,8 @@ struct dt_optim_options dt_config_optim(const struct dt_config *config);
 int dt_config_batch_size(const struct dt_config *config, int n_ranks);
 /* After how many steps ranks synchronise: 1 = in every step. */
 int dt_config_sync_every(const struct dt_config *config);
+/* How many of train.virtual_ranks share batch norm statistics (model.sync_bn); at least 1. */
+int dt_config_slice_group(const struct dt_config *config);
 enum dt_comm_mode dt_config_mode(const struct dt_config *config);
 /* True if all ranks sum their gradients in every step. */
 bool dt_config_sums(const struct dt_config *config);

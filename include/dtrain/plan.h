@@ -13,6 +13,8 @@
  *   accum                               fp32 sums of gradients: over micro-batches, and between
  *                                       ranks where 16-bit gradients are exchanged in 32 bits
  *   work                                inputs, activations and scratch, shared by lifetime
+ *   lanes                               work, grads and stats of further slices that are computed
+ *                                       at the same time
  *
  * A bucket is a range of elements that is summed over the ranks in one piece, in the grads arena
  * or, with accumulation, in accum: REDUCE comes directly after its last writer, WAIT and UPDATE
@@ -82,6 +84,7 @@ enum dt_arena {
     DT_ARENA_EMA,
     DT_ARENA_EMA_STATS,
     DT_ARENA_WORK,
+    DT_ARENA_LANES,
     DT_N_ARENAS
 };
 
@@ -112,6 +115,7 @@ struct dt_plan_options {
     int n_slices;   /* train.virtual_ranks: passes are slices, which the tree of comm.h adds;
                        0 = they are added one by one */
     int first_slice, n_own_slices; /* of this rank */
+    int slice_group; /* slices that share batch norm statistics: src/plan/lanes.c; 0 or 1 = none */
     bool accumulate; /* several passes per update, or 16-bit gradients summed in fp32 */
     bool record;     /* record the training list and replay it, if the device can */
     bool profile;    /* time every action (dt_plan_times); disables recording */
@@ -154,9 +158,11 @@ struct dt_plan {
     struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t feed_bytes;                      /* the most that a pass feeds */
-    int n_slots;                            /* sums of slices that the accum arena has room for */
-    size_t sum_bytes;                       /* what the work arena would need without any sharing */
-    enum dt_dtype grads_type;               /* of the grads arena, but ... */
+    struct dt_lane *lane;
+    int n_lanes, at_lane;     /* slices that are computed at the same time */
+    int n_slots;              /* sums of slices that the accum arena has room for */
+    size_t sum_bytes;         /* what the work arena would need without any sharing */
+    enum dt_dtype grads_type; /* of the grads arena, but ... */
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */
     struct dt_recording *recording[DT_MAX_PROGRAMS][DT_N_PASS_KINDS];
     int n_warm[DT_MAX_PROGRAMS][DT_N_PASS_KINDS]; /* passes walked before the recording */

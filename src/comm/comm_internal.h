@@ -16,6 +16,7 @@ struct dt_plane_ops {
     dt_status (*poll)(struct dt_comm *comm);
     dt_status (*wait)(struct dt_comm *comm, int reduction); /* NULL: nothing to wait for */
     dt_status (*exchange)(struct dt_comm *comm, void *all, size_t bytes);
+    dt_status (*unite)(struct dt_comm *comm, void *words, size_t bytes); /* SLICES only */
     /* Frees comm->reduce, even if only partly constructed; not called if that is NULL. */
     void (*close)(struct dt_comm *comm);
 };

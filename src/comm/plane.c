@@ -147,3 +147,10 @@ dt_status dt_comm_exchange(struct dt_comm *comm, void *all, size_t bytes)
     DT_TRY(note(comm, comm->plane->exchange(comm, all, bytes)));
     return DT_OK;
 }
+
+dt_status dt_comm_unite(struct dt_comm *comm, void *words, size_t bytes)
+{
+    DT_TRY(check_open(comm));
+    DT_TRY(note(comm, comm->plane->unite(comm, words, bytes)));
+    return DT_OK;
+}

@@ -28,7 +28,8 @@ struct slices {
     struct dt_slice_table table;
     struct sum *sums;
     int n_sums;
-    float *pool; /* for what arrives; a sum takes its part when it is first used */
+    MPI_Comm group; /* the ranks that share a group of slices; MPI_COMM_NULL: each has whole ones */
+    float *pool;    /* for what arrives; a sum takes its part when it is first used */
     size_t n_used;
 };
 
@@ -37,7 +38,8 @@ struct slices {
 dt_status dt_slice_table_make(struct dt_slice_table *t, const struct dt_comm *comm,
                               const struct dt_comm_options *options)
 {
-    const int n_slices = options->n_slices;
+    const int n_slices = options->n_slices, n = comm->size;
+    const int group = options->slice_group > 1 ? options->slice_group : 1;
     int most, number[DT_SLICE_PARTS + 1], n_joins = 0;
     struct dt_slice_parts parts = {0};
     t->slot = options->slot_bytes / sizeof(float);
@@ -45,8 +47,8 @@ dt_status dt_slice_table_make(struct dt_slice_table *t, const struct dt_comm *co
     DT_TRY(DT_NEW(t->joins, (size_t)comm->size * DT_SLICE_PARTS));
     for (int r = 0; r < comm->size; r++) {
         const struct dt_slice_parts of_rank =
-            dt_slices_of(n_slices, dt_slices_first(n_slices, comm->size, r),
-                         dt_slices_first(n_slices, comm->size, r + 1), &most);
+            dt_slices_of(n_slices, dt_slices_first(n_slices, group, n, r),
+                         dt_slices_first(n_slices, group, n, r + 1), &most);
         if (r == comm->rank)
             t->first = t->n;
         t->n_parts[r] = of_rank.n;
@@ -86,6 +88,12 @@ static dt_status slices_open(struct dt_comm *comm, const struct dt_comm_options 
     struct slices *s;
     DT_TRY(DT_NEW(s, 1));
     comm->reduce = s;
+    s->group = MPI_COMM_NULL;
+    const int n_slices = options->n_slices, group = options->slice_group;
+    if (group > 1 && comm->size > n_slices / group) { /* first, as all ranks must call it */
+        const int first = dt_slices_first(n_slices, group, comm->size, comm->rank);
+        DT_MPI(MPI_Comm_split(comm->data, first / group, comm->rank, &s->group));
+    }
     DT_TRY(dt_slice_table_make(&s->table, comm, options));
     const int n_others = s->table.n_others;
     DT_TRY(DT_NEW(s->sums, (size_t)options->n_reductions));
@@ -243,9 +251,23 @@ static dt_status slices_exchange(struct dt_comm *comm, void *all, size_t bytes)
     return DT_OK;
 }
 
+/* A reduction sends somewhat more than a gather would, but needs no counts. */
+static dt_status slices_unite(struct dt_comm *comm, void *words, size_t bytes)
+{
+    const struct slices *s = comm->reduce;
+    if (s->group == MPI_COMM_NULL)
+        return DT_OK;
+    comm->sent_bytes += (double)bytes;
+    DT_MPI_WAIT("exchange", MPI_Allreduce(MPI_IN_PLACE, words, (int)(bytes / sizeof(uint32_t)),
+                                          MPI_UINT32_T, MPI_BOR, s->group));
+    return DT_OK;
+}
+
 static void slices_close(struct dt_comm *comm)
 {
     struct slices *s = comm->reduce;
+    if (s->group != MPI_COMM_NULL)
+        (void)MPI_Comm_free(&s->group);
     for (int i = 0; i < s->n_sums; i++)
         free(s->sums[i].requests);
     free(s->pool);
@@ -261,5 +283,6 @@ const struct dt_plane_ops dt_plane_slices = {
     .poll = slices_poll,
     .wait = slices_wait,
     .exchange = slices_exchange,
+    .unite = slices_unite,
     .close = slices_close,
 };

@@ -323,9 +323,9 @@ static void check_virtual(struct checking *k, bool is_narrow)
               n);
     if (is_narrow)
         wrong(k, "train.virtual_ranks", "%d are summed in fp32; set comm.grad_dtype to auto", n);
-    if (c->model.sync_bn != 0)
-        wrong(k, "train.virtual_ranks",
-              "%d have batch norm statistics of their own, but model.sync_bn is on", n);
+    if (n % dt_config_slice_group(c) != 0)
+        wrong(k, "train.virtual_ranks", "%d cannot form groups of %d, which model.sync_bn asks", n,
+              c->model.sync_bn);
     if (c->train.micro_batch_size != 0)
         wrong(k, "train.virtual_ranks", "%d make a micro-batch each; remove train.micro_batch_size",
               n);

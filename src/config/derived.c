@@ -193,6 +193,12 @@ int dt_config_sync_every(const struct dt_config *config)
     return every > 0 ? every : config->comm.mode == DT_MODE_ASYNC ? ASYNC : 1;
 }
 
+int dt_config_slice_group(const struct dt_config *config)
+{
+    const int group = config->model.sync_bn;
+    return group == 1 ? config->train.virtual_ranks : group == 0 ? 1 : group;
+}
+
 enum dt_comm_mode dt_config_mode(const struct dt_config *config)
 {
     const bool is_local = config->comm.mode == DT_MODE_ALLREDUCE && config->train.sync_every > 1;

@@ -140,7 +140,7 @@ const struct dt_key dt_keys[] = {
          "ResNets: initialise the last batch norm scale of each residual block to 0"),
     INT(model.sync_bn, 0, 2, 1 << 20,
         "Synchronise batch norm statistics over all ranks (true) or over groups of N consecutive "
-        "ranks (N); false: each rank has its own",
+        "ranks (N), with train.virtual_ranks of these; false: each has its own",
         .or_bool = true),
     NUMBER(model.dropout, DT_KEY_REAL, -1, -1, 1,
            "Dropout in the classifier; -1: the network's own (VGG, AlexNet and SqueezeNet 0.5, "

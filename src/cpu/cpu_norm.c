@@ -182,7 +182,9 @@ static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     size_t bytes;
     (void)dt_cpu_exchange_slots(dev, exec, &bytes);
-    bytes = dt_node_is_synced(exec->node) ? (size_t)dev->options.n_ranks * bytes : 0;
+    const int n_ranks = exec->node->attr.bn.n_ranks; /* of a group: of slices there may be more */
+    const int n_slots = n_ranks > dev->options.n_ranks ? n_ranks : dev->options.n_ranks;
+    bytes = dt_node_is_synced(exec->node) ? (size_t)n_slots * bytes : 0;
     return (bytes + 63) / 64 * 64;
 }
 
@@ -216,7 +218,7 @@ static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
                        .sums = sums,
                        .coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks),
                        .src = dt_cpu_src(exec, DT_BN_SRC),
-                       .rank = dev->options.rank,
+                       .rank = dev->scalars.slot,
                        .n_ranks = exec->node->attr.bn.n_ranks,
                        .half = dt_node_is_synced(exec->node) ? FIRST : WHOLE,
                        .eps = exec->node->attr.bn.eps};

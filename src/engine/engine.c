@@ -90,7 +90,7 @@ static dt_status check_model(struct dt_engine *engine)
         DT_TRY(dt_devices_check_training(engine->backend, config, engine->ranks.n_ranks));
     if (!engine->options.forward_only && engine->parallel->check)
         DT_TRY(engine->parallel->check(config, engine->ranks.n_ranks));
-    if (group > 1 && engine->ranks.n_ranks % group != 0)
+    if (group > 1 && config->train.virtual_ranks == 0 && engine->ranks.n_ranks % group != 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "model.sync_bn: %d rank%s cannot form groups of %d; start a multiple of %d ranks, "
                 "or set it to true for one group of all ranks",

@@ -59,7 +59,11 @@ static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *set
     DT_TRY(dt_graph_create(&engine->graph));
     struct dt_graph *g = engine->graph;
     const int group = engine->config->model.sync_bn; /* of ranks that share batch norm statistics */
-    g->bn_ranks = engine->options.no_comm ? 0 : group == 1 ? engine->ranks.n_ranks : group;
+    const bool is_sliced = engine->stage.n_slices > 0;
+    g->bn_ranks = engine->options.no_comm ? 0
+                  : is_sliced             ? dt_config_slice_group(engine->config)
+                  : group == 1            ? engine->ranks.n_ranks
+                                          : group;
     if (engine->options.train)
         DT_TRY(build_phase(engine, sets, DT_TRAIN));
     if (engine->options.eval)
@@ -163,6 +167,7 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .n_slices = engine->stage.n_slices,
         .first_slice = dt_engine_split(engine).first,
         .n_own_slices = engine->stage.n_passes,
+        .slice_group = engine->stage.n_slices > 0 ? engine->graph->bn_ranks : 0,
         .record = config->device.cuda_graph && can_record(engine),
         .profile = engine->options.profile,
         .optim = config->optim.name,
@@ -200,6 +205,9 @@ static dt_status build_plan(struct dt_engine *engine, bool is_layout)
     if (!is_layout)
         DT_TRY(find_link(engine));
     const struct dt_plan_options options = plan_options(engine, max_bytes);
+    if (options.slice_group > 1 && engine->backend != &dt_backend_cpu)
+        DT_FAIL(DT_ERR_CONFIG, "train.virtual_ranks on GPUs has no model.sync_bn; remove one of "
+                               "them, or set fewer virtual ranks, each with more images");
     if (options.n_slices > 0 && engine->backend != &dt_backend_cpu &&
         !engine->config->train.deterministic)
         DT_FAIL(DT_ERR_CONFIG, "train.virtual_ranks on GPUs needs algorithms that do not depend on "

@@ -102,14 +102,20 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 /* --- Before training --- */
 
+static int first_slice(const struct dt_engine *engine, int worker)
+{
+    return dt_slices_first(engine->stage.n_slices, dt_config_slice_group(engine->config),
+                           engine->ranks.n_workers, worker);
+}
+
 struct dt_split dt_engine_split(const struct dt_engine *engine)
 {
     const int n_slices = engine->stage.n_slices, n_passes = engine->stage.n_passes;
     const int n = engine->ranks.n_workers, worker = engine->ranks.worker;
     return (struct dt_split){.images = engine->stage.global_batch_size,
                              .n_parts = n_slices > 0 ? n_slices : n * n_passes,
-                             .first = n_slices > 0 ? dt_slices_first(n_slices, n, worker)
-                                                   : worker * n_passes,
+                             .first =
+                                 n_slices > 0 ? first_slice(engine, worker) : worker * n_passes,
                              .n_passes = n_passes,
                              .unit = dt_mix_is_on(&engine->config->data) ? 2 : 1};
 }
@@ -132,9 +138,8 @@ static dt_status count_passes(struct dt_engine *engine, int most_images)
     const bool fits = parts > 0 && parts % engine->ranks.n_workers == 0 && images / unit >= parts &&
                       (images % parts == 0 || images == engine->saved_batch);
     if (n_slices > 0) {
-        const int n = engine->ranks.n_workers, worker = engine->ranks.worker;
-        stage->n_passes =
-            dt_slices_first(n_slices, n, worker + 1) - dt_slices_first(n_slices, n, worker);
+        const int worker = engine->ranks.worker;
+        stage->n_passes = first_slice(engine, worker + 1) - first_slice(engine, worker);
     } else if (limit > 0) {
         const int most = limit / unit * unit;
         if (most == 0)

@@ -5,8 +5,10 @@
 
 static dt_status run_op(const struct dt_walk *w, const struct dt_action *action)
 {
-    const struct dt_plan *plan = w->plan;
+    struct dt_plan *plan = w->plan;
     const struct dt_backend *backend = plan->backend;
+    if (plan->n_lanes > 1)
+        DT_TRY(dt_plan_bind(plan, action->node));
     return (action->second_half ? backend->run_second_half
                                 : backend->run)(plan->device, plan->exec[action->node]);
 }
@@ -29,8 +31,10 @@ static dt_status exchange(const struct dt_plan *plan, void *all, size_t bytes)
 
 static dt_status run_sync(const struct dt_walk *w, const struct dt_action *action)
 {
-    const struct dt_plan *plan = w->plan;
+    struct dt_plan *plan = w->plan;
     size_t bytes;
+    if (plan->options.slice_group > 1)
+        return dt_plan_sync_lanes(plan);
     void *all = plan->backend->exchange_slots(plan->device, plan->exec[action->node], &bytes);
     return exchange(plan, all, bytes);
 }

@@ -68,6 +68,7 @@ dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
     DT_TRY_OUT(choose_formats(plan));
     DT_TRY_OUT(dt_plan_place_params(plan));
     DT_TRY_OUT(dt_plan_place_work(plan));
+    dt_plan_place_lanes(plan);
     DT_TRY_OUT(dt_plan_make_actions(plan));
     size_t most = 0;
     for (int p = 0; p < DT_MAX_PROGRAMS; p++) {
@@ -94,6 +95,7 @@ static dt_status open_reduce(struct dt_plan *plan)
     options.dtype = dt_plan_sum_type(plan);
     options.n_fp32 = plan->n_wide > 0;
     options.n_slices = plan->options.n_slices;
+    options.slice_group = plan->options.slice_group;
     options.slot_bytes = dt_plan_slot_bytes(plan);
     if (plan->arena_bytes[DT_ARENA_COUNTS] > 0)
         options.exchange_ranks = plan->options.n_ranks;
@@ -140,39 +142,19 @@ dt_status dt_plan_check_memory(const struct dt_plan *plan)
             dt_memory_format(text[1], sizeof text[1], limit), text[2]);
 }
 
-/* The address at which nodes access a tensor; for a parameter in mixed precision, its shadow. */
-static void *address_of(const struct dt_plan *plan, int tensor)
-{
-    const struct dt_place *place = &plan->place[tensor];
-    if (place->arena == DT_ARENA_NONE)
-        return NULL;
-    if (place->arena == DT_ARENA_PARAMS &&
-        plan->backend->dtype(plan->device, plan->graph, tensor) != DT_F32)
-        return dt_plan_shadow(plan, tensor);
-    return (char *)plan->arena[place->arena] + place->offset;
-}
-
 static dt_status allocate_and_bind(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    void **address = NULL;
-    dt_status status = DT_OK;
     for (int a = 0; a < DT_N_ARENAS; a++)
         if (plan->arena_bytes[a] > 0 && !plan->arena[a])
             DT_TRY(plan->backend->alloc(plan->device, &plan->arena[a], plan->arena_bytes[a]));
     if (plan->options.profile)
         DT_TRY(DT_NEW(plan->node_s, (size_t)g->n_nodes));
     DT_TRY(plan->backend->open_feed(plan->device, plan->feed_bytes));
-    DT_TRY(DT_NEW(address, (size_t)g->n_tensors));
-    for (int t = 0; t < g->n_tensors; t++)
-        address[t] = address_of(plan, t);
+    DT_TRY(dt_plan_open_lanes(plan));
     for (int n = 0; n < g->n_nodes; n++)
-        DT_TRY_OUT(
-            plan->backend->bind(plan->device, plan->exec[n], address,
-                                (char *)plan->arena[DT_ARENA_WORK] + plan->scratch_offset[n]));
-out:
-    free(address);
-    return status;
+        DT_TRY(dt_plan_bind(plan, n));
+    return DT_OK;
 }
 
 /* All ranks call this at the same time. Laying out and binding are local and may fail on one rank
@@ -217,6 +199,7 @@ void dt_plan_destroy(struct dt_plan *plan)
                 plan->device, plan->recording[i / DT_N_PASS_KINDS][i % DT_N_PASS_KINDS]);
     if (plan->comm)
         dt_comm_close_reduce(plan->comm); /* after the recordings, which contain its work */
+    dt_plan_close_lanes(plan);
     for (int a = 0; a < DT_N_ARENAS; a++)
         if (plan->arena[a] && plan->arena[a] != plan->sums.own)
             plan->backend->free(plan->device, plan->arena[a], plan->arena_bytes[a]);

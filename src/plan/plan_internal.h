@@ -97,6 +97,21 @@ extern const struct dt_action_work {
 } dt_action_works[DT_N_ACTION_KINDS];
 /* ema.c: the action EMA. */
 dt_status dt_plan_follow_ema(struct dt_plan *plan);
+/* walk.c: runs all actions; with several lanes from *next on to beyond the next SYNC, which only
+ * the last lane runs, or to the end. */
+dt_status dt_plan_walk_list(const struct dt_walk *w, const struct dt_action **next);
+/* lanes.c, in the order of calls. Sets n_lanes and the bytes of their arena. */
+void dt_plan_place_lanes(struct dt_plan *plan);
+/* Once all arenas are allocated. */
+dt_status dt_plan_open_lanes(struct dt_plan *plan);
+void dt_plan_close_lanes(struct dt_plan *plan);
+/* Binds a node to the memory of the lane at which the plan is. */
+dt_status dt_plan_bind(struct dt_plan *plan, int node);
+/* A pass in the next lane; in the last one, all. */
+dt_status dt_plan_train_lanes(struct dt_plan *plan, const struct dt_walk *w,
+                              const struct dt_scalars *scalars);
+/* The work of SYNC for all lanes. */
+dt_status dt_plan_sync_lanes(struct dt_plan *plan);
 /* "reduce" */
 const char *dt_action_kind_name(enum dt_action_kind kind);
 /* The tensors that a node touches for others of its fusions (dt_backend.extra_tensors); their

@@ -27,6 +27,7 @@ static const char *const arena_name[] = {
     [DT_ARENA_ANCHOR] = "anchor",
     [DT_ARENA_COUNTS] = "counts",
     [DT_ARENA_KEPT_STATS] = "kept_stats",
+    [DT_ARENA_LANES] = "lanes",
 };
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
 
@@ -176,7 +177,8 @@ static void print_program(const struct dt_plan *plan, int program, FILE *out)
             size_t slot_bytes;
             (void)plan->backend->exchange_slots(plan->device, plan->exec[action->node],
                                                 &slot_bytes);
-            snprintf(ranks, sizeof ranks, "%d ranks", synced->attr.bn.n_ranks);
+            snprintf(ranks, sizeof ranks, "%d %s", synced->attr.bn.n_ranks,
+                     plan->options.slice_group > 1 ? "slices" : "ranks");
             fprintf(out, "%-18s %-28s %-20s %10s %10.2f\n", kind_name[action->kind], synced->name,
                     ranks, "", mega(slot_bytes));
         } else if (action->kind == DT_ACTION_OP) {

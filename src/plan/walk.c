@@ -169,11 +169,18 @@ static dt_status end_action(struct dt_plan *plan, const struct dt_action *action
  * continues, and WAIT waits for it (on a device with queues, the compute stream does). If a step
  * has several passes, each of them walks the whole list: ACCUMULATE adds up the gradients in every
  * pass, while the actions that are last_only (actions.c) run in the last pass only. */
-static dt_status walk_list(const struct dt_walk *w)
+dt_status dt_plan_walk_list(const struct dt_walk *w, const struct dt_action **next)
 {
     struct dt_plan *plan = w->plan;
     const struct dt_action *first = plan->actions[w->program];
-    for (const struct dt_action *a = first; a < first + plan->n_actions[w->program]; a++) {
+    const struct dt_action *end = first + plan->n_actions[w->program];
+    bool goes_on = true;
+    next = next ? next : &first;
+    while (*next < end && goes_on) {
+        const struct dt_action *a = (*next)++;
+        goes_on = a->kind != DT_ACTION_SYNC || plan->n_lanes == 1;
+        if (!goes_on && plan->at_lane + 1 < plan->n_lanes)
+            break;
         const bool is_last_only = dt_action_works[a->kind].last_only;
         if ((is_last_only && !w->last) || (w->update_only && !is_last_only))
             continue;
@@ -244,7 +251,7 @@ static dt_status record(const struct dt_walk *w, int kind)
     struct dt_recording *recording = NULL;
     dt_status walked = DT_OK, status = backend->record(plan->device);
     if (status == DT_OK) {
-        walked = walk_list(w);
+        walked = dt_plan_walk_list(w, NULL);
         dt_status ended = backend->end_record(plan->device, &recording);
         status = walked != DT_OK ? walked : ended;
     }
@@ -281,12 +288,12 @@ static dt_status train_recorded(const struct dt_walk *w)
     const int kind = pass_kind(w);
     if (plan->n_warm[w->program][kind] < WARM_WALKS) {
         plan->n_warm[w->program][kind]++;
-        return walk_list(w);
+        return dt_plan_walk_list(w, NULL);
     }
     if (!plan->recording[w->program][kind])
         DT_TRY(record(w, kind));
     if (!plan->recording[w->program][kind])
-        return walk_list(w);
+        return dt_plan_walk_list(w, NULL);
     if (plan->backend->push_range)
         plan->backend->push_range("recorded step");
     DT_TRY(plan->backend->replay(plan->device, plan->recording[w->program][kind]));
@@ -303,10 +310,15 @@ dt_status dt_plan_train(struct dt_plan *plan, int program, const struct dt_scala
                               .pass = pass,
                               .first = pass == 0,
                               .last = pass == n_passes - 1};
-    DT_TRY(plan->backend->set_scalars(plan->device, scalars));
+    const int rank = plan->comm ? dt_comm_rank(plan->comm) : 0, group = plan->options.slice_group;
+    struct dt_scalars own = *scalars;
+    own.slot = group > 1 ? (plan->options.first_slice + pass) % group : rank;
+    DT_TRY(plan->backend->set_scalars(plan->device, &own));
+    if (group > 1)
+        return dt_plan_train_lanes(plan, &w, &own);
     if (is_stamped(plan))
         return walk_stamped(w);
-    return plan->record ? train_recorded(&w) : walk_list(&w);
+    return plan->record ? train_recorded(&w) : dt_plan_walk_list(&w, NULL);
 }
 
 dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
@@ -314,7 +326,7 @@ dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
     const struct dt_walk w = {
         .plan = plan, .program = DT_TRAIN, .first = true, .last = true, .update_only = true};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
-    return walk_list(&w);
+    return dt_plan_walk_list(&w, NULL);
 }
 
 dt_status dt_plan_eval(struct dt_plan *plan, int program)
@@ -322,7 +334,7 @@ dt_status dt_plan_eval(struct dt_plan *plan, int program)
     static const struct dt_scalars none = {.diff_scale = 1.0f};
     const struct dt_walk w = {.plan = plan, .program = program, .first = true, .last = true};
     DT_TRY(plan->backend->set_scalars(plan->device, &none));
-    return is_stamped(plan) ? walk_stamped(w) : walk_list(&w);
+    return is_stamped(plan) ? walk_stamped(w) : dt_plan_walk_list(&w, NULL);
 }
 
 void dt_plan_reset_times(struct dt_plan *plan)

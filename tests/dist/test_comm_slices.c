@@ -63,8 +63,9 @@ static void check_slices(int n_slices)
         assert_ok(dt_comm_open_reduce(comm, &options));
         for (int time = 0; time < TIMES; time++) {
             for (int k = 0; k < N_REDUCTIONS; k++) {
-                make_parts(slots[k], dt_slices_first(n_slices, n, rank),
-                           dt_slices_first(n_slices, n, rank + 1), counts[c], n_slices, time + k);
+                make_parts(slots[k], dt_slices_first(n_slices, 1, n, rank),
+                           dt_slices_first(n_slices, 1, n, rank + 1), counts[c], n_slices,
+                           time + k);
                 assert_ok(dt_comm_reduce(comm, k, slots[k], counts[c]));
                 assert_ok(dt_comm_poll(comm));
             }

@@ -1,6 +1,6 @@
 """With train.virtual_ranks a run has the same weights, losses and state on any number of ranks, also when it is killed
 inside an epoch and goes on with another number: without and with batch norm, with mixing, moving averages, clipping,
-LARS, dropout and a schedule that follows the loss, in bf16, and with a detector.
+LARS, dropout and a schedule that follows the loss, in bf16, with statistics of several slices, and with a detector.
 
     python3 test_virtual_ranks.py BUILD/dtrain"""
 
@@ -13,10 +13,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from scratch import content, events, rig, said, train, write_config  # noqa: E402
 
 RESNET = {"model.name": "resnet20", "train.max_steps": 3}
+SYNCED = {**RESNET, "data.mixup": 0.2}
 DETECTOR = {
     "model.name": "retinanet_resnet18_fpn",
     "model.image_size": 64,
-    "model.frozen_norm": "true",
+    "model.sync_bn": "true",
     "model.fpn_channels": 16,
     "train.loss_normalizer": "global",
     "train.max_steps": 3,
@@ -35,6 +36,8 @@ CASES = {
     "twelve": (12, {}, (1, 5, 8)),
     "mixed": (5, {**RESNET, "data.mixup": 0.2, "train.ema_decay": 0.9, "optim.clip_norm": 1}, (3, 1, 5)),
     "lars": (6, {**RESNET, "optim.name": "lars", "train.class_weights": "balanced"}, (1, 4)),
+    "groups": (12, {**SYNCED, "model.sync_bn": 4, "optim.name": "lars", "train.ema_decay": 0.9}, (1, 2, 4, 5, 12)),
+    "one group": (5, {**SYNCED, "model.sync_bn": "true", "train.precision": "bf16"}, (2, 1, 5)),
     "bf16": (6, {**RESNET, "train.precision": "bf16"}, (1, 4)),
     "plateau": (5, PLATEAU, (1, 3)),
     "per rank": (4, {"train.global_batch_size": 0, "train.batch_size_per_rank": 9}, (1, 3)),
@@ -77,6 +80,15 @@ def check_order():
     assert rig.state_of("plain") != rig.state_of("tiny 1"), "slices are added one by one"
     one, other = losses("plain"), losses("tiny 1")
     assert max(abs(one[step] / other[step] - 1) for step in one) < 1e-3
+
+
+def check_groups():
+    """Slices that share batch norm statistics give what as many ranks that share them give, and nothing else does."""
+    train("ranks", CASES["groups"][1], ranks=12)
+    train("alone", {"train.virtual_ranks": 12}, CASES["groups"][1], {"model.sync_bn": "false"})
+    ranks, alone, groups = losses("ranks"), losses("alone"), losses("groups 1")
+    assert max(abs(ranks[step] / groups[step] - 1) for step in groups) < 1e-4, (ranks, groups)
+    assert max(abs(alone[step] / groups[step] - 1) for step in groups) > 1e-3, (alone, groups)
 
 
 def check_chain():
@@ -123,7 +135,7 @@ def check_refusals():
         (3, {"train.virtual_ranks": 2}, "2 of them cannot be shared by 3 ranks; start at most 2"),
         (1, {"train.virtual_ranks": 49}, "48 images are too few for 49 ranks"),
         (1, {"train.virtual_ranks": 2, "train.micro_batch_size": 4}, "remove train.micro_batch_size"),
-        (1, {"train.virtual_ranks": 2, "model.name": "resnet20", "model.sync_bn": "true"}, "model.sync_bn is on"),
+        (1, {"train.virtual_ranks": 6, "model.name": "resnet20", "model.sync_bn": 4}, "cannot form groups of 4"),
         (1, {"train.virtual_ranks": 2, "comm.grad_dtype": "fp16"}, "summed in fp32"),
         (1, {"train.virtual_ranks": 2, "comm.mode": "central"}, 'comm.mode "allreduce"'),
         (1, {"train.virtual_ranks": 2, "device.threads": 0}, "depend on device.threads"),
@@ -149,6 +161,7 @@ write_config(
 for case in CASES:
     check(case)
 check_order()
+check_groups()
 check_chain()
 check_average()
 check_report()

@@ -43,8 +43,8 @@ static float sum_on_ranks(int n_slices, int n_ranks)
     for (int r = 0; r < n_ranks; r++) {
         struct dt_slice_parts own = {0};
         float sums[DT_SLICE_PARTS];
-        const int begin = dt_slices_first(n_slices, n_ranks, r);
-        const int end = dt_slices_first(n_slices, n_ranks, r + 1);
+        const int begin = dt_slices_first(n_slices, 1, n_ranks, r);
+        const int end = dt_slices_first(n_slices, 1, n_ranks, r + 1);
         int most, n_most = 0;
         const struct dt_slice_parts parts = dt_slices_of(n_slices, begin, end, &most);
         for (int s = begin; s < end; s++) {
@@ -98,6 +98,26 @@ TEST(parts)
     assert_int_equal(dt_slices_of(5, 4, 5, &most).n, 1);
     assert_int_equal(dt_slices_of(7, 4, 7, &most).n, 1); /* all that are left */
     assert_int_equal(dt_slices_of(4096, 1, 4095, &most).n, 22);
+}
+
+/* Ranks follow each other; each has slices, those of whole groups or of a part of one. */
+TEST(groups)
+{
+    static const int cases[][2] = {{12, 1}, {12, 4}, {16, 4}, {16, 16}, {35, 5}, {4096, 64}};
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const int n_slices = cases[c][0], group = cases[c][1];
+        for (int n = 1; n <= n_slices; n++) {
+            assert_int_equal(dt_slices_first(n_slices, group, n, 0), 0);
+            assert_int_equal(dt_slices_first(n_slices, group, n, n), n_slices);
+            for (int r = 0; r < n; r++) {
+                const int begin = dt_slices_first(n_slices, group, n, r);
+                const int end = dt_slices_first(n_slices, group, n, r + 1);
+                assert_true(begin < end);
+                assert_true((begin % group == 0 && end % group == 0) ||
+                            begin / group == (end - 1) / group);
+            }
+        }
+    }
 }
 
 TEST_MAIN(NULL, NULL)

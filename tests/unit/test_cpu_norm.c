@@ -183,6 +183,8 @@ static void exchange(struct net nets[N_RANKS], int node)
     char *all[N_RANKS];
     size_t bytes = 0;
     for (int r = 0; r < N_RANKS; r++) {
+        const struct dt_scalars scalars = {.slot = r};
+        assert_ok(dt_backend_cpu.set_scalars(nets[r].rig.dev, &scalars));
         assert_ok(dt_backend_cpu.run(nets[r].rig.dev, nets[r].rig.exec[node]));
         all[r] = dt_backend_cpu.exchange_slots(nets[r].rig.dev, nets[r].rig.exec[node], &bytes);
     }

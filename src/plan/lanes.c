@@ -1,0 +1,144 @@
+/* Lanes: train.virtual_ranks with model.sync_bn. Slices that share batch norm statistics cannot be
+ * computed one after the other, so a rank walks its slices of a group at the same time, each in a
+ * lane: all lanes run up to their next SYNC, the sums of the whole group are exchanged, all go on.
+ * A lane has memory of its own for what a pass leaves behind, and nodes are bound to it before they
+ * run. The actions of a bucket still see the slices in their order. Without such groups a plan has
+ * one lane. CPUs only: nothing is recorded. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "plan/plan_internal.h"
+
+static const enum dt_arena of_lanes[] = {DT_ARENA_WORK, DT_ARENA_GRADS, DT_ARENA_STATS};
+
+struct dt_lane {
+    void *arena[DT_COUNT(of_lanes)];
+    void **address; /* of every tensor: where nodes access it */
+    struct dt_walk walk;
+    struct dt_scalars scalars;
+    const struct dt_action *next;
+};
+
+void dt_plan_place_lanes(struct dt_plan *plan)
+{
+    const int group = plan->options.slice_group, own = plan->options.n_own_slices;
+    plan->n_lanes = group <= 1 ? 1 : group < own ? group : own;
+    for (size_t i = 0; i < DT_COUNT(of_lanes); i++)
+        plan->arena_bytes[DT_ARENA_LANES] +=
+            (size_t)(plan->n_lanes - 1) * dt_plan_align(plan->arena_bytes[of_lanes[i]]);
+}
+
+static void enter(struct dt_plan *plan, int lane)
+{
+    plan->at_lane = lane;
+    for (size_t i = 0; i < DT_COUNT(of_lanes); i++)
+        plan->arena[of_lanes[i]] = plan->lane[lane].arena[i];
+}
+
+/* For a parameter in mixed precision, its shadow. */
+static void *address_of(const struct dt_plan *plan, int tensor)
+{
+    const struct dt_place *place = &plan->place[tensor];
+    if (place->arena == DT_ARENA_NONE)
+        return NULL;
+    if (place->arena == DT_ARENA_PARAMS &&
+        plan->backend->dtype(plan->device, plan->graph, tensor) != DT_F32)
+        return dt_plan_shadow(plan, tensor);
+    return (char *)plan->arena[place->arena] + place->offset;
+}
+
+dt_status dt_plan_open_lanes(struct dt_plan *plan)
+{
+    char *memory = plan->arena[DT_ARENA_LANES];
+    DT_TRY(DT_NEW(plan->lane, (size_t)plan->n_lanes));
+    for (size_t i = 0; i < DT_COUNT(of_lanes); i++)
+        plan->lane[0].arena[i] = plan->arena[of_lanes[i]];
+    for (int l = plan->n_lanes - 1; l >= 0; l--) {
+        struct dt_lane *lane = &plan->lane[l];
+        for (size_t i = 0; i < DT_COUNT(of_lanes) && l > 0; i++) {
+            lane->arena[i] = memory;
+            memory += dt_plan_align(plan->arena_bytes[of_lanes[i]]);
+        }
+        enter(plan, l);
+        DT_TRY(DT_NEW(lane->address, (size_t)plan->graph->n_tensors));
+        for (int t = 0; t < plan->graph->n_tensors; t++)
+            lane->address[t] = address_of(plan, t);
+    }
+    return DT_OK;
+}
+
+void dt_plan_close_lanes(struct dt_plan *plan)
+{
+    if (!plan->lane)
+        return;
+    enter(plan, 0);
+    for (int l = 0; l < plan->n_lanes; l++)
+        free(plan->lane[l].address);
+    free(plan->lane);
+}
+
+dt_status dt_plan_bind(struct dt_plan *plan, int node)
+{
+    return plan->backend->bind(plan->device, plan->exec[node], plan->lane[plan->at_lane].address,
+                               (char *)plan->arena[DT_ARENA_WORK] + plan->scratch_offset[node]);
+}
+
+/* Enters the lane; where the node it has come to keeps the sums of the group's slices. */
+static dt_status find_slots(char **slots, size_t *bytes, struct dt_plan *plan, int l)
+{
+    const int node = plan->lane[l].next[-1].node;
+    enter(plan, l);
+    DT_TRY(dt_plan_bind(plan, node));
+    *slots = plan->backend->exchange_slots(plan->device, plan->exec[node], bytes);
+    return DT_OK;
+}
+
+dt_status dt_plan_sync_lanes(struct dt_plan *plan)
+{
+    char *first = NULL, *slots;
+    size_t bytes;
+    for (int l = 0; l < plan->n_lanes; l++) {
+        const size_t own = (size_t)plan->lane[l].scalars.slot;
+        DT_TRY(find_slots(&slots, &bytes, plan, l));
+        if (l > 0) {
+            memcpy(first + own * bytes, slots + own * bytes, bytes);
+            continue;
+        }
+        first = slots;
+        memset(first, 0, own * bytes);
+        memset(first + (own + 1) * bytes, 0, ((size_t)plan->options.slice_group - own - 1) * bytes);
+    }
+    bytes *= (size_t)plan->options.slice_group;
+    if (plan->comm)
+        DT_TRY(dt_comm_unite(plan->comm, first, bytes));
+    for (int l = 1; l < plan->n_lanes; l++) {
+        size_t of_slot;
+        DT_TRY(find_slots(&slots, &of_slot, plan, l));
+        memcpy(slots, first, bytes);
+    }
+    return DT_OK;
+}
+
+dt_status dt_plan_train_lanes(struct dt_plan *plan, const struct dt_walk *w,
+                              const struct dt_scalars *scalars)
+{
+    struct dt_lane *lane = &plan->lane[plan->at_lane];
+    const struct dt_action *first = plan->actions[w->program];
+    lane->walk = *w;
+    lane->scalars = *scalars;
+    lane->next = first;
+    if (plan->at_lane + 1 < plan->n_lanes) { /* the next slice goes there */
+        enter(plan, plan->at_lane + 1);
+        return DT_OK;
+    }
+    do {
+        for (int l = 0; l < plan->n_lanes; l++) {
+            enter(plan, l);
+            DT_TRY(plan->backend->set_scalars(plan->device, &plan->lane[l].scalars));
+            DT_TRY(dt_plan_walk_list(&plan->lane[l].walk, &plan->lane[l].next));
+        }
+    } while (lane->next < first + plan->n_actions[w->program]);
+    enter(plan, 0);
+    return DT_OK;
+}
