@@ -75,7 +75,7 @@ struct dt_field {
  *   warning     text
  *   run_end     status, exit_code, reason (of a failure the error's sentence), steps, seconds,
  *               images_per_s, model, warnings (of rank 0, since this start), [best_metric, best,
- *               best_epoch, best_path], [top1] */
+ *               best_epoch, best_path], [top1], [model_xxh128: of a run that promises its bits] */
 struct dt_events;
 
 struct dt_events_options {

@@ -19,7 +19,7 @@
 
 /* Of state.json; scripts/packaging/README.md says what later versions read. */
 enum { DT_CHECKPOINT_FORMAT = 5 };
-enum { DT_MODEL_NAME_MAX = 64, DT_ORIGIN_MAX = DT_ID_MAX + 24, DT_DEVICE_MAX = 192 };
+enum { DT_MODEL_NAME_MAX = 64, DT_ORIGIN_MAX = DT_ID_MAX + 24 };
 
 /* The best evaluation so far. */
 struct dt_best {
@@ -60,7 +60,6 @@ struct dt_checkpoint {
     int precision;                   /* enum dt_precision, -1 = not recorded */
     struct dt_loss_scale loss_scale; /* fp16; a scale of 0 = none */
     char origin[DT_ORIGIN_MAX];      /* checkpoint of another folder it started from, "" = none */
-    char device[DT_DEVICE_MAX];      /* of rank 0, dt_preflight_device; "" = not recorded */
     /* Values that must be the same to resume. */
     char model[DT_MODEL_NAME_MAX];
     int num_classes, image_size, global_batch_size;

@@ -59,8 +59,6 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
                  state->model, fingerprint);
     if (state->origin[0])
         dt_jsonw_string(w, "origin", state->origin);
-    if (state->device[0])
-        dt_jsonw_string(w, "device", state->device);
     print_best(w, "best", &state->best);
     print_best(w, "goal", &state->goal);
     dt_jsonw_number(w, "goal_reference", state->goal_reference);
@@ -101,13 +99,10 @@ static bool parse_others(struct dt_checkpoint *state, const struct dt_json *root
 {
     const struct dt_json *due = dt_json_get(root, "eval_due");
     const struct dt_json *print = dt_json_get(root, "data_fingerprint");
-    /* Absent if empty. */
-    const struct dt_json *origin = dt_json_get(root, "origin"),
-                         *device = dt_json_get(root, "device");
+    const struct dt_json *origin = dt_json_get(root, "origin"); /* absent without an origin */
     bool ok = due && due->type == DT_JSON_BOOL &&
               dt_json_text(dt_json_get(root, "model"), state->model, sizeof state->model) &&
-              (dt_json_text(origin, state->origin, sizeof state->origin) || !origin) &&
-              (dt_json_text(device, state->device, sizeof state->device) || !device) && print &&
+              (dt_json_text(origin, state->origin, sizeof state->origin) || !origin) && print &&
               print->type == DT_JSON_STRING && strlen(print->string) == FINGERPRINT_DIGITS &&
               strspn(print->string, "0123456789abcdef") == FINGERPRINT_DIGITS;
     if (!ok)

@@ -126,6 +126,12 @@ bool dt_engine_has_times(const struct dt_engine *engine);
 /* Whether the moving averages are the result of the run. */
 bool dt_engine_uses_ema(const struct dt_engine *engine);
 int64_t dt_engine_parameters(const struct dt_engine *engine);
+/* Whether another run has the same bits, on any number of ranks or on as many. */
+static inline bool dt_engine_promises_bits(const struct dt_engine *engine)
+{
+    return engine->config->train.deterministic || engine->stage.n_slices > 0;
+}
+
 /* The options of the data plane that the configuration sets; the caller sets the rest. */
 struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine);
 /* The options of the training or validation loader. */

@@ -2,10 +2,11 @@
 #ifndef DTRAIN_ENGINE_PREFLIGHT_H
 #define DTRAIN_ENGINE_PREFLIGHT_H
 
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "data/digest.h"
 #include "engine/engine.h"
+
+enum { DT_DEVICE_MAX = 160 }; /* of dt_preflight_device */
 
 /* Values that must be the same on all ranks. */
 struct dt_preflight_identity {

@@ -134,6 +134,7 @@ static void on_run_end(const struct dt_event *e)
     add_number(&line, e, "best_epoch", " in epoch ", 0, "");
     add_text(&line, e, "best_path", " (", ")");
     add_text(&line, e, "model", "; model ", "");
+    add_text(&line, e, "model_xxh128", ", XXH128 ", "");
     dt_log(DT_LOG_INFO, "%s", text);
 }
 

@@ -30,7 +30,6 @@ static struct dt_checkpoint describe_start(const struct dt_engine *engine,
         .n_train_images = dt_dataset_size(sets->train_set),
     };
     snprintf(state.model, sizeof state.model, "%s", engine->model->name);
-    dt_preflight_device(state.device, sizeof state.device, engine);
     dt_best_init(&state, engine->config);
     return state;
 }
@@ -56,15 +55,20 @@ static dt_status load_state(struct dt_engine *engine, const struct dt_resume *re
     return dt_plan_start_ema(engine->plan);
 }
 
-/* Of runs that promise their bits: these depend on the instruction set, threads and libraries. */
-static void log_device(const struct dt_checkpoint *saved, const struct dt_checkpoint *now,
-                       const struct dt_engine *engine)
+/* Bits depend on the instruction set, threads and libraries. Rank 0. */
+static void log_device(const struct dt_resume *resume, const struct dt_engine *engine)
 {
-    const bool promises = engine->config->train.deterministic || engine->stage.n_slices > 0;
-    if (promises && saved->device[0] && strcmp(saved->device, now->device) != 0)
+    char device[DT_DEVICE_MAX];
+    struct dt_manifest saved;
+    if (!dt_engine_promises_bits(engine) || dt_manifest_load(&saved, resume->path) != DT_OK)
+        return;
+    dt_preflight_device(device, sizeof device, engine);
+    saved.repro[strcspn(saved.repro, ";")] = '\0'; /* without MPI */
+    if (!strstr(saved.repro, device))
         dt_log(DT_LOG_WARNING,
                "resuming on %s a run of %s; results agree up to rounding but are not bit-identical",
-               now->device, saved->device);
+               device, saved.repro);
+    dt_manifest_reset(&saved);
 }
 
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_engine *engine)
@@ -151,7 +155,6 @@ static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved
     if (find_loss(engine))
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", find_loss(engine));
     log_changes(saved, engine);
-    log_device(saved, state, engine);
 }
 
 /* A fixed scale comes from the configuration, not from the checkpoint. */
@@ -204,6 +207,8 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
             DT_TRY(dt_comm_agree(engine->ranks.comm,
                                  dt_checkpoint_match(&resume->state, state, resume->path)));
         adopt(state, &resume->state, engine);
+        if (engine->ranks.rank == 0)
+            log_device(resume, engine);
         log_new_length(resume, engine);
         if (resume->new_optimizer)
             state->n_updates = 0;

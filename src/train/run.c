@@ -159,10 +159,28 @@ static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
     return path;
 }
 
+enum { HASH_MAX = 33 };
+
+/* As `xxhsum -H2` prints it; "" if the run does not promise its bits. */
+static void find_hash(char hash[HASH_MAX], const struct run *r, const char *folder,
+                      const char *name)
+{
+    struct dt_manifest m;
+    hash[0] = '\0';
+    if (!dt_engine_promises_bits(&r->engine) || dt_manifest_load(&m, folder) != DT_OK)
+        return;
+    for (int i = 0; i < m.n_files; i++)
+        if (strcmp(m.files[i].name, name) == 0)
+            snprintf(hash, HASH_MAX, "%016" PRIx64 "%016" PRIx64, m.files[i].hash.high,
+                     m.files[i].hash.low);
+    dt_manifest_reset(&m);
+}
+
 /* RUN/model.safetensors and RUN/ema.safetensors (`name`) are the result: the last weights, or the
  * best with train.restore_best. Its path goes to `to`, "" if there is none. The checkpoint is
  * durable, so a failure is only a warning. Rank 0. */
-static void publish_one(const struct run *r, const char *name, char to[DT_PATH_MAX])
+static void publish_one(const struct run *r, const char *name, char to[DT_PATH_MAX],
+                        char hash[HASH_MAX])
 {
     char folder[DT_PATH_MAX] = "", from[DT_PATH_MAX];
     const bool best = r->engine.config->train.restore_best && best_path(folder, r)[0];
@@ -173,6 +191,7 @@ static void publish_one(const struct run *r, const char *name, char to[DT_PATH_M
         status = dt_file_path(from, "%s/%s", folder, name);
     if (status == DT_OK)
         status = dt_file_publish(from, to);
+    find_hash(hash, r, folder, name);
     if (status == DT_OK)
         return;
     dt_log(DT_LOG_WARNING, "the model remains in %s only: %s", folder, dt_error_text());
@@ -181,12 +200,12 @@ static void publish_one(const struct run *r, const char *name, char to[DT_PATH_M
 }
 
 /* `to` becomes the path of the one that was evaluated. */
-static void publish_model(const struct run *r, char to[DT_PATH_MAX])
+static void publish_model(const struct run *r, char to[DT_PATH_MAX], char hash[HASH_MAX])
 {
     const char *const names[] = {"ema.safetensors", "model.safetensors"};
     const bool uses_ema = dt_engine_uses_ema(&r->engine);
     for (int i = !dt_plan_has_ema(r->engine.plan); i < 2; i++)
-        publish_one(r, names[uses_ema ? 1 - i : i], to);
+        publish_one(r, names[uses_ema ? 1 - i : i], to, hash);
 }
 
 /* --- Messages --- */
@@ -195,10 +214,10 @@ static void publish_model(const struct run *r, char to[DT_PATH_MAX])
  * where it is. Rank 0. */
 static void log_finished(const struct run *r, const struct dt_resume *resume)
 {
-    char best[96], model[DT_PATH_MAX] = "";
+    char best[96], model[DT_PATH_MAX] = "", hash[HASH_MAX];
     const char *dir = r->engine.config->output.dir, *key = find_end(r);
     if (resume->is_own)
-        publish_model(r, model);
+        publish_model(r, model, hash);
     else if (dt_file_path(model, "%s/model.safetensors", resume->path) != DT_OK)
         dt_error_clear();
     dt_best_describe(best, sizeof best, &r->at);
@@ -319,7 +338,7 @@ static dt_status report_bad_images(struct run *r)
 
 static void report_end(struct run *r, dt_status status)
 {
-    char why[512] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "";
+    char why[512] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "", hash[HASH_MAX] = "";
     double seconds = dt_clock_s() - r->begin_s;
     double n_images = dt_schedule_images(&r->engine.schedule, r->begin_step, r->at.step);
     const struct dt_best *best = &r->at.best;
@@ -328,9 +347,9 @@ static void report_end(struct run *r, dt_status status)
     if (status == DT_OK)
         dt_best_explain(why, sizeof why, &r->at, r->engine.config, find_end(r));
     if (status == DT_OK && r->engine.ranks.rank == 0)
-        publish_model(r, model);
+        publish_model(r, model, hash);
     const char *reason = status == DT_STOPPED ? r->stop_reason : why;
-    struct dt_field fields[13] = {
+    struct dt_field fields[14] = {
         DT_TEXT("status", dt_status_name(status)),
         DT_INT("exit_code", status),
         DT_TEXT("reason", reason),
@@ -351,6 +370,8 @@ static void report_end(struct run *r, dt_status status)
         fields[n_fields++] = of_best[i];
     if (r->top1 >= 0)
         fields[n_fields++] = (struct dt_field)DT_NUM("top1", r->top1);
+    if (hash[0])
+        fields[n_fields++] = (struct dt_field)DT_TEXT("model_xxh128", hash);
     dt_events_emit(r->engine.report, "run_end", fields, n_fields);
 }
 

@@ -48,7 +48,7 @@ dt_status dt_save_policy_open(struct dt_save_policy *policy, struct dt_run_folde
                               const char *config_json, const char *classes)
 {
     struct dt_engine *engine = policy->engine;
-    char device[128], comm[96];
+    char device[DT_DEVICE_MAX], comm[80];
     engine->backend->describe(engine->device, device, sizeof device);
     dt_comm_describe_plane(engine->plane, comm, sizeof comm);
     snprintf(policy->repro, sizeof policy->repro, "%s; %s", device, comm);

@@ -103,6 +103,8 @@ def check_chain():
     assert rig.state_of("chain") == rig.state_of("whole"), "other bits after three changes of the ranks"
     chain, whole = losses("chain"), losses("whole")
     assert chain == {step: whole[step] for step in chain} and len(events("chain", "run_start")) == 4
+    chain, whole = (events(folder, "run_end")[-1]["model_xxh128"] for folder in ("chain", "whole"))
+    assert chain == whole and len(chain) == 32, (chain, whole)
 
 
 def check_device():
