@@ -42,7 +42,8 @@ static dt_status for_all(struct stats *stats, stat_function *work)
     return DT_OK;
 }
 
-/* After a pass from zero the running statistics are those of the batch times the momentum. */
+/* After a pass from zero the running statistics are those of the batch times the momentum; of
+ * slices that share them, which run at the same time, the first has them. */
 static dt_status clear(struct stats *stats, int tensor, double momentum, double *sums)
 {
     (void)momentum, (void)sums;
@@ -55,7 +56,7 @@ static dt_status add(struct stats *stats, int tensor, double momentum, double *s
 {
     DT_TRY(dt_plan_get(stats->engine->plan, DT_ARENA_STATS, tensor, stats->values));
     for (size_t i = 0; i < dt_tensor_elements(&stats->engine->graph->tensor[tensor]); i++)
-        sums[i] += (double)stats->values[i] / momentum;
+        sums[i] += stats->engine->plan->n_lanes * (double)stats->values[i] / momentum;
     return DT_OK;
 }
 
@@ -77,7 +78,8 @@ static dt_status run_batches(struct stats *stats, int64_t n_images)
             if (!batch)
                 DT_FAIL(DT_ERR_INTERNAL, "the training set ended too early");
             DT_TRY(dt_engine_train(engine, stats->sets, batch, &scalars, pass));
-            DT_TRY(for_all(stats, add));
+            if (engine->plan->at_lane == 0) /* else it has run nothing yet */
+                DT_TRY(for_all(stats, add));
         }
         dt_pulse_beat(&dt_pulse_main);
         dt_events_progress(engine->report, "batch norm statistics",

@@ -116,7 +116,7 @@ def check_device():
 
 def check_average():
     """Statistics from all slices, on ranks that have different numbers of them; and more ranks evaluate than slices."""
-    train("norm", {"train.virtual_ranks": 6}, RESNET)
+    train("norm", {"train.virtual_ranks": 6, "model.sync_bn": 3}, RESNET)
     words = ("average", "norm/checkpoints/latest", "--recompute-bn", "--config", "norm/config.json", "-o")
     for n in (1, 4):
         said(*words, f"{n}.safetensors", ranks=n)
