@@ -86,6 +86,14 @@ out:
     return status;
 }
 
+static bool has_synced(const struct dt_plan *plan)
+{
+    int n = 0;
+    while (n < plan->graph->n_nodes && !dt_node_is_synced(&plan->graph->node[n]))
+        n++;
+    return n < plan->graph->n_nodes;
+}
+
 /* Collective. */
 static dt_status open_reduce(struct dt_plan *plan)
 {
@@ -106,7 +114,7 @@ static dt_status open_reduce(struct dt_plan *plan)
     }
     if (backend->comm_stream)
         options.stream = backend->comm_stream(plan->device);
-    if (options.plane == DT_PLANE_MPI) {
+    if (options.plane == DT_PLANE_MPI && plan->n_buckets > 0) {
         const enum dt_arena arena = dt_plan_sum_arena(plan);
         DT_TRY(dt_comm_alloc(plan->comm, &plan->sums, plan->arena_bytes[arena], plan->n_buckets));
         plan->arena[arena] = plan->sums.own;
@@ -174,7 +182,7 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
         status = dt_comm_agree(comm, status); /* the calls below are collective */
     DT_TRY_OUT(status);
     plan->comm = options->n_ranks > 1 ? comm : NULL;
-    if (plan->comm && plan->n_buckets > 0)
+    if (plan->comm && (plan->n_buckets > 0 || has_synced(plan)))
         DT_TRY_OUT(open_reduce(plan));
     status = allocate_and_bind(plan);
     if (plan->comm)

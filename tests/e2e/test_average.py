@@ -97,21 +97,31 @@ def batch_statistics():
     return sums
 
 
+def check_statistics(file, want):
+    for name, value in safetensors_np.load(file).items():
+        if name.endswith(STATISTICS):
+            error = np.linalg.norm(value - want[name]) / np.linalg.norm(want[name])
+            assert error < 1e-5, (file, name, error)
+
+
 def test_recompute():
     want = batch_statistics()
     full = ["--recompute-bn", "--config", "config.json", *sets("train.micro_batch_size=8")]
     run("average", "mean.safetensors", "-o", "new.safetensors", *full)
+    check_statistics("new.safetensors", want)
     got, mean = safetensors_np.load("new.safetensors"), safetensors_np.load("mean.safetensors")
     for name, value in got.items():
-        if name.endswith(STATISTICS):
-            error = np.linalg.norm(value - want[name]) / np.linalg.norm(want[name])
-            assert error < 1e-5, (name, error)
-        elif value.dtype == np.int64:
+        if value.dtype == np.int64:
             assert value == 3, name
-        else:
+        elif not name.endswith(STATISTICS):
             assert np.array_equal(value, mean[name]), name
     run("average", "mean.safetensors", "-o", "part.safetensors", *full, "--images", "16")
     assert next(v for v in safetensors_np.load("part.safetensors").values() if v.dtype == np.int64) == 2
+    slices = ["train.virtual_ranks=2", "train.micro_batch_size=0", "device.threads=1"]
+    for ranks, more in (2, []), (1, slices), (2, slices):  # that share their statistics
+        options = sets("model.sync_bn=true", *more)
+        run("average", "mean.safetensors", "-o", "synced.safetensors", *full[:3], *options, ranks=ranks)
+        check_statistics("synced.safetensors", want)
 
 
 def test_ranks():
