@@ -59,7 +59,7 @@ struct dt_scalars {
     /* Position of the pass's first image in the global batch: a dropout mask depends on the image's
      * position there, not on the rank or pass that processes it. */
     uint32_t first_row;
-    int slot; /* of a synced node, to which this pass belongs: `exchange_slots` */
+    int slot; /* of `exchange_slots`, which this pass fills */
 };
 
 /* Sums since the last download. */

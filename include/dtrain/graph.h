@@ -278,8 +278,9 @@ struct dt_graph {
     size_t tensor_capacity, node_capacity;
     /* program[DT_TRAIN] and program[DT_EVAL] are the first of each phase. */
     struct dt_program program[DT_MAX_PROGRAMS];
-    int current;      /* new nodes belong to program[current] */
-    int bn_ranks;     /* ranks over which bn takes its statistics in training; 0 or 1 = one */
+    int current;  /* new nodes belong to program[current] */
+    int bn_ranks; /* ranks, or slices of train.virtual_ranks, over which bn takes its statistics in
+                     training; 0 or 1 = one */
     dt_status status; /* the first error of building, kept for dt_graph_check */
 };
 
@@ -447,8 +448,8 @@ static inline bool dt_node_has_statistics(const struct dt_node *node)
 {
     return node->dst[DT_BN_MEAN] >= 0;
 }
-/* Whether a node runs in two halves, between which ranks exchange sums: bn and bn_bwd over a group
- * of ranks. */
+/* Whether a node runs in two halves, between which ranks or slices exchange sums: bn and bn_bwd
+ * over a group of them. */
 static inline bool dt_node_is_synced(const struct dt_node *node)
 {
     bool is_bn = (node->op == DT_OP_BN && dt_node_has_statistics(node)) || node->op == DT_OP_BN_BWD;

@@ -158,8 +158,9 @@ struct dt_plan {
     struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t feed_bytes;                      /* the most that a pass feeds */
-    struct dt_lane *lane;
-    int n_lanes, at_lane;     /* slices that are computed at the same time */
+    struct dt_lane *lane;                   /* n_lanes slices are computed at the same time; ... */
+    int n_lanes, at_lane;     /* ... those below at_lane have been fed and wait for the others */
+    size_t train_bytes;       /* of the work arena, in training programs */
     int n_slots;              /* sums of slices that the accum arena has room for */
     size_t sum_bytes;         /* what the work arena would need without any sharing */
     enum dt_dtype grads_type; /* of the grads arena, but ... */
@@ -270,6 +271,8 @@ void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);
  * each 2 KB larger than counted here. Without what libraries take for themselves, NCCL's buffers,
  * and recordings. */
 size_t dt_plan_bytes(const struct dt_plan *plan);
+/* Advice for a plan that takes more than there is: "raise train.virtual_ranks". */
+const char *dt_plan_advice(const struct dt_plan *plan);
 /* DT_ERR_MEMORY if it is more than options.max_bytes. */
 dt_status dt_plan_check_memory(const struct dt_plan *plan);
 /* Bytes that a node of the graph reads and writes in one pass: each tensor in its stored type, as

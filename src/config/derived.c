@@ -196,7 +196,8 @@ int dt_config_sync_every(const struct dt_config *config)
 int dt_config_slice_group(const struct dt_config *config)
 {
     const int group = config->model.sync_bn;
-    return group == 1 ? config->train.virtual_ranks : group == 0 ? 1 : group;
+    const int n = config->train.virtual_ranks;
+    return n == 0 || group == 0 ? 1 : group == 1 ? n : group;
 }
 
 enum dt_comm_mode dt_config_mode(const struct dt_config *config)

@@ -8,9 +8,9 @@
  * across the lanes, so lane i always holds channel i % block. ReLU keeps one bit per value; for
  * another activation the backward pass computes its argument again.
  *
- * With statistics over a group of ranks the node runs in two halves. The first ends with two sums
- * per channel for the other ranks (mean and squared deviation; backward: the sums), the second
- * begins with combining them in the order of the ranks. */
+ * With statistics over a group of ranks, or of slices, the node runs in two halves. The first ends
+ * with two sums per channel for the other ranks (mean and squared deviation; backward: the sums),
+ * the second begins with combining them in the order of the ranks. */
 #include "cpu/norm_block.h"
 
 /* Number of blocks processed together, so that they stay in the cache: about 2 MiB per thread. */
@@ -176,13 +176,13 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
 
 /* --- Nodes --- */
 
-/* The scratch holds the slots of all ranks, the sums of all rows, then the coefficients of all
- * blocks. */
+/* The scratch holds the slots of all ranks, or of a group's slices, the sums of all rows, then the
+ * coefficients of all blocks. */
 static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     size_t bytes;
     (void)dt_cpu_exchange_slots(dev, exec, &bytes);
-    const int n_ranks = exec->node->attr.bn.n_ranks; /* of a group: of slices there may be more */
+    const int n_ranks = exec->node->attr.bn.n_ranks;
     const int n_slots = n_ranks > dev->options.n_ranks ? n_ranks : dev->options.n_ranks;
     bytes = dt_node_is_synced(exec->node) ? (size_t)n_slots * bytes : 0;
     return (bytes + 63) / 64 * 64;
@@ -218,7 +218,7 @@ static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
                        .sums = sums,
                        .coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks),
                        .src = dt_cpu_src(exec, DT_BN_SRC),
-                       .rank = dev->scalars.slot,
+                       .slot = dev->scalars.slot,
                        .n_ranks = exec->node->attr.bn.n_ranks,
                        .half = dt_node_is_synced(exec->node) ? FIRST : WHOLE,
                        .eps = exec->node->attr.bn.eps};

@@ -28,7 +28,7 @@ static double n_images_of(const struct bn *bn, int rank)
 
 static int first_rank(const struct bn *bn)
 {
-    return bn->rank / bn->n_ranks * bn->n_ranks;
+    return bn->slot / bn->n_ranks * bn->n_ranks;
 }
 
 /* Values over which the statistics are taken: of this rank, or in the second half of its group. */
@@ -40,12 +40,12 @@ static double n_values(const struct bn *bn)
     return n_images * bn->rows->height * bn->rows->width;
 }
 
-/* Puts the sums of a block into this rank's slot. */
+/* Puts the sums of a block into this pass's slot. */
 static void share_sums(const struct bn *bn, int block, const double first[LANES],
                        const double second[LANES])
 {
     const struct dt_cpu_rows *rows = bn->rows;
-    float *slot = slot_of(bn, bn->rank);
+    float *slot = slot_of(bn, bn->slot);
     for (int i = 0; i < rows->block && block * rows->block + i < rows->channels; i++) {
         slot[block * rows->block + i] = (float)first[i];
         slot[rows->channels + block * rows->block + i] = (float)second[i];

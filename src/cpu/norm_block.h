@@ -33,9 +33,9 @@ struct bn {
     float *diff_scale, *diff_shift;
     float *mean, *variance, *running_mean, *running_var;
     uint16_t *mask;      /* bits of dst > 0 or NaN, a word per group of 16 */
-    float *slots;        /* of each rank, if synced */
+    float *slots;        /* of each rank or slice, if synced */
     int diff_src_blocks; /* image_blocks of diff_src and addend */
-    int rank, n_ranks;
+    int slot, n_ranks;   /* of this pass; that share the statistics */
     enum half { WHOLE, FIRST, SECOND } half;
     float eps, momentum;
     bool relu, past_caches;
@@ -60,7 +60,7 @@ void dt_bn_forward_coefs(struct dt_norm_coefs *k, const struct bn *bn, int block
                          const struct statistics *s);
 
 /* From the sums of the rows of a block, or of the ranks, to its coefficients and its channels'
- * statistics or gradients; in the first half, to this rank's slot. */
+ * statistics or gradients; in the first half, to this pass's slot. */
 void dt_bn_forward_block(const struct bn *bn, int block);
 void dt_bn_bwd_block(const struct bn *bn, int block);
 

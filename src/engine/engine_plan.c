@@ -53,17 +53,22 @@ static bool supports(void *context, const struct dt_graph *g, const struct dt_no
     return engine->backend->supports(engine->device, g, node);
 }
 
+static int count_bn_ranks(const struct dt_engine *engine)
+{
+    const int group = engine->config->model.sync_bn;
+    if (engine->options.no_comm)
+        return 0;
+    if (engine->stage.n_slices > 0)
+        return dt_config_slice_group(engine->config);
+    return group == 1 ? engine->ranks.n_ranks : group;
+}
+
 static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *sets)
 {
     const bool learns = engine->options.train && !engine->options.forward_only;
     DT_TRY(dt_graph_create(&engine->graph));
     struct dt_graph *g = engine->graph;
-    const int group = engine->config->model.sync_bn; /* of ranks that share batch norm statistics */
-    const bool is_sliced = engine->stage.n_slices > 0;
-    g->bn_ranks = engine->options.no_comm ? 0
-                  : is_sliced             ? dt_config_slice_group(engine->config)
-                  : group == 1            ? engine->ranks.n_ranks
-                                          : group;
+    g->bn_ranks = count_bn_ranks(engine);
     if (engine->options.train)
         DT_TRY(build_phase(engine, sets, DT_TRAIN));
     if (engine->options.eval)

@@ -119,7 +119,7 @@ static dt_status check_data(struct dt_sets *sets, const struct dt_preflight_iden
 
 void dt_preflight_device(char *out, size_t bytes, const struct dt_engine *engine)
 {
-    char device[256] = "";
+    char device[DT_DEVICE_MAX] = "";
     if (engine->device)
         engine->backend->describe(engine->device, device, sizeof device);
     const char *space = strchr(device, ' ');

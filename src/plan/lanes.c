@@ -2,37 +2,44 @@
  * computed one after the other, so a rank walks its slices of a group at the same time, each in a
  * lane: all lanes run up to their next SYNC, the sums of the whole group are exchanged, all go on.
  * A lane has memory of its own for what a pass leaves behind, and nodes are bound to it before they
- * run. The actions of a bucket still see the slices in their order. Without such groups a plan has
- * one lane. CPUs only: nothing is recorded. */
+ * run; its running statistics begin as lane 0's, which count. The actions of a bucket still see the
+ * slices in their order. Without such groups a plan has one lane. CPUs only: nothing is recorded.
+ */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/pulse.h"
 #include "plan/plan_internal.h"
 
-static const enum dt_arena of_lanes[] = {DT_ARENA_WORK, DT_ARENA_GRADS, DT_ARENA_STATS};
+enum { WORK, GRADS, STATS, N_OF_LANES };
+static const enum dt_arena of_lanes[N_OF_LANES] = {DT_ARENA_WORK, DT_ARENA_GRADS, DT_ARENA_STATS};
 
 struct dt_lane {
-    void *arena[DT_COUNT(of_lanes)];
+    void *arena[N_OF_LANES];
     void **address; /* of every tensor: where nodes access it */
     struct dt_walk walk;
     struct dt_scalars scalars;
     const struct dt_action *next;
 };
 
+static size_t lane_bytes(const struct dt_plan *plan, int i)
+{
+    return dt_plan_align(i == WORK ? plan->train_bytes : plan->arena_bytes[of_lanes[i]]);
+}
+
 void dt_plan_place_lanes(struct dt_plan *plan)
 {
     const int group = plan->options.slice_group, own = plan->options.n_own_slices;
-    plan->n_lanes = group <= 1 ? 1 : group < own ? group : own;
-    for (size_t i = 0; i < DT_COUNT(of_lanes); i++)
-        plan->arena_bytes[DT_ARENA_LANES] +=
-            (size_t)(plan->n_lanes - 1) * dt_plan_align(plan->arena_bytes[of_lanes[i]]);
+    plan->n_lanes = group <= 1 || !dt_plan_is_synced(plan) ? 1 : group < own ? group : own;
+    for (int i = 0; i < N_OF_LANES; i++)
+        plan->arena_bytes[DT_ARENA_LANES] += (size_t)(plan->n_lanes - 1) * lane_bytes(plan, i);
 }
 
 static void enter(struct dt_plan *plan, int lane)
 {
     plan->at_lane = lane;
-    for (size_t i = 0; i < DT_COUNT(of_lanes); i++)
+    for (int i = 0; i < N_OF_LANES; i++)
         plan->arena[of_lanes[i]] = plan->lane[lane].arena[i];
 }
 
@@ -52,13 +59,13 @@ dt_status dt_plan_open_lanes(struct dt_plan *plan)
 {
     char *memory = plan->arena[DT_ARENA_LANES];
     DT_TRY(DT_NEW(plan->lane, (size_t)plan->n_lanes));
-    for (size_t i = 0; i < DT_COUNT(of_lanes); i++)
+    for (int i = 0; i < N_OF_LANES; i++)
         plan->lane[0].arena[i] = plan->arena[of_lanes[i]];
     for (int l = plan->n_lanes - 1; l >= 0; l--) {
         struct dt_lane *lane = &plan->lane[l];
-        for (size_t i = 0; i < DT_COUNT(of_lanes) && l > 0; i++) {
+        for (int i = 0; i < N_OF_LANES && l > 0; i++) {
             lane->arena[i] = memory;
-            memory += dt_plan_align(plan->arena_bytes[of_lanes[i]]);
+            memory += lane_bytes(plan, i);
         }
         enter(plan, l);
         DT_TRY(DT_NEW(lane->address, (size_t)plan->graph->n_tensors));
@@ -110,14 +117,24 @@ dt_status dt_plan_sync_lanes(struct dt_plan *plan)
         memset(first + (own + 1) * bytes, 0, ((size_t)plan->options.slice_group - own - 1) * bytes);
     }
     bytes *= (size_t)plan->options.slice_group;
+    enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
     if (plan->comm)
         DT_TRY(dt_comm_unite(plan->comm, first, bytes));
+    dt_pulse_enter(&dt_pulse_main, before);
     for (int l = 1; l < plan->n_lanes; l++) {
         size_t of_slot;
         DT_TRY(find_slots(&slots, &of_slot, plan, l));
         memcpy(slots, first, bytes);
     }
     return DT_OK;
+}
+
+static void begin_lane(struct dt_plan *plan, int lane)
+{
+    enter(plan, lane);
+    if (plan->arena_bytes[DT_ARENA_STATS] > 0)
+        memcpy(plan->arena[DT_ARENA_STATS], plan->lane[0].arena[STATS],
+               plan->arena_bytes[DT_ARENA_STATS]);
 }
 
 dt_status dt_plan_train_lanes(struct dt_plan *plan, const struct dt_walk *w,
@@ -129,7 +146,7 @@ dt_status dt_plan_train_lanes(struct dt_plan *plan, const struct dt_walk *w,
     lane->scalars = *scalars;
     lane->next = first;
     if (plan->at_lane + 1 < plan->n_lanes) { /* the next slice goes there */
-        enter(plan, plan->at_lane + 1);
+        begin_lane(plan, plan->at_lane + 1);
         return DT_OK;
     }
     do {

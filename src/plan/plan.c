@@ -86,7 +86,7 @@ out:
     return status;
 }
 
-static bool has_synced(const struct dt_plan *plan)
+bool dt_plan_is_synced(const struct dt_plan *plan)
 {
     int n = 0;
     while (n < plan->graph->n_nodes && !dt_node_is_synced(&plan->graph->node[n]))
@@ -134,6 +134,14 @@ size_t dt_plan_bytes(const struct dt_plan *plan)
     return bytes;
 }
 
+const char *dt_plan_advice(const struct dt_plan *plan)
+{
+    if (plan->options.n_slices == 0)
+        return "lower train.micro_batch_size (--dry-run says which fits)";
+    return plan->n_lanes > 1 ? "make the groups of model.sync_bn smaller"
+                             : "raise train.virtual_ranks";
+}
+
 dt_status dt_plan_check_memory(const struct dt_plan *plan)
 {
     size_t bytes = dt_plan_bytes(plan), limit = plan->options.max_bytes;
@@ -143,11 +151,10 @@ dt_status dt_plan_check_memory(const struct dt_plan *plan)
     if (plan->options.is_host_memory)
         dt_memory_limit_text(text[2], sizeof text[2], "");
     DT_FAIL(DT_ERR_MEMORY,
-            "the plan needs %s on each rank but only %s are available%s; lower "
-            "train.micro_batch_size (--dry-run says which fits) or eval.batch_size_per_rank, "
-            "or start fewer ranks on this node",
+            "the plan needs %s on each rank but only %s are available%s; %s, lower "
+            "eval.batch_size_per_rank, or start fewer ranks on this node",
             dt_memory_format(text[0], sizeof text[0], bytes),
-            dt_memory_format(text[1], sizeof text[1], limit), text[2]);
+            dt_memory_format(text[1], sizeof text[1], limit), text[2], dt_plan_advice(plan));
 }
 
 static dt_status allocate_and_bind(struct dt_plan *plan)
@@ -182,7 +189,7 @@ dt_status dt_plan_build(struct dt_plan **out, const struct dt_graph *graph,
         status = dt_comm_agree(comm, status); /* the calls below are collective */
     DT_TRY_OUT(status);
     plan->comm = options->n_ranks > 1 ? comm : NULL;
-    if (plan->comm && (plan->n_buckets > 0 || has_synced(plan)))
+    if (plan->comm && (plan->n_buckets > 0 || dt_plan_is_synced(plan)))
         DT_TRY_OUT(open_reduce(plan));
     status = allocate_and_bind(plan);
     if (plan->comm)

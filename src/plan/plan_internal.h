@@ -100,6 +100,8 @@ dt_status dt_plan_follow_ema(struct dt_plan *plan);
 /* walk.c: runs all actions; with several lanes from *next on to beyond the next SYNC, which only
  * the last lane runs, or to the end. */
 dt_status dt_plan_walk_list(const struct dt_walk *w, const struct dt_action **next);
+/* Whether any node is synced. */
+bool dt_plan_is_synced(const struct dt_plan *plan);
 /* lanes.c, in the order of calls. Sets n_lanes and the bytes of their arena. */
 void dt_plan_place_lanes(struct dt_plan *plan);
 /* Once all arenas are allocated. */

@@ -172,18 +172,18 @@ static dt_status end_action(struct dt_plan *plan, const struct dt_action *action
 dt_status dt_plan_walk_list(const struct dt_walk *w, const struct dt_action **next)
 {
     struct dt_plan *plan = w->plan;
-    const struct dt_action *first = plan->actions[w->program];
-    const struct dt_action *end = first + plan->n_actions[w->program];
+    const struct dt_action *own = plan->actions[w->program];
+    const struct dt_action *end = own + plan->n_actions[w->program];
     bool goes_on = true;
-    next = next ? next : &first;
+    next = next ? next : &own;
     while (*next < end && goes_on) {
         const struct dt_action *a = (*next)++;
-        goes_on = a->kind != DT_ACTION_SYNC || plan->n_lanes == 1;
-        if (!goes_on && plan->at_lane + 1 < plan->n_lanes)
-            break;
         const bool is_last_only = dt_action_works[a->kind].last_only;
         if ((is_last_only && !w->last) || (w->update_only && !is_last_only))
             continue;
+        goes_on = a->kind != DT_ACTION_SYNC || plan->n_lanes == 1;
+        if (!goes_on && plan->at_lane + 1 < plan->n_lanes)
+            break;
         const double begin_s = dt_clock_s();
         push_ranges(plan, a);
         dt_status status = dt_action_works[a->kind].run(w, a);

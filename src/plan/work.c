@@ -189,6 +189,11 @@ dt_status dt_plan_place_work(struct dt_plan *plan)
     qsort(by_size, (size_t)n_blocks, sizeof(struct block *), compare_size);
     plan->arena_bytes[DT_ARENA_WORK] = place_blocks(by_size, placed, n_blocks);
 
+    for (int i = 0; i < n_blocks; i++) {
+        const size_t end = blocks[i].offset + blocks[i].bytes;
+        if (g->program[blocks[i].program].phase == DT_TRAIN && end > plan->train_bytes)
+            plan->train_bytes = end;
+    }
     for (int i = 0; i < n_blocks; i++)
         if (blocks[i].tensor < 0)
             plan->scratch_offset[blocks[i].first] = blocks[i].offset;

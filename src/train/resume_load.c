@@ -60,14 +60,20 @@ static void log_device(const struct dt_resume *resume, const struct dt_engine *e
 {
     char device[DT_DEVICE_MAX];
     struct dt_manifest saved;
-    if (!dt_engine_promises_bits(engine) || dt_manifest_load(&saved, resume->path) != DT_OK)
+    if (!dt_engine_promises_bits(engine))
         return;
+    if (dt_manifest_load(&saved, resume->path) != DT_OK) {
+        dt_error_clear();
+        return;
+    }
     dt_preflight_device(device, sizeof device, engine);
-    saved.repro[strcspn(saved.repro, ";")] = '\0'; /* without MPI */
-    if (!strstr(saved.repro, device))
+    saved.repro[strcspn(saved.repro, ";")] = '\0'; /* without the data plane */
+    const char *space = strchr(saved.repro, ' ');
+    const char *then = space ? space + 1 : saved.repro;
+    if (strcmp(then, device) != 0)
         dt_log(DT_LOG_WARNING,
                "resuming on %s a run of %s; results agree up to rounding but are not bit-identical",
-               device, saved.repro);
+               device, then);
     dt_manifest_reset(&saved);
 }
 

@@ -161,14 +161,17 @@ static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
 
 enum { HASH_MAX = 33 };
 
-/* As `xxhsum -H2` prints it; "" if the run does not promise its bits. */
+/* As `xxhsum -H2` prints it; unchanged if the run does not promise its bits. */
 static void find_hash(char hash[HASH_MAX], const struct run *r, const char *folder,
                       const char *name)
 {
     struct dt_manifest m;
-    hash[0] = '\0';
-    if (!dt_engine_promises_bits(&r->engine) || dt_manifest_load(&m, folder) != DT_OK)
+    if (!dt_engine_promises_bits(&r->engine))
         return;
+    if (dt_manifest_load(&m, folder) != DT_OK) {
+        dt_error_clear();
+        return;
+    }
     for (int i = 0; i < m.n_files; i++)
         if (strcmp(m.files[i].name, name) == 0)
             snprintf(hash, HASH_MAX, "%016" PRIx64 "%016" PRIx64, m.files[i].hash.high,
@@ -191,9 +194,10 @@ static void publish_one(const struct run *r, const char *name, char to[DT_PATH_M
         status = dt_file_path(from, "%s/%s", folder, name);
     if (status == DT_OK)
         status = dt_file_publish(from, to);
-    find_hash(hash, r, folder, name);
-    if (status == DT_OK)
+    if (status == DT_OK) {
+        find_hash(hash, r, folder, name);
         return;
+    }
     dt_log(DT_LOG_WARNING, "the model remains in %s only: %s", folder, dt_error_text());
     dt_error_clear();
     to[0] = '\0';
@@ -214,7 +218,7 @@ static void publish_model(const struct run *r, char to[DT_PATH_MAX], char hash[H
  * where it is. Rank 0. */
 static void log_finished(const struct run *r, const struct dt_resume *resume)
 {
-    char best[96], model[DT_PATH_MAX] = "", hash[HASH_MAX];
+    char best[96], model[DT_PATH_MAX] = "", hash[HASH_MAX] = "";
     const char *dir = r->engine.config->output.dir, *key = find_end(r);
     if (resume->is_own)
         publish_model(r, model, hash);
@@ -222,10 +226,10 @@ static void log_finished(const struct run *r, const struct dt_resume *resume)
         dt_error_clear();
     dt_best_describe(best, sizeof best, &r->at);
     dt_log(DT_LOG_INFO,
-           "already finished after %" PRId64 " steps%s%s%s; its model is %s; to train longer, "
+           "already finished after %" PRId64 " steps%s%s%s; its model is %s%s%s; to train longer, "
            "raise %s: dtrain resume %s --set %s=N; for a new run, choose another --out",
-           r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", model, key,
-           resume->is_own ? dir : "RUN", key);
+           r->at.step, best[0] ? " (" : "", best, best[0] ? ")" : "", model,
+           hash[0] ? ", XXH128 " : "", hash, key, resume->is_own ? dir : "RUN", key);
 }
 
 /* How the previous run ended, where this one resumes, and what it is going to do. */

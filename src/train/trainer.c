@@ -522,8 +522,8 @@ static dt_status tell_memory(struct run *r)
     dt_memory_format(text[2], sizeof text[2], bytes);
     printf("available: %s per rank\n", text[0]);
     if (bytes > most && stage->n_slices > 0)
-        dt_log(DT_LOG_WARNING, "the plan takes %s of %s; raise train.virtual_ranks", text[1],
-               text[0]);
+        dt_log(DT_LOG_WARNING, "the plan takes %s of %s; start more ranks, or %s", text[1], text[0],
+               dt_plan_advice(engine->plan));
     else if (bytes > most)
         dt_log(DT_LOG_WARNING,
                "the plan takes %s of %s, and no train.micro_batch_size makes it fit", text[1],

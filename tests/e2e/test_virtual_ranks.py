@@ -14,10 +14,19 @@ from scratch import content, events, rig, said, train, write_config  # noqa: E40
 
 RESNET = {"model.name": "resnet20", "train.max_steps": 3}
 SYNCED = {**RESNET, "data.mixup": 0.2}
+# For an epoch of eight steps; then the plan is built again, for larger images. Evaluations are between steps.
+FROZEN = {
+    "optim.freeze": '["conv1", "bn1", "layer1"]',
+    "optim.unfreeze_epoch": 1,
+    "train.stages": '[{"epoch": 2, "image_size": 40}]',
+    "train.max_steps": 10,
+    "eval.every_epochs": 1,
+}
 DETECTOR = {
     "model.name": "retinanet_resnet18_fpn",
     "model.image_size": 64,
     "model.sync_bn": "true",
+    "model.trainable_layers": 3,
     "model.fpn_channels": 16,
     "train.loss_normalizer": "global",
     "train.max_steps": 3,
@@ -38,6 +47,7 @@ CASES = {
     "lars": (6, {**RESNET, "optim.name": "lars", "train.class_weights": "balanced"}, (1, 4)),
     "groups": (12, {**SYNCED, "model.sync_bn": 4, "optim.name": "lars", "train.ema_decay": 0.9}, (1, 2, 4, 5, 12)),
     "one group": (5, {**SYNCED, "model.sync_bn": "true", "train.precision": "bf16"}, (2, 1, 5)),
+    "frozen": (4, {**SYNCED, **FROZEN, "model.sync_bn": 2}, (1, 3, 4)),
     "bf16": (6, {**RESNET, "train.precision": "bf16"}, (1, 4)),
     "plateau": (5, PLATEAU, (1, 3)),
     "per rank": (4, {"train.global_batch_size": 0, "train.batch_size_per_rank": 9}, (1, 3)),
