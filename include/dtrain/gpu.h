@@ -13,7 +13,6 @@ struct dt_gpu_report {
     int n_devices;     /* visible to this process */
     char problem[256]; /* why none can be used, "" if there is one */
     char driver[32];   /* newest CUDA the driver can run, "13.0"; "" = no driver */
-    char runtime[32], cudnn[32], cublas[32];
     struct {
         char name[64];
         int capability;                  /* 90 = 9.0 */
@@ -25,6 +24,8 @@ struct dt_gpu_report {
 
 /* Never fails; free_bytes stays 0. */
 void dt_gpu_probe(struct dt_gpu_report *out);
+/* "13.0, cuDNN 9.14.0, cuBLAS 13.1.0": this build's CUDA and what was found of the others. */
+void dt_gpu_libraries(char *out, size_t bytes);
 /* Fills free_bytes where the driver's management library reports it. Makes no CUDA context, so it
  * takes no memory of the GPUs. */
 void dt_gpu_probe_memory(struct dt_gpu_report *report);

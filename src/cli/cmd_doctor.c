@@ -164,14 +164,14 @@ dt_status dt_cmd_doctor(const struct dt_arguments *args)
 {
     static struct dt_config config;
     DT_TRY(dt_arguments_config(&config, args));
-    const struct dt_gpu_report *gpus = dt_devices_gpus();
-    char mpi[128], nccl[128];
+    char mpi[128], nccl[128], cuda[128];
     dt_comm_describe_plane(DT_PLANE_MPI, mpi, sizeof mpi);
     dt_comm_describe_plane(DT_PLANE_NCCL, nccl, sizeof nccl);
     printf("build\n");
     say(good, "dtrain", "%s", dt_version);
+    dt_devices_libraries(cuda, sizeof cuda);
     if (dt_devices_has_cuda())
-        say(good, "CUDA", "%s, cuDNN %s, cuBLAS %s", gpus->runtime, gpus->cudnn, gpus->cublas);
+        say(good, "CUDA", "%s", cuda);
     else
         say(absent, "CUDA", "not in this build (cmake -DDTRAIN_CUDA=ON)");
     say(good, "communication", "%s, %s", mpi, nccl[0] ? nccl : "no NCCL");

@@ -66,18 +66,23 @@ void dt_cuda_explain(char *out, size_t bytes, cudaError_t code)
                  cudaGetErrorString(code));
 }
 
+void dt_gpu_libraries(char *out, size_t bytes)
+{
+    const size_t dnn = cudnnGetVersion(), blas = cublasLtGetVersion();
+    char cuda[32] = "";
+    int runtime = 0;
+    if (cudaRuntimeGetVersion(&runtime) == cudaSuccess)
+        dt_cuda_format_version(cuda, sizeof cuda, runtime);
+    snprintf(out, bytes, "%s, cuDNN %zu.%zu.%zu, cuBLAS %zu.%zu.%zu", cuda, dnn / 10000,
+             dnn / 100 % 100, dnn % 100, blas / 10000, blas / 100 % 100, blas % 100);
+}
+
 void dt_gpu_probe(struct dt_gpu_report *out)
 {
     *out = (struct dt_gpu_report){0};
-    int driver = 0, runtime = 0;
-    size_t dnn = cudnnGetVersion(), blas = cublasLtGetVersion();
+    int driver = 0;
     if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0)
         dt_cuda_format_version(out->driver, sizeof out->driver, driver);
-    if (cudaRuntimeGetVersion(&runtime) == cudaSuccess)
-        dt_cuda_format_version(out->runtime, sizeof out->runtime, runtime);
-    snprintf(out->cudnn, sizeof out->cudnn, "%zu.%zu.%zu", dnn / 10000, dnn / 100 % 100, dnn % 100);
-    snprintf(out->cublas, sizeof out->cublas, "%zu.%zu.%zu", blas / 10000, blas / 100 % 100,
-             blas % 100);
     cudaError_t code = cudaGetDeviceCount(&out->n_devices);
     if (code == cudaSuccess && out->n_devices == 0)
         code = cudaErrorNoDevice;

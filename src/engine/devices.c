@@ -25,6 +25,11 @@ void dt_devices_gpus_free(struct dt_gpu_report *out)
     *out = *dt_devices_gpus();
     dt_gpu_probe_memory(out);
 }
+
+void dt_devices_libraries(char *out, size_t bytes)
+{
+    dt_gpu_libraries(out, bytes);
+}
 #else
 static const struct dt_backend *const cuda = NULL;
 
@@ -37,6 +42,11 @@ const struct dt_gpu_report *dt_devices_gpus(void)
 void dt_devices_gpus_free(struct dt_gpu_report *out)
 {
     *out = *dt_devices_gpus();
+}
+
+void dt_devices_libraries(char *out, size_t bytes)
+{
+    snprintf(out, bytes, "none");
 }
 #endif
 

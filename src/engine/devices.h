@@ -18,6 +18,8 @@ bool dt_devices_has_cuda(void); /* this build */
 /* The GPUs that this process can use, or why it has none (including a build without CUDA). Probes
  * once and keeps the result. */
 const struct dt_gpu_report *dt_devices_gpus(void);
+/* As dt_gpu_libraries; "none" without CUDA. */
+void dt_devices_libraries(char *out, size_t bytes);
 /* The same with free_bytes, as they are now. */
 void dt_devices_gpus_free(struct dt_gpu_report *out);
 

@@ -457,14 +457,13 @@ static void put_hosts(struct dt_jsonw *w, const struct dt_comm *comm)
 /* The libraries of the device and of the gradient sums. */
 static void put_libraries(struct dt_jsonw *w, const struct dt_engine *engine, const char *device)
 {
-    char text[256];
+    char text[256], cuda[128];
     dt_jsonw_begin(w, NULL, '[');
     if (engine->backend == &dt_backend_cpu) {
         dt_jsonw_string(w, NULL, device);
     } else {
-        const struct dt_gpu_report *gpus = dt_devices_gpus();
-        snprintf(text, sizeof text, "CUDA %s, cuDNN %s, cuBLAS %s", gpus->runtime, gpus->cudnn,
-                 gpus->cublas);
+        dt_devices_libraries(cuda, sizeof cuda);
+        snprintf(text, sizeof text, "CUDA %s", cuda);
         dt_jsonw_string(w, NULL, text);
     }
     for (enum dt_plane plane = DT_PLANE_MPI; plane <= engine->plane; plane++) {
