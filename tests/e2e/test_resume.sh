@@ -83,7 +83,7 @@ unchanged "a first run without data"
 # Restarting a finished run says so and changes nothing.
 folder=$work/tiny-1-b
 cp "$folder/config.json" "$folder/metrics.jsonl" "$work/before/"
-expect 0 "already finished after 20 steps (best top1 [0-9.]* in epoch [0-9]*); its model is $folder/model.safetensors; .* raise train.max_steps: dtrain resume $folder --set" \
+expect 0 "already finished after 20 steps (best top1 [0-9.]* in epoch [0-9]*); its model is $folder/model.safetensors.*; to train longer, raise train.max_steps: dtrain resume $folder --set" \
     --out "$folder" --set checkpoint.every_steps=10
 unchanged "a finished run"
 expect 0 "already finished after 20 steps.*raise early_stop.target: .*choose another --out" \
