@@ -23,3 +23,5 @@ for case in "" "--set train.precision=fp16" "--set model.name=resnet20 --set mod
     rm -r "$work/one" "$work/walked" "$work/changing"
 done
 refuses 78 "set train.deterministic to true" 1 timed "${virtual[@]}" --set train.deterministic=false
+refuses 78 "on GPUs has no model.sync_bn" 1 synced "${virtual[@]}" --set model.name=resnet20 --set model.image_size=32 \
+    --set model.sync_bn=true
