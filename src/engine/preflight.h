@@ -13,7 +13,7 @@ struct dt_preflight_identity {
     char host[DT_HOST_MAX];
     uint64_t config_hash;
     uint64_t folder;                    /* a hash of the current folder's device and inode */
-    char libraries[DT_DEVICE_MAX + 72]; /* and the data plane */
+    char libraries[DT_DEVICE_MAX + 72]; /* of the device and the data plane */
 };
 /* What this rank's bits depend on, as its backend describes it, without the first word, which says
  * which device of the node it is; "" without a device. Local. */

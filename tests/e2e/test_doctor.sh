@@ -30,7 +30,7 @@ doctor 0 --set device.kind=cpu
 finds -- devices "none: "
 if has_cuda; then
     doctor 0
-    finds ok CUDA "[0-9], cuDNN [0-9].*, cuBLAS [0-9]"
+    finds ok CUDA "[0-9], cuDNN [0-9].*, cuBLAS [1-9]"
     finds ok communication "NCCL [0-9]"
     finds -- devices "none: .*\(driver\|CUDA_VISIBLE_DEVICES\)"
     grep -q "^  \(--\|ok\)  driver  " "$work/out" || fail "the driver is not named"
