@@ -63,10 +63,15 @@ static void print_hash(struct dt_jsonw *w, const char *key, uint64_t hash)
     dt_jsonw_string(w, key, text);
 }
 
+void dt_hash_format(char out[DT_HASH_TEXT], struct dt_hash hash)
+{
+    snprintf(out, DT_HASH_TEXT, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+}
+
 static void print_wide_hash(struct dt_jsonw *w, const char *key, struct dt_hash hash)
 {
-    char text[2 * HASH_DIGITS + 1];
-    snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+    char text[DT_HASH_TEXT];
+    dt_hash_format(text, hash);
     dt_jsonw_string(w, key, text);
 }
 

@@ -29,6 +29,9 @@ extern const char dt_manifest_name[]; /* "MANIFEST.json" */
 struct dt_hash {
     uint64_t low, high; /* XXH3, 128 bits */
 };
+enum { DT_HASH_TEXT = 33 };
+/* As `xxhsum -H2` prints it. */
+void dt_hash_format(char out[DT_HASH_TEXT], struct dt_hash hash);
 
 struct dt_manifest_tensor {
     char name[DT_ST_NAME_MAX];

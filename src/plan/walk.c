@@ -313,9 +313,9 @@ dt_status dt_plan_train(struct dt_plan *plan, int program, const struct dt_scala
     const int rank = plan->comm ? dt_comm_rank(plan->comm) : 0, group = plan->options.slice_group;
     struct dt_scalars own = *scalars;
     own.slot = group > 1 ? (plan->options.first_slice + pass) % group : rank;
-    DT_TRY(plan->backend->set_scalars(plan->device, &own));
     if (group > 1)
         return dt_plan_train_lanes(plan, &w, &own);
+    DT_TRY(plan->backend->set_scalars(plan->device, &own));
     if (is_stamped(plan))
         return walk_stamped(w);
     return plan->record ? train_recorded(&w) : dt_plan_walk_list(&w, NULL);

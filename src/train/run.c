@@ -159,10 +159,8 @@ static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
     return path;
 }
 
-enum { HASH_MAX = 33 };
-
-/* As `xxhsum -H2` prints it; unchanged if the run does not promise its bits. */
-static void find_hash(char hash[HASH_MAX], const struct run *r, const char *folder,
+/* Of the file; unchanged if the run does not promise its bits. */
+static void find_hash(char hash[DT_HASH_TEXT], const struct run *r, const char *folder,
                       const char *name)
 {
     struct dt_manifest m;
@@ -174,8 +172,7 @@ static void find_hash(char hash[HASH_MAX], const struct run *r, const char *fold
     }
     for (int i = 0; i < m.n_files; i++)
         if (strcmp(m.files[i].name, name) == 0)
-            snprintf(hash, HASH_MAX, "%016" PRIx64 "%016" PRIx64, m.files[i].hash.high,
-                     m.files[i].hash.low);
+            dt_hash_format(hash, m.files[i].hash);
     dt_manifest_reset(&m);
 }
 
@@ -183,7 +180,7 @@ static void find_hash(char hash[HASH_MAX], const struct run *r, const char *fold
  * best with train.restore_best. Its path goes to `to`, "" if there is none. The checkpoint is
  * durable, so a failure is only a warning. Rank 0. */
 static void publish_one(const struct run *r, const char *name, char to[DT_PATH_MAX],
-                        char hash[HASH_MAX])
+                        char hash[DT_HASH_TEXT])
 {
     char folder[DT_PATH_MAX] = "", from[DT_PATH_MAX];
     const bool best = r->engine.config->train.restore_best && best_path(folder, r)[0];
@@ -204,7 +201,7 @@ static void publish_one(const struct run *r, const char *name, char to[DT_PATH_M
 }
 
 /* `to` becomes the path of the one that was evaluated. */
-static void publish_model(const struct run *r, char to[DT_PATH_MAX], char hash[HASH_MAX])
+static void publish_model(const struct run *r, char to[DT_PATH_MAX], char hash[DT_HASH_TEXT])
 {
     const char *const names[] = {"ema.safetensors", "model.safetensors"};
     const bool uses_ema = dt_engine_uses_ema(&r->engine);
@@ -218,7 +215,7 @@ static void publish_model(const struct run *r, char to[DT_PATH_MAX], char hash[H
  * where it is. Rank 0. */
 static void log_finished(const struct run *r, const struct dt_resume *resume)
 {
-    char best[96], model[DT_PATH_MAX] = "", hash[HASH_MAX] = "";
+    char best[96], model[DT_PATH_MAX] = "", hash[DT_HASH_TEXT] = "";
     const char *dir = r->engine.config->output.dir, *key = find_end(r);
     if (resume->is_own)
         publish_model(r, model, hash);
@@ -342,7 +339,7 @@ static dt_status report_bad_images(struct run *r)
 
 static void report_end(struct run *r, dt_status status)
 {
-    char why[512] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "", hash[HASH_MAX] = "";
+    char why[512] = "", path[DT_PATH_MAX], model[DT_PATH_MAX] = "", hash[DT_HASH_TEXT] = "";
     double seconds = dt_clock_s() - r->begin_s;
     double n_images = dt_schedule_images(&r->engine.schedule, r->begin_step, r->at.step);
     const struct dt_best *best = &r->at.best;
