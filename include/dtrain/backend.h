@@ -30,6 +30,7 @@ struct dt_device_options {
      * as fast with stride 1, with rounding errors of about 1e-6 of the largest value, at most 3e-6
      * or those without it. Its use depends only on the shapes. */
     bool winograd;
+    enum dt_tensor_layout layout;
     enum dt_precision precision;
     double loss_scale; /* fp16: 0 = dynamic */
     int rank;          /* global rank; rank 0 chooses algorithms for all */

@@ -233,6 +233,7 @@ struct dt_config {
         enum dt_device_kind kind;
         int threads;           /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
         bool winograd;         /* for most 3x3 convolutions */
+        enum dt_tensor_layout layout; /* CPU */
         bool cuda_graph;       /* CUDA: record the training step once and replay it */
         bool numa_bind;        /* CUDA: ranks run on the CPUs of their GPU's NUMA node */
         bool allow_shared_gpu; /* CUDA: several ranks may use one GPU (for tests) */

@@ -30,6 +30,12 @@ static inline const char *dt_precision_name(enum dt_precision precision)
 /* Whether the nodes of a fusion (graph.h) run together: if that is faster, always or never. */
 enum dt_fusion_mode { DT_FUSION_AUTO, DT_FUSION_ON, DT_FUSION_OFF };
 
+/* How a CPU stores activations: channels innermost where that is faster, or always, or in blocks.
+ */
+enum dt_tensor_layout { DT_LAYOUT_AUTO, DT_LAYOUT_NHWC, DT_LAYOUT_BLOCKED };
+
+#define DT_LAYOUT_NAMES "auto", "nhwc", "blocked"
+
 static inline size_t dt_dtype_bytes(enum dt_dtype dtype)
 {
     return dtype == DT_U8 ? 1 : dtype == DT_F16 || dtype == DT_BF16 ? 2 : 4;

@@ -22,6 +22,7 @@ static const char *const dcts[] = {"accurate", "fast", NULL};
 static const char *const scaled_decodes[] = {"never", "train", "always", NULL};
 static const char *const micro_batches[] = {"auto", NULL};
 static const char *const precisions[] = {DT_PRECISION_NAMES, NULL};
+static const char *const layouts[] = {DT_LAYOUT_NAMES, NULL};
 #define SCHEDULE_NAME(upper, name, ...) #name,
 static const char *const schedules[] = {DT_SCHEDULE_LIST(SCHEDULE_NAME) NULL};
 static const char *const scalings[] = {"linear", "sqrt", "none", NULL};
@@ -117,8 +118,8 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
  *   train.epochs                the run length; some schedules depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
- *   device.kind, threads, winograd, conv_candidate, fusion, comm.* but mode     the same sums in
- *                               another order, or rounded
+ *   device.kind, threads, winograd, layout, conv_candidate, fusion, comm.* but mode     the same
+ *                               sums in another order, or rounded
  *   device.cuda_graph, numa_bind, allow_shared_gpu, timeout_s   the same kernels and numbers
  *   device.cache_dir            deterministic runs do not read algorithms from it
  *   output.*, checkpoint.*, watchdog.*, bench.*     have no part in training
@@ -432,6 +433,11 @@ const struct dt_key dt_keys[] = {
     BOOL(device.winograd, true,
          "Winograd's algorithm for most 3x3 convolutions: faster, slightly larger rounding errors",
          INEXACT),
+    CHOICE(
+        device.layout, DT_LAYOUT_AUTO, layouts,
+        "CPU: how activations are stored. nhwc: channels innermost; blocked: in blocks of 8 or 16 "
+        "channels; auto: nhwc where bf16 is multiplied by AMX, which needs it",
+        INEXACT),
     BOOL(device.cuda_graph, true,
          "GPU: record the training step once and replay it as a CUDA graph", FREE),
     BOOL(device.numa_bind, true,

@@ -144,7 +144,7 @@ bool dt_cpu_depthwise_pays(const struct dt_exec *exec)
 dt_status dt_cpu_depthwise_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct depthwise d = depthwise_of(exec);
-    DT_TRY(dt_cpu_port_add_blocks(dev, exec, BLOCK));
+    DT_TRY(dt_cpu_port_add_blocks(dev, exec, DT_CPU_BLOCKS, BLOCK));
     exec->loops = run;
     exec->work_offset =
         dt_cpu_reserve(exec, (size_t)(d.images * d.blocks) * n_sums(&d) * sizeof(float));

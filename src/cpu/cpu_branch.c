@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "cpu/norm_block.h"
 
-enum { CHUNK = 128 * LANES };
+enum { CHUNK = 128 }; /* groups */
 
 /* Arguments of one run: dst = factor * src [+ residual], or sums over the rows of src * other. */
 struct branch {
@@ -29,41 +29,56 @@ static float keep_image(const struct dt_device *dev, const struct dt_exec *exec,
     return word[at % 4] >= (uint32_t)(p * 0x1p32) ? (float)(1 / (1 - p)) : 0;
 }
 
+/* Of a block, in a tensor of one pixel. */
+static int first_factor(const struct dt_cpu_rows *rows, int row)
+{
+    const int block = row % rows->n_blocks * rows->block;
+    return dt_cpu_is_nhwc(rows) ? row / rows->n_blocks * rows->channels + block : row * rows->block;
+}
+
 static void load_factors(float out[LANES], const struct branch *b, int row)
 {
     const struct dt_cpu_rows *rows = b->rows;
+    const int first = first_factor(rows, row);
     for (int lane = 0; lane < LANES; lane++) {
         const int i = lane % rows->block, c = row % rows->n_blocks * rows->block + i;
         const float factor = c >= rows->channels ? 0
-                             : b->factor         ? from_real(b->factor[row * rows->block + i])
+                             : b->factor         ? from_real(b->factor[first + i])
                              : b->scale          ? b->scale[c]
                                                  : 1;
         out[lane] = factor * b->keep[row / rows->n_blocks];
     }
 }
 
-static void add_products(double sum[LANES], const struct branch *b, size_t at, size_t n)
+static void add_products(double sum[LANES], const struct branch *b, size_t at,
+                         const struct dt_norm_row *part)
 {
     static const float zero[LANES];
     float unused[LANES], product[LANES];
     dt_norm_rows.bwd_sums(unused, product, b->src + at, NULL, b->other + at, NULL, DT_NO_ACTIVATION,
-                          NULL, zero, n);
+                          NULL, zero, part);
     for (int lane = 0; lane < LANES; lane++)
         sum[lane] += (double)product[lane];
 }
 
 static void run_row(const struct branch *b, int row)
 {
-    const size_t n = b->rows->row_elements, begin = (size_t)row * n;
+    const struct dt_cpu_rows *rows = b->rows;
+    const int block = row % rows->n_blocks;
+    const struct dt_norm_row all = dt_cpu_norm_row(rows, block, 1);
+    const size_t begin = dt_cpu_block_offset(rows, rows->n_blocks, row / rows->n_blocks, block);
     struct dt_norm_coefs k = {0};
     double sum[LANES] = {0};
     load_factors(k.a, b, row);
-    for (size_t first = 0; first < n; first += CHUNK) {
-        const size_t at = begin + first, count = n - first < CHUNK ? n - first : CHUNK;
+    for (size_t first = 0; first < all.pixels + (all.rest > 0); first += CHUNK) {
+        const size_t at = begin + first * all.step, left = all.pixels - first;
+        struct dt_norm_row part = all;
+        part.pixels = left < CHUNK ? left : CHUNK;
+        part.rest = left < CHUNK ? all.rest : 0;
         if (b->other)
-            add_products(sum, b, at, count);
+            add_products(sum, b, at, &part);
         dt_norm_rows.apply(b->dst + at, NULL, b->src + at, b->residual ? b->residual + at : NULL,
-                           &k, false, DT_NO_ACTIVATION, b->past_caches, count);
+                           &k, false, DT_NO_ACTIVATION, b->past_caches, &part);
     }
     for (int lane = 0; lane < LANES && b->other; lane++)
         b->sums[row][lane] = (float)(sum[lane] * (double)b->keep[row / b->rows->n_blocks]);
@@ -80,11 +95,11 @@ static double sum_of(const struct branch *b, int row, int i)
 
 static void store_factor_gradients(const struct branch *b, real *diff_factor)
 {
-    const int block = b->rows->block;
+    const struct dt_cpu_rows *rows = b->rows;
 #pragma omp parallel for schedule(static)
-    for (int row = 0; row < b->rows->n * b->rows->n_blocks; row++)
-        for (int i = 0; i < block; i++)
-            diff_factor[row * block + i] = to_real((float)sum_of(b, row, i));
+    for (int row = 0; row < rows->n * rows->n_blocks; row++)
+        for (int i = 0; i < dt_cpu_block_width(rows, row % rows->n_blocks); i++)
+            diff_factor[first_factor(rows, row) + i] = to_real((float)sum_of(b, row, i));
 }
 
 static void store_scale_gradients(const struct branch *b, float *diff_scale)
@@ -107,12 +122,14 @@ static dt_status prepare_branch(struct dt_device *dev, struct dt_exec *exec)
     const int value = backward ? node->src[DT_BRANCH_BWD_SRC] : -1;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, value < 0 ? node->src[0] : value, 0));
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, value < 0 ? node->src[0] : value,
+                              dnnl_format_tag_any));
     dt_md_destroy(md);
     const size_t n_sums = backward ? (size_t)exec->rows.n_blocks * LANES : 0;
     exec->work_offset = dt_cpu_reserve(exec, (size_t)exec->rows.n * (1 + n_sums) * sizeof(float));
-    return exec->rows.block == 1 ? dt_cpu_port_add_plain(dev, exec)
-                                 : dt_cpu_port_add_blocks(dev, exec, exec->rows.block);
+    return exec->rows.block == 1
+               ? dt_cpu_port_add_plain(dev, exec)
+               : dt_cpu_port_add_blocks(dev, exec, exec->rows.tag, exec->rows.block);
 }
 
 static void run(struct dt_device *dev, struct dt_exec *exec, const struct dt_scalars *scalars,

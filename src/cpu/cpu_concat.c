@@ -30,12 +30,13 @@ static dt_status prepare_concat(struct dt_device *dev, struct dt_exec *exec)
     struct dt_cpu_rows rows;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, node->src[0], 0));
+    DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, node->src[0], dnnl_format_tag_any));
     dt_md_destroy(md);
-    const int block = is_in_blocks(exec, whole, rows.block) ? rows.block : 1;
+    const bool as_stored = dt_cpu_is_nhwc(&rows) || is_in_blocks(exec, whole, rows.block);
+    const dnnl_format_tag_t tag = as_stored ? rows.tag : dnnl_abcd;
     int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
     for (int i = 0; i < n; i++) {
-        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, tensor[i], block));
+        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, tensor[i], tag));
         dt_status status = dt_cpu_port_add(dev, exec, md);
         dt_md_destroy(md);
         DT_TRY(status);
@@ -45,27 +46,36 @@ static dt_status prepare_concat(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-static int blocks_of(const struct dt_exec *exec, int tensor)
+/* Values of a tensor of so many channels in a piece: all those of an image, or in nhwc of a pixel.
+ */
+static size_t piece(const struct dt_cpu_rows *rows, int channels)
 {
-    return (exec->graph->tensor[tensor].dim[1] + exec->rows.block - 1) / exec->rows.block;
+    if (dt_cpu_is_nhwc(rows))
+        return (size_t)channels;
+    return (size_t)((channels + rows->block - 1) / rows->block) * rows->row_elements;
 }
 
-/* Between the blocks of channels of two tensors, of all images; nothing where a part lies in its
- * whole. */
-static void copy_blocks(const struct dt_exec *exec, real *dst, int to, const real *src, int from,
-                        int n_blocks)
+static size_t whole_piece(const struct dt_exec *exec, int tensor)
 {
     const struct dt_graph *g = exec->graph;
-    const size_t row = exec->rows.row_elements;
-    const size_t dst_image = row * (size_t)blocks_of(exec, dt_tensor_whole(g, to));
-    const size_t src_image = row * (size_t)blocks_of(exec, dt_tensor_whole(g, from));
+    return piece(&exec->rows, g->tensor[dt_tensor_whole(g, tensor)].dim[1]);
+}
+
+/* Between the pieces of two tensors; nothing where a part lies in its whole. */
+static void copy_pieces(const struct dt_exec *exec, real *dst, int to, const real *src, int from,
+                        size_t n)
+{
+    const struct dt_cpu_rows *rows = &exec->rows;
+    const size_t dst_piece = whole_piece(exec, to), src_piece = whole_piece(exec, from);
+    const int n_parts = dt_cpu_is_nhwc(rows) ? 1 : (int)(n / rows->row_elements);
+    const int n_pieces = rows->n * (dt_cpu_is_nhwc(rows) ? rows->height * rows->width : 1);
+    const size_t part = n / (size_t)n_parts;
     if (dst == src)
         return;
 #pragma omp parallel for schedule(static)
-    for (int i = 0; i < exec->rows.n * n_blocks; i++) {
-        const size_t image = (size_t)(i / n_blocks), block = (size_t)(i % n_blocks);
-        memcpy(dst + image * dst_image + block * row, src + image * src_image + block * row,
-               row * sizeof(real));
+    for (int i = 0; i < n_pieces * n_parts; i++) {
+        const size_t at = (size_t)(i / n_parts), first = (size_t)(i % n_parts) * part;
+        memcpy(dst + at * dst_piece + first, src + at * src_piece + first, part * sizeof(real));
     }
 }
 
@@ -76,9 +86,9 @@ static dt_status run_concat(struct dt_device *dev, struct dt_exec *exec,
     const struct dt_node *node = exec->node;
     real *dst = dt_cpu_dst(exec, 0);
     for (int i = 0; i < node->n_src; i++) {
-        const int n_blocks = blocks_of(exec, node->src[i]);
-        copy_blocks(exec, dst, node->dst[0], dt_cpu_src(exec, i), node->src[i], n_blocks);
-        dst += (size_t)n_blocks * exec->rows.row_elements;
+        const size_t n = piece(&exec->rows, exec->graph->tensor[node->src[i]].dim[1]);
+        copy_pieces(exec, dst, node->dst[0], dt_cpu_src(exec, i), node->src[i], n);
+        dst += n;
     }
     return DT_OK;
 }
@@ -88,10 +98,10 @@ static dt_status run_concat_bwd(struct dt_device *dev, struct dt_exec *exec,
 {
     (void)dev, (void)scalars;
     const struct dt_node *node = exec->node;
-    const size_t first = (size_t)(node->attr.concat.first / exec->rows.block);
-    const real *diff_dst = (const real *)dt_cpu_src(exec, 0) + first * exec->rows.row_elements;
-    copy_blocks(exec, dt_cpu_dst(exec, 0), node->dst[0], diff_dst, node->src[0],
-                blocks_of(exec, node->dst[0]));
+    const real *diff_dst = dt_cpu_src(exec, 0);
+    copy_pieces(exec, dt_cpu_dst(exec, 0), node->dst[0],
+                diff_dst + piece(&exec->rows, node->attr.concat.first), node->src[0],
+                piece(&exec->rows, exec->graph->tensor[node->dst[0]].dim[1]));
     return DT_OK;
 }
 

@@ -85,6 +85,8 @@ static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, 
     const int n_dims = dt_cpu_dims(dims, t);
     if (exec->n_passes > 1)
         dims[0] /= exec->n_passes;
+    if (exec->formats->nhwc && as_stored)
+        return DT_DNNL(t->name, dt_md_create(md, exec->type, n_dims, dims, dnnl_acdb));
     if (stored->md && as_stored && tag_of(exec) == dnnl_format_tag_any)
         return DT_DNNL(t->name, dt_md_retype(md, stored->md, exec->type, n_dims, dims));
     return DT_DNNL(t->name, dt_md_create(md, exec->type, n_dims, dims, tag_of(exec)));
@@ -268,7 +270,7 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
     const struct dt_tensor *tensor = exec->graph->tensor;
     const bool is_dense =
         dt_conv_groups(exec->graph, exec->node) == 1 && exec->node->attr.conv.dilation == 1;
-    if (is_dense && dev->options.winograd && !has_fast_direct(exec) &&
+    if (is_dense && dev->options.winograd && !exec->formats->nhwc && !has_fast_direct(exec) &&
         dt_cpu_winograd_pays(exec->node, &tensor[id.src], &tensor[id.weights]))
         return dt_cpu_winograd_prepare(dev, exec);
     if (is_dense && dt_cpu_weights_bf16_pays(exec))

@@ -28,6 +28,17 @@ static struct dt_cpu_formats *find_table(struct dt_device *dev, const struct dt_
     return table;
 }
 
+/* oneDNN multiplies by AMX in nhwc only, where no tensor can be part of another. */
+static bool is_nhwc(const struct dt_device *dev, const struct dt_graph *g)
+{
+    const bool by_amx = dt_cpu_type(dev) == DT_BF16 && dt_cpu_has(dnnl_cpu_isa_avx512_core_amx);
+    for (int i = 0; i < g->n_tensors; i++)
+        if (g->tensor[i].whole >= 0)
+            return false;
+    return dev->options.layout == DT_LAYOUT_NHWC ||
+           (by_amx && dev->options.layout == DT_LAYOUT_AUTO);
+}
+
 dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **out,
                                  const struct dt_graph *g)
 {
@@ -36,6 +47,7 @@ dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **
         DT_TRY(DT_NEW(table, 1));
         table->graph = g;
         table->type = dt_cpu_type(dev);
+        table->nhwc = is_nhwc(dev, g);
         table->next = dev->formats;
         dev->formats = table;
     }
@@ -184,23 +196,26 @@ dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int
 }
 
 dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct dt_exec *exec,
-                             int tensor, int block)
+                             int tensor, dnnl_format_tag_t tag)
 {
     static const struct {
         int block;
         dnnl_format_tag_t tag;
-    } kinds[] = {{16, dnnl_aBcd16b}, {8, dnnl_aBcd8b}, {1, dnnl_abcd}};
+    } kinds[] = {{16, dnnl_acdb}, {16, dnnl_aBcd16b}, {8, dnnl_aBcd8b}, {1, dnnl_abcd}};
     const struct dt_tensor *t = &exec->graph->tensor[tensor];
     const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, tensor);
     const enum dt_dtype type = dt_cpu_stored_type(exec->formats, tensor);
+    const bool is_given = tag != dnnl_format_tag_any && tag != dnnl_format_tag_undef;
+    const bool may_be_nhwc = exec->formats->nhwc && tag == dnnl_format_tag_any;
     dnnl_dims_t dims;
 
     dt_cpu_dims(dims, t);
-    for (size_t i = 0; i < DT_COUNT(kinds); i++) {
+    for (size_t i = !may_be_nhwc && !is_given; i < DT_COUNT(kinds); i++) {
         dt_md candidate = NULL;
         DT_TRY(DT_DNNL(t->name, dt_md_create(&candidate, type, 4, dims, kinds[i].tag)));
-        bool matches = block ? kinds[i].block == block
-                             : stored->md && dnnl_memory_desc_equal(stored->md, candidate);
+        bool matches = is_given     ? kinds[i].tag == tag
+                       : stored->md ? dnnl_memory_desc_equal(stored->md, candidate)
+                                    : may_be_nhwc;
         dt_md_destroy(candidate);
         if (!matches && kinds[i].block != 1)
             continue;
@@ -210,12 +225,15 @@ dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct d
                                      .channels = t->dim[1],
                                      .height = t->dim[2],
                                      .width = t->dim[3],
+                                     .tag = kinds[i].tag,
                                      .block = kinds[i].block};
         break;
     }
     rows->n_blocks = (rows->channels + rows->block - 1) / rows->block;
+    rows->columns = dt_cpu_is_nhwc(rows) ? rows->n_blocks : 1;
     const int in_memory = exec->graph->tensor[dt_tensor_whole(exec->graph, tensor)].dim[1];
     rows->image_blocks = (in_memory + rows->block - 1) / rows->block;
-    rows->row_elements = (size_t)rows->height * (size_t)rows->width * (size_t)rows->block;
+    rows->row_elements = (size_t)(rows->height * rows->width) *
+                         (size_t)(dt_cpu_is_nhwc(rows) ? rows->channels : rows->block);
     return DT_OK;
 }

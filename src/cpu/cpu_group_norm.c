@@ -31,14 +31,14 @@ static int blocks_together(const struct dt_cpu_rows *rows, int size)
     return n;
 }
 
-static size_t row_index(const struct group_norm *gn, int image, int block)
+static struct pair *sums_of(const struct group_norm *gn, int image, int block)
 {
-    return (size_t)(image * gn->rows->n_blocks + block);
+    return &gn->sums[image * gn->rows->n_blocks + block];
 }
 
-static size_t row_offset(const struct group_norm *gn, int image, int block)
+static size_t block_offset(const struct group_norm *gn, int image, int block)
 {
-    return row_index(gn, image, block) * gn->rows->row_elements;
+    return dt_cpu_block_offset(gn->rows, gn->rows->n_blocks, image, block);
 }
 
 /* The lanes of channel c: several if a block has fewer channels than there are lanes. */
@@ -56,9 +56,9 @@ static int channel_of(const struct group_norm *gn, int block, int lane)
 
 static void sum_rows(const struct group_norm *gn, int image, int block)
 {
-    struct pair *sums = &gn->sums[row_index(gn, image, block)];
-    dt_norm_rows.moments(sums->first, sums->second, gn->src + row_offset(gn, image, block),
-                         gn->rows->row_elements);
+    const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
+    struct pair *sums = sums_of(gn, image, block);
+    dt_norm_rows.moments(sums->first, sums->second, gn->src + block_offset(gn, image, block), &row);
 }
 
 /* Combines lanes by their means and numbers of values: first the mean, then the deviations. */
@@ -68,16 +68,17 @@ static void make_statistics(const struct group_norm *gn, int image, int group)
     const double n = (double)gn->size * rows->height * rows->width;
     double mean = 0, m2 = 0;
     for (int c = group * gn->size; c < (group + 1) * gn->size; c++) {
-        const struct pair *sums = &gn->sums[row_index(gn, image, c / rows->block)];
+        const struct pair *sums = sums_of(gn, image, c / rows->block);
         FOR_LANES (gn, lane, c)
-            mean += dt_lane_count(rows->row_elements, lane) / n * (double)sums->first[lane];
+            mean +=
+                dt_lane_count(dt_cpu_block_elements(rows), lane) / n * (double)sums->first[lane];
     }
     for (int c = group * gn->size; c < (group + 1) * gn->size; c++) {
-        const struct pair *sums = &gn->sums[row_index(gn, image, c / rows->block)];
+        const struct pair *sums = sums_of(gn, image, c / rows->block);
         FOR_LANES (gn, lane, c) {
             double delta = (double)sums->first[lane] - mean;
             m2 += (double)sums->second[lane] +
-                  delta * delta * dt_lane_count(rows->row_elements, lane);
+                  delta * delta * dt_lane_count(dt_cpu_block_elements(rows), lane);
         }
     }
     gn->mean[image * gn->groups + group] = (float)mean;
@@ -86,8 +87,9 @@ static void make_statistics(const struct group_norm *gn, int image, int group)
 
 static void apply(const struct group_norm *gn, int image, int block)
 {
+    const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
     struct dt_norm_coefs k = {0};
-    size_t at = row_offset(gn, image, block);
+    size_t at = block_offset(gn, image, block);
     for (int lane = 0; lane < LANES; lane++) {
         int c = channel_of(gn, block, lane), i = image * gn->groups + c / gn->size;
         if (c < 0)
@@ -97,15 +99,16 @@ static void apply(const struct group_norm *gn, int image, int block)
         k.b[lane] = (float)((double)gn->shift[c] - (double)gn->mean[i] * a);
     }
     dt_norm_rows.apply(gn->dst + at, NULL, gn->src + at, NULL, &k, false, DT_NO_ACTIVATION,
-                       gn->past_caches, gn->rows->row_elements);
+                       gn->past_caches, &row);
 }
 
 /* --- Backward --- */
 
 static void bwd_sum_rows(const struct group_norm *gn, int image, int block)
 {
-    struct pair *sums = &gn->sums[row_index(gn, image, block)];
-    size_t at = row_offset(gn, image, block);
+    const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
+    struct pair *sums = sums_of(gn, image, block);
+    size_t at = block_offset(gn, image, block);
     float mean[LANES] = {0};
     for (int lane = 0; lane < LANES; lane++) {
         int c = channel_of(gn, block, lane);
@@ -113,7 +116,7 @@ static void bwd_sum_rows(const struct group_norm *gn, int image, int block)
             mean[lane] = gn->mean[image * gn->groups + c / gn->size];
     }
     dt_norm_rows.bwd_sums(sums->first, sums->second, gn->diff_dst + at, NULL, gn->src + at, NULL,
-                          DT_NO_ACTIVATION, NULL, mean, gn->rows->row_elements);
+                          DT_NO_ACTIVATION, NULL, mean, &row);
 }
 
 /* With S1 = sum of scale * dy and S2 = sum of scale * dy * (x - mean) over the n values of a group:
@@ -126,7 +129,7 @@ static void make_bwd_coefs(const struct group_norm *gn, int image, int group)
     const double inverse = (double)gn->inverse_std[i];
     double s1 = 0, s2 = 0;
     for (int c = group * gn->size; c < (group + 1) * gn->size; c++) {
-        const struct pair *sums = &gn->sums[row_index(gn, image, c / rows->block)];
+        const struct pair *sums = sums_of(gn, image, c / rows->block);
         FOR_LANES (gn, lane, c) {
             s1 += (double)gn->scale[c] * (double)sums->first[lane];
             s2 += (double)gn->scale[c] * (double)sums->second[lane];
@@ -138,8 +141,9 @@ static void make_bwd_coefs(const struct group_norm *gn, int image, int group)
 
 static void bwd_apply(const struct group_norm *gn, int image, int block)
 {
+    const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
     struct dt_norm_coefs k = {0};
-    size_t at = row_offset(gn, image, block);
+    size_t at = block_offset(gn, image, block);
     for (int lane = 0; lane < LANES; lane++) {
         int c = channel_of(gn, block, lane), i = image * gn->groups + c / gn->size;
         if (c < 0)
@@ -150,14 +154,14 @@ static void bwd_apply(const struct group_norm *gn, int image, int block)
         k.c[lane] = gn->slope[i];
     }
     dt_norm_rows.group_bwd_apply(gn->diff_src + at, gn->diff_dst + at, gn->src + at, &k,
-                                 gn->past_caches, gn->rows->row_elements);
+                                 gn->past_caches, &row);
 }
 
 static void store_gradients(const struct group_norm *gn, int c)
 {
     double s1 = 0, s2 = 0;
     for (int image = 0; image < gn->rows->n; image++) {
-        const struct pair *sums = &gn->sums[row_index(gn, image, c / gn->rows->block)];
+        const struct pair *sums = sums_of(gn, image, c / gn->rows->block);
         double inverse = (double)gn->inverse_std[image * gn->groups + c / gn->size];
         FOR_LANES (gn, lane, c) {
             s1 += (double)sums->first[lane];
@@ -206,7 +210,7 @@ static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, node->src[0], 0));
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, node->src[0], dnnl_format_tag_any));
     dt_status status = dt_cpu_port_add_kinds(
         dev, exec, md, node->op == DT_OP_GROUP_NORM ? "app" : "aappp", "app", 0);
     size_t n_groups = (size_t)(exec->rows.n * node->attr.group_norm.groups);

@@ -16,11 +16,13 @@
 #include "cpu/dnnl_shim.h"
 #include "cpu/isa.h"
 
-/* Channels of a block in memory. */
+/* Channels of a block in memory, and the format of activations in such blocks. */
 #ifdef __AVX512F__
 enum { DT_CPU_BLOCK = 16 };
+#define DT_CPU_BLOCKS dnnl_aBcd16b
 #else
 enum { DT_CPU_BLOCK = 8 };
+#define DT_CPU_BLOCKS dnnl_aBcd8b
 #endif
 
 /* The stored formats of one graph; lives as long as any prepared node of that graph. */
@@ -36,6 +38,7 @@ struct dt_cpu_formats {
     struct dt_cpu_formats *next;
     const struct dt_graph *graph;
     enum dt_dtype type;           /* of activations */
+    bool nhwc;                    /* of activations: else in blocks of channels */
     struct dt_cpu_format *format; /* one per tensor */
     size_t capacity;
     int n_users;
@@ -89,22 +92,71 @@ dt_status dt_cpu_set_tensor(struct dt_device *dev, const struct dt_graph *g, int
 dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,
                             const void *src);
 
-/* How our own loops see an activation N x C x H x W: n * n_blocks rows of one channel block each,
- * in this order, with those of its whole, if it is part of one, between the images; a row has
- * row_elements = H * W * block values, with the channel varying fastest.
- */
+/* How our own loops see an activation N x C x H x W: as blocks of adjacent channels, of which those
+ * of a pixel lie in a row of H * W pixels. A row is one block (of which the channels vary fastest),
+ * or in nhwc all `columns` blocks of 16 of an image side by side, the last one with as many
+ * channels as there are left. The rows of an image follow each other, with those of its whole, if
+ * it is part of one, between the images. */
 struct dt_cpu_rows {
     int n, channels, height, width;
-    int block;        /* adjacent channels in memory: 1 (nchw), 8 or 16 */
-    int n_blocks;     /* channel blocks; the last one may be padded */
+    dnnl_format_tag_t tag;
+    int block;        /* channels: 1 (nchw), 8 or 16 */
+    int n_blocks;     /* the last one may be padded */
+    int columns;      /* blocks of a row */
     int image_blocks; /* from one image to the next in memory */
     size_t row_elements;
 };
 
-/* Chooses the format in which a loop over rows sees `tensor` (a new md in *md): the stored one if
- * it consists of rows, else plain nchw. `block` is the required block, 0 = any. */
+static inline bool dt_cpu_is_nhwc(const struct dt_cpu_rows *rows)
+{
+    return rows->tag == dnnl_acdb;
+}
+
+/* Where a block begins, in a tensor with so many blocks from one image to the next. */
+static inline size_t dt_cpu_block_offset(const struct dt_cpu_rows *rows, int image_blocks,
+                                         int image, int block)
+{
+    const int row = (image * image_blocks + block) / rows->columns;
+    return (size_t)row * rows->row_elements + (size_t)(block % rows->columns * rows->block);
+}
+
+/* Values of a block in all pixels of a row. */
+static inline size_t dt_cpu_block_elements(const struct dt_cpu_rows *rows)
+{
+    return (size_t)rows->height * (size_t)rows->width * (size_t)rows->block;
+}
+
+/* From one pixel of a block to the next. */
+static inline int dt_cpu_pixel_step(const struct dt_cpu_rows *rows)
+{
+    return dt_cpu_is_nhwc(rows) ? rows->channels : rows->block;
+}
+
+/* Channels of a block that are in memory. */
+static inline int dt_cpu_block_width(const struct dt_cpu_rows *rows, int block)
+{
+    const int left = rows->channels - block * rows->block;
+    return dt_cpu_is_nhwc(rows) && left < rows->block ? left : rows->block;
+}
+
+/* So many blocks of a row, as norm_loops.h sees them. */
+static inline struct dt_norm_row dt_cpu_norm_row(const struct dt_cpu_rows *rows, int first_block,
+                                                 int columns)
+{
+    if (!dt_cpu_is_nhwc(rows))
+        return dt_norm_flat(rows->row_elements);
+    return (struct dt_norm_row){.pixels = (size_t)rows->height * (size_t)rows->width,
+                                .step = (size_t)rows->channels,
+                                .columns = columns,
+                                .width = dt_cpu_block_width(rows, first_block + columns - 1),
+                                .words = rows->columns};
+}
+
+/* Chooses the format in which a loop over rows sees `tensor` (a new md in *md): that of `tag`; or,
+ * with dnnl_format_tag_any, the stored one if it consists of rows, else the plain one of the graph;
+ * with dnnl_format_tag_undef, for loops that cannot take nhwc, the same without it. */
 dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct dt_exec *exec,
-                             int tensor, int block);
+                             int tensor, dnnl_format_tag_t tag);
 
 /* --- cpu_weights.c --- */
 
@@ -191,10 +243,11 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
 dt_status dt_cpu_port_add_merged(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
                                  const dnnl_dims_t dims, const struct dt_cpu_merge *merge);
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
-/* Adds the ports of all tensors, in blocks of so many channels (8 or 16): activations of N x blocks
- * x H x W x channels, weights of blocks of outputs x of inputs x H x W x inputs x outputs, or with
- * one input each of blocks of outputs x H x W x outputs. */
-dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, int block);
+/* Adds the ports of all tensors: activations in a format of rows (nhwc, or blocks of 8 or 16
+ * channels), weights in blocks of so many channels: of outputs x of inputs x H x W x inputs x
+ * outputs, or with one input each of blocks of outputs x H x W x outputs. */
+dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, dnnl_format_tag_t tag,
+                                 int block);
 /* Adds plain ports for all tensors of the node that have none yet. */
 dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec);
 /* Adds all ports by kind: a = activation in format md, p = opaque block, w = block of mask_bytes.

@@ -296,7 +296,7 @@ static dt_status prepare_layer_norm(struct dt_device *dev, struct dt_exec *exec)
     struct dt_cpu_rows *rows = &exec->rows;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(rows, &md, exec, exec->node->src[0], 0));
+    DT_TRY(dt_cpu_rows_choose(rows, &md, exec, exec->node->src[0], dnnl_format_tag_undef));
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, forward ? "app" : "aappp", "app", 0);
     const size_t n_blocks = (size_t)rows->n_blocks;
     const size_t tasks = forward ? 0 : (size_t)(rows->n * arguments(exec).tasks);

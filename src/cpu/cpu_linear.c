@@ -71,16 +71,16 @@ static bool is_reference(dnnl_primitive_desc_t pd)
            strncmp(name, "ref", 3) == 0;
 }
 
-/* Tries one combination; sets p->pd on success. `block` is the source's, 0 = as stored. */
+/* Tries one combination; sets p->pd on success. */
 static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct product *p,
-                             int block, dt_md_ref weights)
+                             dnnl_format_tag_t src, dt_md_ref weights)
 {
     const char *name = exec->node->name;
     dt_md_destroy(p->src_md);
     dt_md_destroy(p->weights_md);
     dt_md_destroy(p->values_md);
     p->src_md = p->weights_md = p->values_md = NULL;
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &p->src_md, exec, find_src(exec, p), block));
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &p->src_md, exec, find_src(exec, p), src));
     if (weights)
         DT_TRY(DT_DNNL(name, dt_md_clone(&p->weights_md, weights)));
     else
@@ -170,11 +170,11 @@ static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_cpu_format *format = dt_cpu_format_of(exec->formats, p.weights);
     dt_md_ref stored = dt_cpu_wanted_type(exec, p.weights) == DT_BF16 ? format->shadow : format->md;
     if (stored)
-        DT_TRY_OUT(try_formats(dev, exec, &p, 0, stored));
+        DT_TRY_OUT(try_formats(dev, exec, &p, dnnl_format_tag_any, stored));
     if (stored && !p.pd)
-        DT_TRY_OUT(try_formats(dev, exec, &p, 1, stored));
+        DT_TRY_OUT(try_formats(dev, exec, &p, dnnl_abcd, stored));
     if (!p.pd)
-        DT_TRY_OUT(try_formats(dev, exec, &p, 0, NULL));
+        DT_TRY_OUT(try_formats(dev, exec, &p, dnnl_format_tag_any, NULL));
     DT_TRY_OUT(add_ports(dev, exec, &p));
     DT_TRY_OUT(dt_cpu_primitive(dev, exec, p.pd));
 out:

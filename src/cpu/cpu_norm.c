@@ -3,9 +3,10 @@
  *
  * A few blocks of channels are processed at a time: first the sums of each row (one image, one
  * block), then the coefficients of each block, and then the rows are normalised while they are
- * still in the cache. Rows are combined in image order, so the results do not depend on the number
- * of threads. A row is processed in groups of 16 lanes; a block of 16, 8 or 1 channels repeats
- * across the lanes, so lane i always holds channel i % block. ReLU keeps one bit per value; for
+ * still in the cache; in nhwc, where a row has all blocks, that is all of the tensor. Rows are
+ * combined in image order, so the results do not depend on the number of threads. A row is
+ * processed in groups of 16 lanes; a block of 16, 8 or 1 channels repeats across the lanes, so lane
+ * i always holds channel i % block. ReLU keeps one bit per value; for
  * another activation the backward pass computes its argument again.
  *
  * With statistics over a group of ranks, or of slices, the node runs in two halves. The first ends
@@ -13,90 +14,84 @@
  * the second begins with combining them in the order of the ranks. */
 #include "cpu/norm_block.h"
 
-/* Number of blocks processed together, so that they stay in the cache: about 2 MiB per thread. */
-static int blocks_together(const struct dt_cpu_rows *rows)
+/* Number of rows of an image processed together, so that they stay in the cache: about 2 MiB per
+ * thread. */
+static int rows_together(const struct dt_cpu_rows *rows)
 {
     const size_t cached = (size_t)2 << 20;
-    size_t block_bytes = (size_t)rows->n * rows->row_elements * sizeof(real);
-    return (int)(block_bytes < cached ? cached / block_bytes : 1);
+    size_t bytes = (size_t)rows->n * rows->row_elements * sizeof(real);
+    return (int)(bytes < cached ? cached / bytes : 1);
 }
 
-static size_t row_offset(const struct bn *bn, int image, int block)
+static size_t block_offset(const struct bn *bn, int image, int block)
 {
-    return dt_bn_row_index(bn, image, block) * bn->rows->row_elements;
+    return dt_cpu_block_offset(bn->rows, bn->rows->n_blocks, image, block);
 }
 
-/* The same in src, diff_src or addend, which may be parts of others. */
-static size_t part_offset(const struct bn *bn, int image_blocks, int image, int block)
+/* The same in src, which may be part of another tensor. */
+static size_t src_offset(const struct bn *bn, int image, int block)
 {
-    return (size_t)(image * image_blocks + block) * bn->rows->row_elements;
+    return dt_cpu_block_offset(bn->rows, bn->rows->image_blocks, image, block);
 }
 
-static uint16_t *row_mask(const struct bn *bn, int image, int block)
+static uint16_t *block_mask(const struct bn *bn, int image, int block)
 {
-    size_t n_words = dt_n_groups(bn->rows->row_elements);
-    return bn->mask ? bn->mask + dt_bn_row_index(bn, image, block) * n_words : NULL;
+    const struct dt_cpu_rows *rows = bn->rows;
+    const int row = (image * rows->n_blocks + block) / rows->columns;
+    const size_t words = dt_n_groups(dt_cpu_block_elements(rows)) * (size_t)rows->columns;
+    return bn->mask ? bn->mask + (size_t)row * words + block % rows->columns : NULL;
 }
 
 /* --- Forward --- */
 
-static void apply_coefs(const struct bn *bn, const struct dt_norm_coefs *k, int image, int block)
-{
-    size_t offset = row_offset(bn, image, block);
-    dt_norm_rows.apply(bn->dst + offset, row_mask(bn, image, block),
-                       bn->src + part_offset(bn, bn->rows->image_blocks, image, block),
-                       bn->residual ? bn->residual + offset : NULL, k, bn->relu, bn->activation,
-                       bn->past_caches, bn->rows->row_elements);
-}
-
 static void forward_sums(const struct bn *bn, int image, int block)
 {
-    struct pair *sums = &bn->sums[dt_bn_row_index(bn, image, block)];
-    dt_norm_rows.moments(sums->first, sums->second,
-                         bn->src + part_offset(bn, bn->rows->image_blocks, image, block),
-                         bn->rows->row_elements);
+    const struct dt_norm_row row = dt_cpu_norm_row(bn->rows, block, 1);
+    struct pair *sums = dt_bn_sums(bn, image, block);
+    dt_norm_rows.moments(sums->first, sums->second, bn->src + src_offset(bn, image, block), &row);
 }
 
 static void forward_apply(const struct bn *bn, int image, int block)
 {
-    apply_coefs(bn, &bn->coefs[block], image, block);
+    const struct dt_norm_row row = dt_cpu_norm_row(bn->rows, block, bn->rows->columns);
+    const size_t offset = block_offset(bn, image, block);
+    dt_norm_rows.apply(bn->dst + offset, block_mask(bn, image, block),
+                       bn->src + src_offset(bn, image, block),
+                       bn->residual ? bn->residual + offset : NULL, &bn->coefs[block], bn->relu,
+                       bn->activation, bn->past_caches, &row);
+}
+
+static void load_forward_coefs(struct dt_norm_coefs *k, const struct bn *bn, int block,
+                               const float *mean, const float *variance)
+{
+    struct statistics s;
+    dt_bn_load_channels(s.mean, mean, bn, block);
+    dt_bn_load_channels(s.variance, variance, bn, block);
+    dt_bn_forward_coefs(k, bn, block, &s);
 }
 
 /* Inside a parallel region. */
 static void forward_eval(const struct bn *bn)
 {
-    struct dt_cpu_span span = dt_cpu_own_span(bn->rows->n * bn->rows->n_blocks);
-
-    for (int i = span.begin; i < span.end; i++) {
-        int image = i / bn->rows->n_blocks, block = i % bn->rows->n_blocks;
-        struct statistics s;
-        struct dt_norm_coefs k;
-        dt_bn_load_channels(s.mean, bn->running_mean, bn, block);
-        dt_bn_load_channels(s.variance, bn->running_var, bn, block);
-        dt_bn_forward_coefs(&k, bn, block, &s);
-        apply_coefs(bn, &k, image, block);
-    }
+    const int n_rows = bn->rows->n_blocks / bn->rows->columns;
+    struct dt_cpu_span span = dt_cpu_own_span(bn->rows->n_blocks);
+    for (int block = span.begin; block < span.end; block++)
+        load_forward_coefs(&bn->coefs[block], bn, block, bn->running_mean, bn->running_var);
+#pragma omp barrier
+    span = dt_cpu_own_span(bn->rows->n * n_rows);
+    for (int i = span.begin; i < span.end; i++)
+        forward_apply(bn, i / n_rows, i % n_rows * bn->rows->columns);
 }
 
 /* --- Backward --- */
 
-static void load_forward_coefs(struct dt_norm_coefs *k, const struct bn *bn, int block)
-{
-    struct statistics s;
-    if (!bn->activation)
-        return;
-    dt_bn_load_channels(s.mean, bn->mean, bn, block);
-    dt_bn_load_channels(s.variance, bn->variance, bn, block);
-    dt_bn_forward_coefs(k, bn, block, &s);
-}
-
 static void bwd_sums(const struct bn *bn, int image, int block)
 {
     const struct dt_cpu_rows *rows = bn->rows;
-    struct pair *sums = &bn->sums[dt_bn_row_index(bn, image, block)];
-    size_t offset = row_offset(bn, image, block);
+    const struct dt_norm_row row = dt_cpu_norm_row(rows, block, 1);
+    struct pair *sums = dt_bn_sums(bn, image, block);
+    size_t offset = block_offset(bn, image, block);
     const float *mean = bn->mean + block * LANES;
-    struct dt_norm_coefs forward;
     float padded[LANES];
 
     /* A full block of 16 channels is in memory in lane order. */
@@ -107,77 +102,94 @@ static void bwd_sums(const struct bn *bn, int image, int block)
             padded[i] = (float)values[i];
         mean = padded;
     }
-    load_forward_coefs(&forward, bn, block);
     dt_norm_rows.bwd_sums(sums->first, sums->second, bn->diff_dst + offset,
                           bn->diff_dst2 ? bn->diff_dst2 + offset : NULL,
-                          bn->src + part_offset(bn, rows->image_blocks, image, block),
-                          row_mask(bn, image, block), bn->activation, &forward, mean,
-                          rows->row_elements);
+                          bn->src + src_offset(bn, image, block), block_mask(bn, image, block),
+                          bn->activation, &bn->forward[block], mean, &row);
 }
 
 static void bwd_apply(const struct bn *bn, int image, int block)
 {
-    size_t offset = row_offset(bn, image, block);
-    size_t part = part_offset(bn, bn->diff_src_blocks, image, block);
-    struct dt_norm_coefs forward;
-    load_forward_coefs(&forward, bn, block);
+    const struct dt_norm_row row = dt_cpu_norm_row(bn->rows, block, bn->rows->columns);
+    const size_t offset = block_offset(bn, image, block);
+    const size_t part = dt_cpu_block_offset(bn->rows, bn->diff_src_blocks, image, block);
     dt_norm_rows.bwd_apply(
         bn->diff_src + part, bn->diff_residual ? bn->diff_residual + offset : NULL,
         bn->addend ? bn->addend + part : NULL, bn->diff_dst + offset,
-        bn->diff_dst2 ? bn->diff_dst2 + offset : NULL,
-        bn->src + part_offset(bn, bn->rows->image_blocks, image, block), row_mask(bn, image, block),
-        bn->activation, &forward, &bn->coefs[block], bn->past_caches, bn->rows->row_elements);
+        bn->diff_dst2 ? bn->diff_dst2 + offset : NULL, bn->src + src_offset(bn, image, block),
+        block_mask(bn, image, block), bn->activation, &bn->forward[block], &bn->coefs[block],
+        bn->past_caches, &row);
 }
 
-/* --- The three stages, a few blocks at a time; inside a parallel region --- */
+/* --- The three stages, a few rows of each image at a time; inside a parallel region --- */
 
 struct stages {
     void (*sums)(const struct bn *bn, int image, int block);
     void (*block)(const struct bn *bn, int block);
-    void (*apply)(const struct bn *bn, int image, int block);
+    void (*apply)(const struct bn *bn, int image, int block); /* to all blocks of its row */
 };
 static const struct stages FORWARD = {forward_sums, dt_bn_forward_block, forward_apply};
 static const struct stages BACKWARD = {bwd_sums, dt_bn_bwd_block, bwd_apply};
 
-/* If there are enough blocks, each thread has its own and never waits for another, because on a
- * busy machine every barrier can cost a time slice. Otherwise all threads share the images of a few
- * blocks. Tasks are ordered by image, so that a thread accesses contiguous memory. */
+/* If there are enough rows, each thread has its own and never waits for another, because on a busy
+ * machine every barrier can cost a time slice. Otherwise all threads share the images of a few
+ * rows. Tasks are ordered by image, so that a thread accesses contiguous memory. */
 static void run_stages(const struct bn *bn, const struct stages *stages)
 {
-    const struct dt_cpu_rows *rows = bn->rows;
-    /* Whether whole blocks can be distributed over the threads with little loss (at most a
-     * quarter). */
+    const int columns = bn->rows->columns, n_rows = bn->rows->n_blocks / columns;
+    /* Whether whole rows can be distributed over the threads with little loss (at most a quarter).
+     */
     int n_threads = omp_get_num_threads();
-    int n_most = (rows->n_blocks + n_threads - 1) / n_threads;
-    bool alone = 4 * n_most * n_threads <= 5 * rows->n_blocks;
-    struct dt_cpu_span blocks =
-        alone ? dt_cpu_own_span(rows->n_blocks) : (struct dt_cpu_span){0, rows->n_blocks};
-    int together = blocks_together(rows) * (alone ? 1 : omp_get_num_threads());
+    int n_most = (n_rows + n_threads - 1) / n_threads;
+    bool alone = 4 * n_most * n_threads <= 5 * n_rows;
+    struct dt_cpu_span rows = alone ? dt_cpu_own_span(n_rows) : (struct dt_cpu_span){0, n_rows};
+    int together = rows_together(bn->rows) * (alone ? 1 : omp_get_num_threads());
 
-    for (int first = blocks.begin; first < blocks.end; first += together) {
-        int n = blocks.end - first < together ? blocks.end - first : together;
-        struct dt_cpu_span all = {0, n * rows->n}, all_blocks = {0, n};
-        struct dt_cpu_span own = alone ? all : dt_cpu_own_span(n * rows->n);
-        struct dt_cpu_span own_blocks = alone ? all_blocks : dt_cpu_own_span(n);
+    for (int first = rows.begin; first < rows.end; first += together) {
+        int n = rows.end - first < together ? rows.end - first : together;
+        struct dt_cpu_span all = {0, n * bn->rows->n}, all_blocks = {0, n * columns};
+        struct dt_cpu_span own = alone ? all : dt_cpu_own_span(all.end);
+        struct dt_cpu_span blocks = alone ? all_blocks : dt_cpu_own_span(all_blocks.end);
+        for (int i = blocks.begin; stages == &BACKWARD && bn->activation && i < blocks.end; i++)
+            load_forward_coefs(&bn->forward[first * columns + i], bn, first * columns + i, bn->mean,
+                               bn->variance);
+        if (!alone && bn->activation) {
+#pragma omp barrier
+        }
         for (int i = own.begin; bn->half != SECOND && i < own.end; i++)
-            stages->sums(bn, i / n, first + i % n);
+            for (int column = 0; column < columns; column++)
+                stages->sums(bn, i / n, (first + i % n) * columns + column);
         if (!alone) {
 #pragma omp barrier
         }
-        for (int i = own_blocks.begin; i < own_blocks.end; i++)
-            stages->block(bn, first + i);
+        for (int i = blocks.begin; i < blocks.end; i++)
+            stages->block(bn, first * columns + i);
         if (!alone) {
 #pragma omp barrier
         }
         for (int i = own.begin; bn->half != FIRST && i < own.end; i++)
-            stages->apply(bn, i / n, first + i % n);
+            stages->apply(bn, i / n, (first + i % n) * columns);
     }
 }
 
 /* --- Nodes --- */
 
-/* The scratch holds the slots of all ranks, or of a group's slices, the sums of all rows, then the
- * coefficients of all blocks. */
+/* Rows of nhwc: lines of an image, which stay in the cache from one column to the next, as if they
+ * were an image. Fewer values are added up in each, and there are enough rows for all threads. */
+static void divide_images(struct dt_cpu_rows *rows)
+{
+    const size_t cached = (size_t)256 << 10;
+    int parts = 1;
+    while (parts < rows->height && (rows->height % parts != 0 ||
+                                    rows->row_elements * sizeof(real) / (size_t)parts > cached))
+        parts++;
+    rows->n *= parts;
+    rows->height /= parts;
+    rows->row_elements /= (size_t)parts;
+}
+
+/* The scratch holds the slots of all ranks, or of a group's slices, the sums of all blocks, then
+ * the coefficients of the blocks. */
 static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
 {
     size_t bytes;
@@ -198,14 +210,16 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, node->src[0], 0));
-    size_t n_rows = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
-    size_t mask_bytes = n_rows * dt_n_groups(exec->rows.row_elements) * sizeof(uint16_t);
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, node->src[0], dnnl_format_tag_any));
+    if (dt_cpu_is_nhwc(&exec->rows))
+        divide_images(&exec->rows);
+    size_t n_sums = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
+    size_t mask_bytes = n_sums * dt_n_groups(dt_cpu_block_elements(&exec->rows)) * sizeof(uint16_t);
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, kinds[node->op].src,
                                              kinds[node->op].dst, (mask_bytes + 3) / 4 * 4);
     exec->work_offset =
-        dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_rows * sizeof(struct pair) +
-                                 (size_t)exec->rows.n_blocks * sizeof(struct dt_norm_coefs));
+        dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_sums * sizeof(struct pair) +
+                                 2 * (size_t)exec->rows.n_blocks * sizeof(struct dt_norm_coefs));
     dt_md_destroy(md);
     return status;
 }
@@ -213,10 +227,12 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
 {
     struct pair *sums = (void *)((char *)exec->work + slots_bytes(dev, exec));
+    struct dt_norm_coefs *coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks);
     return (struct bn){.rows = &exec->rows,
                        .slots = exec->work,
                        .sums = sums,
-                       .coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks),
+                       .coefs = coefs,
+                       .forward = coefs + exec->rows.n_blocks,
                        .src = dt_cpu_src(exec, DT_BN_SRC),
                        .slot = dev->scalars.slot,
                        .n_ranks = exec->node->attr.bn.n_ranks,
@@ -306,13 +322,12 @@ dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec)
 static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
                                    const struct dt_scalars *scalars)
 {
-    (void)dev, (void)scalars;
-    struct bn bn = {.rows = &exec->rows,
-                    .src = dt_cpu_src(exec, DT_BN_FROZEN_BWD_DIFF_DST),
-                    .scale = dt_cpu_src(exec, DT_BN_FROZEN_BWD_SCALE),
-                    .running_var = dt_cpu_src(exec, DT_BN_FROZEN_BWD_RUNNING_VAR),
-                    .dst = dt_cpu_dst(exec, 0),
-                    .eps = exec->node->attr.bn.eps};
+    (void)scalars;
+    struct bn bn = arguments(dev, exec);
+    bn.src = dt_cpu_src(exec, DT_BN_FROZEN_BWD_DIFF_DST);
+    bn.scale = dt_cpu_src(exec, DT_BN_FROZEN_BWD_SCALE);
+    bn.running_var = dt_cpu_src(exec, DT_BN_FROZEN_BWD_RUNNING_VAR);
+    bn.dst = dt_cpu_dst(exec, 0);
     bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, NULL);
 #pragma omp parallel
     forward_eval(&bn);

@@ -181,7 +181,25 @@ static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
     if (pixels->dim[1] > 3)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' takes images of up to 3 channels, not %d",
                 exec->node->name, pixels->dim[1]);
-    return dt_cpu_port_add_plain(dev, exec);
+    if (!exec->formats->nhwc)
+        return dt_cpu_port_add_plain(dev, exec);
+    struct dt_cpu_rows rows;
+    dt_md md = NULL;
+    DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, exec->node->dst[0], dnnl_acdb));
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "pp", "a", 0);
+    dt_md_destroy(md);
+    return status;
+}
+
+/* n pixels of a line of one channel; the others of the line, up to `width`, are 0. */
+static inline void fill_line(real *to, const uint8_t *from, int n, int width, float a, float b,
+                             int from_step, int to_step)
+{
+#pragma omp simd
+    for (int w = 0; w < n; w++)
+        to[w * to_step] = to_real((float)from[w * from_step] * a + b);
+    for (int w = n; w < width; w++)
+        to[w * to_step] = 0;
 }
 
 /* Pixels of a line that are part of its image. */
@@ -214,12 +232,13 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
         size_t image = (size_t)(row / height), line = (size_t)(row % height);
         int n = inside(sizes ? sizes + 2 * image : NULL, row % height, width);
         for (int c = 0; c < n_channels; c++) {
-            real *to =
-                dst + (image * (size_t)n_channels + (size_t)c) * plane + line * (size_t)width;
-#pragma omp simd
-            for (int w = 0; w < n; w++)
-                to[w] = to_real((float)from[w * n_channels + c] * a[c] + b[c]);
-            memset(to + n, 0, (size_t)(width - n) * sizeof *to);
+            real *to = dst + image * (size_t)n_channels * plane;
+            if (exec->formats->nhwc)
+                fill_line(to + line * (size_t)(width * n_channels) + c, from + c, n, width, a[c],
+                          b[c], n_channels, n_channels);
+            else
+                fill_line(to + (size_t)c * plane + line * (size_t)width, from + c, n, width, a[c],
+                          b[c], n_channels, 1);
         }
     }
     return DT_OK;

@@ -31,7 +31,7 @@ static dt_status shapes_init(struct shapes *s, struct dt_exec *exec, int src, in
         s->window.pad[i] = pad;
         s->window.pad_end[i] = end > pad ? end : pad;
     }
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &s->src, exec, src, 0));
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, &s->src, exec, src, dnnl_format_tag_any));
     (void)dt_cpu_dims(dims, &exec->graph->tensor[dst]);
     return DT_DNNL(exec->node->name,
                    dt_md_create(&s->dst, exec->type, 4, dims, dnnl_format_tag_any));
@@ -142,25 +142,26 @@ static struct range window_of(int i, int n_in, int n_out)
 
 /* `big` is the image side (src or diff_src), `small` the pooled side. */
 struct average {
-    int big_height, big_width, small_height, small_width, block;
+    int big_height, big_width, small_height, small_width;
+    int step, width; /* from one pixel to the next, and of a block */
 };
 
 static void average_row(real *dst, const real *src, const struct average *a)
 {
     for (int oh = 0; oh < a->small_height; oh++) {
         struct range rh = window_of(oh, a->big_height, a->small_height);
-        for (int ow = 0; ow < a->small_width; ow++, dst += a->block) {
+        for (int ow = 0; ow < a->small_width; ow++, dst += a->step) {
             struct range rw = window_of(ow, a->big_width, a->small_width);
             float sum[16] = {0};
             for (int h = rh.first; h < rh.last; h++) {
-                const real *from = src + (size_t)(h * a->big_width + rw.first) * a->block;
-                for (int w = rw.first; w < rw.last; w++, from += a->block) {
-                    for (int c = 0; c < a->block; c++)
+                const real *from = src + (size_t)(h * a->big_width + rw.first) * a->step;
+                for (int w = rw.first; w < rw.last; w++, from += a->step) {
+                    for (int c = 0; c < a->width; c++)
                         sum[c] += from_real(from[c]);
                 }
             }
             float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
-            for (int c = 0; c < a->block; c++)
+            for (int c = 0; c < a->width; c++)
                 dst[c] = to_real(sum[c] / area);
         }
     }
@@ -172,20 +173,20 @@ static void spread_row(real *diff_src, const real *diff_dst, const struct averag
 {
     for (int h = 0; h < a->big_height; h++) {
         struct range oh = window_of(h, a->small_height, a->big_height);
-        for (int w = 0; w < a->big_width; w++, diff_src += a->block) {
+        for (int w = 0; w < a->big_width; w++, diff_src += a->step) {
             struct range ow = window_of(w, a->small_width, a->big_width);
             float sum[16] = {0};
             for (int i = oh.first; i < oh.last; i++) {
                 struct range rh = window_of(i, a->big_height, a->small_height);
-                const real *from = diff_dst + (size_t)(i * a->small_width + ow.first) * a->block;
-                for (int k = ow.first; k < ow.last; k++, from += a->block) {
+                const real *from = diff_dst + (size_t)(i * a->small_width + ow.first) * a->step;
+                for (int k = ow.first; k < ow.last; k++, from += a->step) {
                     struct range rw = window_of(k, a->big_width, a->small_width);
                     float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
-                    for (int c = 0; c < a->block; c++)
+                    for (int c = 0; c < a->width; c++)
                         sum[c] += from_real(from[c]) / area;
                 }
             }
-            for (int c = 0; c < a->block; c++)
+            for (int c = 0; c < a->width; c++)
                 diff_src[c] = to_real(sum[c]);
         }
     }
@@ -219,9 +220,10 @@ static dt_status prepare_average(struct dt_device *dev, struct dt_exec *exec)
     struct dt_cpu_rows rows;
     dt_md md[3] = {NULL, NULL, NULL};
 
-    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[2], exec, find_forward_src(exec), 0));
-    DT_TRY_OUT(dt_cpu_rows_choose(&exec->rows, &md[0], exec, node->src[0], rows.block));
-    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[1], exec, node->dst[0], rows.block));
+    DT_TRY_OUT(
+        dt_cpu_rows_choose(&rows, &md[2], exec, find_forward_src(exec), dnnl_format_tag_any));
+    DT_TRY_OUT(dt_cpu_rows_choose(&exec->rows, &md[0], exec, node->src[0], rows.tag));
+    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[1], exec, node->dst[0], rows.tag));
     DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[0]));
     DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[1]));
 out:
@@ -238,20 +240,25 @@ static dt_status run_average(struct dt_device *dev, struct dt_exec *exec,
     const struct dt_tensor *t = exec->graph->tensor;
     const struct dt_tensor *src = &t[exec->node->src[0]], *dst = &t[exec->node->dst[0]];
     const struct dt_tensor *big = forward ? src : dst, *small = forward ? dst : src;
-    const struct average a = {big->dim[2], big->dim[3], small->dim[2], small->dim[3],
-                              exec->rows.block};
-    size_t src_row = exec->rows.row_elements;
-    size_t dst_row = (size_t)dst->dim[2] * (size_t)dst->dim[3] * (size_t)a.block;
-    int n_rows = exec->rows.n * exec->rows.n_blocks;
+    const struct dt_cpu_rows *rows = &exec->rows;
+    struct dt_cpu_rows dst_rows = *rows;
+    dst_rows.row_elements = rows->row_elements / (size_t)(rows->height * rows->width) *
+                            (size_t)(dst->dim[2] * dst->dim[3]);
     const real *from = dt_cpu_src(exec, 0);
     real *to = dt_cpu_dst(exec, 0);
 
 #pragma omp parallel for schedule(static)
-    for (int i = 0; i < n_rows; i++) {
-        if (forward)
-            average_row(to + (size_t)i * dst_row, from + (size_t)i * src_row, &a);
-        else
-            spread_row(to + (size_t)i * dst_row, from + (size_t)i * src_row, &a);
+    for (int i = 0; i < rows->n * rows->n_blocks; i++) {
+        const int image = i / rows->n_blocks, block = i % rows->n_blocks;
+        const struct average a = {.big_height = big->dim[2],
+                                  .big_width = big->dim[3],
+                                  .small_height = small->dim[2],
+                                  .small_width = small->dim[3],
+                                  .step = dt_cpu_pixel_step(rows),
+                                  .width = dt_cpu_block_width(rows, block)};
+        (forward ? average_row
+                 : spread_row)(to + dt_cpu_block_offset(&dst_rows, rows->n_blocks, image, block),
+                               from + dt_cpu_block_offset(rows, rows->n_blocks, image, block), &a);
     }
     return DT_OK;
 }
@@ -271,11 +278,11 @@ static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec)
     struct dt_cpu_rows like, rows;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(&like, &md, exec, big, 0));
+    DT_TRY(dt_cpu_rows_choose(&like, &md, exec, big, dnnl_format_tag_any));
     dt_md_destroy(md);
     int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
     for (int i = 0; i < n; i++) {
-        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, tensor[i], like.block));
+        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, tensor[i], like.tag));
         dt_status status = dt_cpu_port_add(dev, exec, md);
         dt_md_destroy(md);
         DT_TRY(status);
@@ -315,7 +322,8 @@ static inline void sum_line(real *diff_coarse, const real *diff_dst, int width, 
 #define BY_BLOCK(block, line, ...)          \
     ((block) == 16  ? line(__VA_ARGS__, 16) \
      : (block) == 8 ? line(__VA_ARGS__, 8)  \
-                    : line(__VA_ARGS__, 1))
+     : (block) == 1 ? line(__VA_ARGS__, 1)  \
+                    : line(__VA_ARGS__, block))
 
 static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
                                   const struct dt_scalars *scalars)
@@ -325,12 +333,13 @@ static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
     const real *coarse = dt_cpu_src(exec, DT_UPSAMPLE_ADD_COARSE),
                *fine = dt_cpu_src(exec, DT_UPSAMPLE_ADD_FINE);
     real *dst = dt_cpu_dst(exec, 0);
-    size_t line = (size_t)(rows->width * rows->block);
+    const int block = dt_cpu_pixel_step(rows), n_rows = rows->n * rows->n_blocks / rows->columns;
+    size_t line = (size_t)(rows->width * block);
 
 #pragma omp parallel for schedule(static)
-    for (int i = 0; i < rows->n * rows->n_blocks * rows->height; i++) {
+    for (int i = 0; i < n_rows * rows->height; i++) {
         size_t at = (size_t)i * line;
-        BY_BLOCK(rows->block, upsample_line, dst + 4 * at, fine + 4 * at, coarse + at, rows->width);
+        BY_BLOCK(block, upsample_line, dst + 4 * at, fine + 4 * at, coarse + at, rows->width);
     }
     return DT_OK;
 }
@@ -342,12 +351,13 @@ static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exe
     const struct dt_cpu_rows *rows = &exec->rows;
     const real *diff_dst = dt_cpu_src(exec, 0);
     real *diff_coarse = dt_cpu_dst(exec, 0);
-    size_t line = (size_t)(rows->width * rows->block);
+    const int block = dt_cpu_pixel_step(rows), n_rows = rows->n * rows->n_blocks / rows->columns;
+    size_t line = (size_t)(rows->width * block);
 
 #pragma omp parallel for schedule(static)
-    for (int i = 0; i < rows->n * rows->n_blocks * rows->height; i++) {
+    for (int i = 0; i < n_rows * rows->height; i++) {
         size_t at = (size_t)i * line;
-        BY_BLOCK(rows->block, sum_line, diff_coarse + at, diff_dst + 4 * at, rows->width);
+        BY_BLOCK(block, sum_line, diff_coarse + at, diff_dst + 4 * at, rows->width);
     }
     return DT_OK;
 }

@@ -35,7 +35,8 @@ static dt_status prepare_top_detections(struct dt_device *dev, struct dt_exec *e
     for (int i = 0; i < 2; i++) {
         dt_md md = NULL;
         struct dt_cpu_rows *rows = i ? &deltas : &exec->rows;
-        DT_TRY(dt_cpu_rows_choose(rows, &md, exec, node->src[i], i ? exec->rows.block : 0));
+        DT_TRY(dt_cpu_rows_choose(rows, &md, exec, node->src[i],
+                                  i ? exec->rows.tag : dnnl_format_tag_undef));
         dt_status status = dt_cpu_port_add(dev, exec, md);
         dt_md_destroy(md);
         DT_TRY(status);

@@ -18,15 +18,15 @@ static inline bool dt_goes_past_caches(const struct dt_cpu_rows *rows, const rea
                                        const real *src, const real *src2)
 {
     const size_t cached = (size_t)8 << 20;
-    size_t n_rows = (size_t)rows->n * (size_t)rows->n_blocks;
+    const size_t n_rows = (size_t)(rows->n * rows->n_blocks / rows->columns);
     return dst != src && dst != src2 && n_rows * rows->row_elements * sizeof(real) > cached;
 }
 
 /* Arguments of one run. */
 struct bn {
     const struct dt_cpu_rows *rows;
-    struct pair *sums;           /* one per row, in memory order */
-    struct dt_norm_coefs *coefs; /* one per block */
+    struct pair *sums;                     /* of each image's blocks */
+    struct dt_norm_coefs *coefs, *forward; /* one per block; forward: if an activation needs it */
     const real *src, *residual, *diff_dst, *diff_dst2, *addend;
     real *dst, *diff_src, *diff_residual;
     const float *scale, *shift;
@@ -47,9 +47,9 @@ struct statistics {
     double mean[LANES], variance[LANES];
 };
 
-static inline size_t dt_bn_row_index(const struct bn *bn, int image, int block)
+static inline struct pair *dt_bn_sums(const struct bn *bn, int image, int block)
 {
-    return (size_t)(image * bn->rows->n_blocks + block);
+    return &bn->sums[image * bn->rows->n_blocks + block];
 }
 
 /* Values of the channels of a block, per lane; 0 in padded channels and for NULL. */

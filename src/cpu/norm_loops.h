@@ -1,5 +1,5 @@
-/* The inner loops of batch and group normalisation: one row of values in groups of 16 lanes, each
- * lane with its own coefficients. Row lengths need not be multiples of 16; dst may be src. */
+/* The inner loops of batch and group normalisation over values in groups of 16 lanes, each lane
+ * with its own coefficients. dst may be src. */
 #ifndef DTRAIN_CPU_NORM_LOOPS_H
 #define DTRAIN_CPU_NORM_LOOPS_H
 
@@ -25,7 +25,7 @@ static inline size_t dt_n_groups(size_t n)
     return (n + LANES - 1) / LANES;
 }
 
-/* Number of values in a row of n that belong to `lane`. */
+/* Number of values that belong to `lane` of n in groups. */
 static inline double dt_lane_count(size_t n, int lane)
 {
     return (double)(n / LANES + ((size_t)lane < n % LANES));
@@ -36,34 +36,51 @@ struct dt_norm_coefs {
     float mean[LANES], a[LANES], b[LANES], c[LANES];
 };
 
+/* Where the values are: `pixels` times `columns` adjacent groups, from one pixel to the next `step`
+ * values; the last group of a pixel has `width` values. Then come `rest` values more. */
+struct dt_norm_row {
+    size_t pixels, step, rest;
+    int columns, width;
+    int words; /* of a mask, from one pixel to the next */
+};
+
+/* n adjacent values. */
+static inline struct dt_norm_row dt_norm_flat(size_t n)
+{
+    return (struct dt_norm_row){n / LANES, LANES, n % LANES, 1, LANES, 1};
+}
+
 struct dt_norm_loops {
-    /* Mean and sum of squared deviations from it, per lane. */
-    void (*moments)(float mean[LANES], float m2[LANES], const real *src, size_t n);
+    /* Mean and sum of squared deviations from it, per lane of one column. */
+    void (*moments)(float mean[LANES], float m2[LANES], const real *src,
+                    const struct dt_norm_row *row);
 
     /* dst = activation(a * src + b [+ residual]), with negative values set to zero if relu. mask
      * (may be NULL) gets one bit per value: 1 if it was positive or NaN. past_caches: dst is too
-     * large to still be in a cache when it is read. */
+     * large to still be in a cache when it is read. k: one per column. */
     void (*apply)(real *dst, uint16_t *mask, const real *src, const real *residual,
                   const struct dt_norm_coefs *k, bool relu, enum dt_activation activation,
-                  bool past_caches, size_t n);
+                  bool past_caches, const struct dt_norm_row *row);
 
-    /* Per lane, sums of dy and of dy * (src - mean), where dy = diff_dst + diff_dst2 (may be NULL),
-     * or 0 where mask has a 0, or that times the activation's slope at a * src + b of `forward`,
-     * which is not read without one. */
+    /* Per lane of one column, sums of dy and of dy * (src - mean), where dy = diff_dst + diff_dst2
+     * (may be NULL), or 0 where mask has a 0, or that times the activation's slope at a * src + b
+     * of `forward`, which is not read without one. */
     void (*bwd_sums)(float sum[LANES], float product[LANES], const real *diff_dst,
                      const real *diff_dst2, const real *src, const uint16_t *mask,
                      enum dt_activation activation, const struct dt_norm_coefs *forward,
-                     const float mean[LANES], size_t n);
+                     const float mean[LANES], const struct dt_norm_row *row);
 
     /* diff_src = a * (dy - b - c * (src - mean)) [+ addend]; diff_residual (may be NULL) = dy. */
     void (*bwd_apply)(real *diff_src, real *diff_residual, const real *addend, const real *diff_dst,
                       const real *diff_dst2, const real *src, const uint16_t *mask,
                       enum dt_activation activation, const struct dt_norm_coefs *forward,
-                      const struct dt_norm_coefs *k, bool past_caches, size_t n);
+                      const struct dt_norm_coefs *k, bool past_caches,
+                      const struct dt_norm_row *row);
 
     /* diff_src = a * diff_dst - b - c * (src - mean). */
     void (*group_bwd_apply)(real *diff_src, const real *diff_dst, const real *src,
-                            const struct dt_norm_coefs *k, bool past_caches, size_t n);
+                            const struct dt_norm_coefs *k, bool past_caches,
+                            const struct dt_norm_row *row);
 };
 
 #define dt_norm_rows DT_ISA_NAME(dt_norm_rows)

@@ -197,8 +197,10 @@ dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes)
     return DT_OK;
 }
 
-dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, int block)
+dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec,
+                                 dnnl_format_tag_t rows, int block)
 {
+    const bool is_16 = block == 16;
     while (exec->n_ports < exec->node->n_src + exec->node->n_dst) {
         const int tensor = next_tensor(exec);
         const struct dt_tensor *t = &exec->graph->tensor[tensor];
@@ -212,11 +214,11 @@ dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, in
             memcpy(dims, groups, sizeof dims);
             n_dims = 5;
         }
-        dnnl_format_tag_t tag = n_dims == 1    ? dnnl_a
-                                : is_value     ? block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b
-                                : is_depthwise ? block == 16 ? dnnl_Abcde16a : dnnl_Abcde8a
-                                : block == 16  ? dnnl_ABcd16b16a
-                                               : dnnl_ABcd8b8a;
+        const dnnl_format_tag_t tag = n_dims == 1    ? dnnl_a
+                                      : is_value     ? rows
+                                      : is_depthwise ? is_16 ? dnnl_Abcde16a : dnnl_Abcde8a
+                                      : is_16        ? dnnl_ABcd16b16a
+                                                     : dnnl_ABcd8b8a;
         DT_TRY(DT_DNNL(t->name,
                        dt_md_create(&md, dt_cpu_wanted_type(exec, tensor), n_dims, dims, tag)));
         dt_status status = dt_cpu_port_add_dims(dev, exec, md, n_dims, dims);

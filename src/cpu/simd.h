@@ -137,19 +137,28 @@ static inline bool is_aligned(const real *p)
     return (uintptr_t)p % (WIDTH * sizeof(real)) == 0;
 }
 
-/* The tail of a row that does not fill a group goes through a buffer. */
+/* The first n of a group's values; the others are 0. */
 static inline struct f32x16 get_rest(const real *src, size_t n)
 {
+#if defined(DT_REAL_BF16) && defined(__AVX512F__)
+    const __m256i part = _mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), src);
+    return (struct f32x16){{(vec)((uvec)_mm512_cvtepu16_epi32(part) << 16)}};
+#else
     real buffer[F32X16] = {0};
     memcpy(buffer, src, n * sizeof(real));
     return get(buffer);
+#endif
 }
 
 static inline void put_rest(real *dst, struct f32x16 x, size_t n)
 {
+#if defined(DT_REAL_BF16) && defined(__AVX512F__)
+    _mm256_mask_storeu_epi16(dst, (__mmask16)((1u << n) - 1), (__m256i)round_vec(x.part[0]));
+#else
     real buffer[F32X16];
     put(buffer, x, false);
     memcpy(dst, buffer, n * sizeof(real));
+#endif
 }
 
 static inline void stream_end(void)

@@ -232,6 +232,7 @@ struct dt_device_options dt_devices_options(const struct dt_config *config, int 
         .deterministic = config->train.deterministic,
         .seed = config->train.seed,
         .winograd = config->device.winograd,
+        .layout = config->device.layout,
         .precision = config->train.precision,
         .loss_scale = config->train.loss_scale,
         .timeout_s = config->device.timeout_s,

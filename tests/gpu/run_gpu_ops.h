@@ -9,7 +9,7 @@ static int run_gpu_ops(enum dt_precision precision)
 {
     if (!has_gpu())
         return SKIPPED;
-    return run_ops(&dt_backend_cuda, precision, is_emulated());
+    return run_ops(&dt_backend_cuda, precision, DT_LAYOUT_AUTO, is_emulated());
 }
 
 #endif

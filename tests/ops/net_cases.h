@@ -495,7 +495,7 @@ static dt_status run_net(struct suite *suite, const struct net_case *c, bool fus
     suite->options.winograd = is_winograd(c);
     if (is_winograd(c))
         DT_TRY_OUT(net_run_backend(suite, g, NULL, &input, &want, &sum));
-    if (is_winograd(c) && has_winograd() && sum == direct)
+    if (is_winograd(c) && has_winograd(suite) && sum == direct)
         DT_TRY_OUT(DT_ERROR(DT_ERR_INTERNAL, "Winograd was not used"));
     DT_TRY_OUT(DT_NEW(alias, (size_t)g->n_tensors));
     make_alias(g, alias, -1);

@@ -49,7 +49,8 @@ static void list_op_tests(struct CMUnitTest *tests, struct suite *suite)
     }
 }
 
-static int run_ops(const struct dt_backend *backend, enum dt_precision precision, bool few_images)
+static int run_ops(const struct dt_backend *backend, enum dt_precision precision,
+                   enum dt_tensor_layout layout, bool few_images)
 {
     struct suite suite = {.backend = backend,
                           .bound = case_bound,
@@ -57,6 +58,7 @@ static int run_ops(const struct dt_backend *backend, enum dt_precision precision
                           .options = {.threads = 2,
                                       .deterministic = true,
                                       .seed = CASE_SEED,
+                                      .layout = layout,
                                       .precision = precision,
                                       .loss_scale = precision == DT_PRECISION_FP16 ? 1 : 0}};
     const struct CMUnitTest fusions[] = {

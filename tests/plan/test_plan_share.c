@@ -54,7 +54,8 @@ static void add_program(struct dt_graph *g, enum dt_phase phase, int growth, int
 static int open_net(struct net *net, enum dt_precision precision, int growth, int reader,
                     bool shares)
 {
-    const struct dt_device_options device = {.threads = 2, .n_ranks = 1, .precision = precision};
+    const struct dt_device_options device = {
+        .threads = 2, .n_ranks = 1, .precision = precision, .layout = DT_LAYOUT_BLOCKED};
     const struct dt_plan_options options = {.n_ranks = 1, .bucket_bytes = 1 << 20};
     int n_parts = 0;
     OK(backend->open(&net->dev, &device));

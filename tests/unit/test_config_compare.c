@@ -55,6 +55,7 @@ static const char *const inexact_keys[] = {
     "device.kind",
     "device.threads",
     "device.winograd",
+    "device.layout",
     "device.conv_candidate",
     "device.fusion",
 };

@@ -1,22 +1,70 @@
-/* The inner loops of batch and group norm against plain loops: rows of many lengths, with and
- * without mask, residual and writing past the caches, in place, unaligned, in every instruction set
- * of this CPU.
+/* The inner loops of batch and group norm against plain loops: rows of many lengths and of several
+ * columns (nhwc), and single columns of such rows, with and without mask, residual and writing past
+ * the caches, in place, unaligned, in every instruction set of this CPU.
  *
  * Label: numeric. */
 #include "cpu/isa.h"
 #include "cpu_rig.h"
 
-enum { MAX = 3 * 4096 + 21 };
+enum { MAX = 3 * 4096 + 21, MAX_COLUMNS = 3 };
 
 static const struct dt_norm_loops *lanes;
-static const size_t LENGTHS[] = {1, 15, 16, 17, 49, 784, 4096, 4097, MAX};
+static const struct dt_norm_row ROWS[] = {
+    {0, 16, 1, 1, 16, 1},   {0, 16, 15, 1, 16, 1},  {1, 16, 0, 1, 16, 1},
+    {1, 16, 1, 1, 16, 1},   {3, 16, 1, 1, 16, 1},   {49, 16, 0, 1, 16, 1},
+    {256, 16, 0, 1, 16, 1}, {256, 16, 1, 1, 16, 1}, {3 * 256 + 1, 16, 5, 1, 16, 1},
+    {300, 40, 0, 3, 8, 3},  {49, 48, 0, 3, 16, 3},  {256, 48, 0, 3, 16, 3},
+    {260, 33, 0, 3, 1, 3},  {7, 10, 0, 1, 10, 1},   {300, 40, 0, 1, 8, 3},
+    {260, 40, 0, 1, 16, 3}, {2, 64, 0, 2, 16, 4},
+};
 
 static float x[MAX + LANES] __attribute__((aligned(64)));
 static float r[MAX + LANES] __attribute__((aligned(64)));
 static float q[MAX + LANES] __attribute__((aligned(64)));
 static float y[MAX + LANES] __attribute__((aligned(64)));
 static float z[MAX + LANES] __attribute__((aligned(64)));
-static uint16_t mask[MAX / LANES + 1];
+static uint16_t mask[MAX / LANES + 260];
+
+/* A value of a row. */
+struct place {
+    size_t pixel, column, lane; /* the rest is one pixel more */
+    size_t at, word;
+};
+
+static size_t width_at(const struct dt_norm_row *row, const struct place *p)
+{
+    return p->pixel == row->pixels                 ? row->rest
+           : p->column + 1 == (size_t)row->columns ? (size_t)row->width
+                                                   : LANES;
+}
+
+static bool next(struct place *p, const struct dt_norm_row *row)
+{
+    if (++p->lane >= width_at(row, p)) {
+        p->lane = 0;
+        if (++p->column >= (p->pixel < row->pixels ? (size_t)row->columns : 1)) {
+            p->column = 0;
+            p->pixel++;
+        }
+    }
+    p->at = p->pixel * row->step + p->column * LANES + p->lane;
+    p->word = p->pixel * (size_t)row->words + p->column;
+    return p->pixel < row->pixels || (p->pixel == row->pixels && row->rest > 0);
+}
+
+/* Runs the body for every value `p` of a row. */
+#define FOR_PLACES(p, row) for (struct place p = {.lane = (size_t)-1}; next(&p, row);)
+
+/* All that is not in the row still has its first value. */
+static void check_rest(const float *dst, const struct dt_norm_row *row)
+{
+    static bool is_in[MAX + LANES];
+    memset(is_in, 0, sizeof is_in);
+    FOR_PLACES(p, row)
+    is_in[p.at] = true;
+    for (size_t i = 0; i < MAX; i++)
+        assert_true(is_in[i] || dst[i] == 77);
+}
 
 /* With a drift, so that parts of a row have different means, and exact zeros. */
 static void fill(void)
@@ -33,54 +81,66 @@ static void fill(void)
 TEST(moments)
 {
     fill();
-    for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
+    for (size_t k = 0; k < DT_COUNT(ROWS); k++) {
+        const struct dt_norm_row *row = &ROWS[k];
         float mean[LANES], m2[LANES];
-        lanes->moments(mean, m2, x, LENGTHS[k]);
-        for (size_t lane = 0; lane < LANES; lane++) {
-            double n = dt_lane_count(LENGTHS[k], (int)lane), m = 0, s = 0;
-            for (size_t i = lane; i < LENGTHS[k]; i += LANES)
-                m += (double)x[i] / n;
-            for (size_t i = lane; i < LENGTHS[k]; i += LANES)
-                s += ((double)x[i] - m) * ((double)x[i] - m);
-            assert_near((double)mean[lane], m, 1e-5 * fabs(m));
-            assert_near((double)m2[lane], s, 1e-5 * s);
+        double n[LANES] = {0}, m[LANES] = {0}, s[LANES] = {0};
+        if (row->columns > 1)
+            continue;
+        lanes->moments(mean, m2, x, row);
+        FOR_PLACES(p, row)
+        {
+            n[p.lane]++;
+            m[p.lane] += (double)x[p.at];
+        }
+        FOR_PLACES(p, row)
+        s[p.lane] += pow((double)x[p.at] - m[p.lane] / n[p.lane], 2);
+        for (size_t lane = 0; lane < LANES && n[lane] > 0; lane++) {
+            if (row->step == LANES)
+                assert_true(n[lane] == dt_lane_count(row->pixels * LANES + row->rest, (int)lane));
+            m[lane] /= n[lane];
+            assert_near((double)mean[lane], m[lane], 1e-5 * fabs(m[lane]));
+            assert_near((double)m2[lane], s[lane], 1e-5 * s[lane]);
         }
     }
 }
 
-static void fill_coefs(struct dt_norm_coefs *k)
+static void fill_coefs(struct dt_norm_coefs k[MAX_COLUMNS])
 {
-    for (size_t i = 0; i < LANES; i++) {
-        k->mean[i] = rig_value(i);
-        k->a[i] = i % 2 ? 0.5f : -0.25f;
-        k->b[i] = i % 3 ? rig_value(i + 32) : 0; /* with b = 0, x = 0 gives exactly 0 */
-        k->c[i] = 0.1f * rig_value(i + 48);
+    for (size_t i = 0; i < MAX_COLUMNS * LANES; i++) {
+        struct dt_norm_coefs *column = &k[i / LANES];
+        column->mean[i % LANES] = rig_value(i);
+        column->a[i % LANES] = i % 2 ? 0.5f : -0.25f;
+        column->b[i % LANES] = i % 3 ? rig_value(i + 32) : 0; /* b = 0, x = 0 give exactly 0 */
+        column->c[i % LANES] = 0.1f * rig_value(i + 48);
     }
 }
 
-static void check_apply(size_t n, bool relu, bool residual, bool past_caches, size_t shift)
+static void check_apply(const struct dt_norm_row *row, bool relu, bool residual, bool past_caches,
+                        size_t shift)
 {
-    struct dt_norm_coefs k;
+    struct dt_norm_coefs k[MAX_COLUMNS];
     float *dst = y + shift;
     fill();
-    fill_coefs(&k);
-    lanes->apply(dst, relu ? mask : NULL, x, residual ? r : NULL, &k, relu, DT_NO_ACTIVATION,
-                 past_caches, n);
-    for (size_t i = 0; i < n; i++) {
-        double v = (double)x[i] * (double)k.a[i % LANES] + (double)k.b[i % LANES] +
-                   (residual ? (double)r[i] : 0);
-        assert_near((double)dst[i], relu && v < 0 ? 0 : v, 1e-4);
+    fill_coefs(k);
+    lanes->apply(dst, relu ? mask : NULL, x, residual ? r : NULL, k, relu, DT_NO_ACTIVATION,
+                 past_caches, row);
+    FOR_PLACES(p, row)
+    {
+        double v = (double)x[p.at] * (double)k[p.column].a[p.lane] + (double)k[p.column].b[p.lane] +
+                   (residual ? (double)r[p.at] : 0);
+        assert_near((double)dst[p.at], relu && v < 0 ? 0 : v, 1e-4);
         if (relu)
-            assert_int_equal(mask[i / LANES] >> i % LANES & 1, dst[i] > 0);
+            assert_int_equal(mask[p.word] >> p.lane & 1, dst[p.at] > 0);
     }
-    assert_true(dst[n] == 77);
+    check_rest(dst, row);
 }
 
 TEST(apply)
 {
-    for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
+    for (size_t k = 0; k < DT_COUNT(ROWS); k++) {
         for (unsigned flags = 0; flags < 16; flags++)
-            check_apply(LENGTHS[k], flags & 1, flags & 2, flags & 4, flags & 8 ? 3 : 0);
+            check_apply(&ROWS[k], flags & 1, flags & 2, flags & 4, flags & 8 ? 3 : 0);
     }
 }
 
@@ -88,12 +148,13 @@ TEST(apply)
 TEST(nan)
 {
     enum { COUNT = 2 * LANES + 5 };
-    struct dt_norm_coefs k;
-    fill_coefs(&k);
+    const struct dt_norm_row row = dt_norm_flat(COUNT);
+    struct dt_norm_coefs k[MAX_COLUMNS];
+    fill_coefs(k);
     for (size_t at = 0; at < COUNT; at++) {
         fill();
         x[at] = NAN;
-        lanes->apply(y, mask, x, NULL, &k, true, DT_NO_ACTIVATION, false, COUNT);
+        lanes->apply(y, mask, x, NULL, k, true, DT_NO_ACTIVATION, false, &row);
         for (size_t i = 0; i < COUNT; i++) {
             assert_int_equal(isnan(y[i]) != 0, i == at);
             assert_int_equal(mask[i / LANES] >> i % LANES & 1, i == at || y[i] > 0);
@@ -101,84 +162,96 @@ TEST(nan)
     }
 }
 
-static void check_backward(size_t n, bool masked, bool residual, bool past_caches, bool two,
-                           size_t shift)
+static void check_backward(const struct dt_norm_row *row, bool masked, bool residual,
+                           bool past_caches, bool two, size_t shift)
 {
-    struct dt_norm_coefs k;
+    struct dt_norm_coefs k[MAX_COLUMNS];
     float *dx = y + shift, *dr = z + shift;
     float sum[LANES], product[LANES];
     double s1[LANES] = {0}, s2[LANES] = {0};
     fill();
-    fill_coefs(&k);
+    fill_coefs(k);
     for (size_t i = 0; i < DT_COUNT(mask); i++)
         mask[i] = (uint16_t)(i * 40503u + 0x5a5a);
-    lanes->bwd_sums(sum, product, r, two ? q : NULL, x, masked ? mask : NULL, DT_NO_ACTIVATION,
-                    NULL, k.mean, n);
     lanes->bwd_apply(dx, residual ? dr : NULL, NULL, r, two ? q : NULL, x, masked ? mask : NULL,
-                     DT_NO_ACTIVATION, NULL, &k, past_caches, n);
-    for (size_t i = 0; i < n; i++) {
-        size_t lane = i % LANES;
-        bool open = !masked || (mask[i / LANES] >> lane & 1);
-        double dy = open ? (double)(two ? r[i] + q[i] : r[i]) : 0,
-               d = (double)x[i] - (double)k.mean[lane];
-        s1[lane] += dy;
-        s2[lane] += dy * d;
-        double expected = (double)k.a[lane] * (dy - (double)k.b[lane] - (double)k.c[lane] * d);
-        assert_near((double)dx[i], expected, 1e-4);
-        assert_true(dr[i] == (residual ? (float)dy : 77));
+                     DT_NO_ACTIVATION, k, k, past_caches, row);
+    FOR_PLACES(p, row)
+    {
+        const struct dt_norm_coefs *c = &k[p.column];
+        bool open = !masked || (mask[p.word] >> p.lane & 1);
+        double dy = open ? (double)(two ? r[p.at] + q[p.at] : r[p.at]) : 0,
+               d = (double)x[p.at] - (double)c->mean[p.lane];
+        s1[p.lane] += dy;
+        s2[p.lane] += dy * d;
+        double expected =
+            (double)c->a[p.lane] * (dy - (double)c->b[p.lane] - (double)c->c[p.lane] * d);
+        assert_near((double)dx[p.at], expected, 1e-4);
+        assert_true(dr[p.at] == (residual ? (float)dy : 77));
     }
+    check_rest(dx, row);
+    check_rest(dr, row);
+    if (row->columns > 1)
+        return;
+    lanes->bwd_sums(sum, product, r, two ? q : NULL, x, masked ? mask : NULL, DT_NO_ACTIVATION,
+                    NULL, k[0].mean, row);
     for (size_t lane = 0; lane < LANES; lane++) {
         assert_near((double)sum[lane], s1[lane], 1e-4);
         assert_near((double)product[lane], s2[lane], 1e-2);
     }
-    assert_true(dx[n] == 77 && dr[n] == 77);
 }
 
 TEST(backward)
 {
-    for (size_t k = 0; k < DT_COUNT(LENGTHS); k++) {
+    for (size_t k = 0; k < DT_COUNT(ROWS); k++) {
         for (unsigned flags = 0; flags < 32; flags++)
-            check_backward(LENGTHS[k], flags & 1, flags & 2, flags & 4, flags & 8,
+            check_backward(&ROWS[k], flags & 1, flags & 2, flags & 4, flags & 8,
                            flags & 16 ? 3 : 0);
     }
 }
 
 TEST(group_backward)
 {
-    struct dt_norm_coefs k;
-    fill_coefs(&k);
-    for (size_t n = 0; n < DT_COUNT(LENGTHS); n++)
+    struct dt_norm_coefs k[MAX_COLUMNS];
+    fill_coefs(k);
+    for (size_t n = 0; n < DT_COUNT(ROWS); n++)
         for (unsigned flags = 0; flags < 4; flags++) {
             float *dx = y + (flags & 1 ? 3 : 0);
             fill();
-            lanes->group_bwd_apply(dx, r, x, &k, flags & 2, LENGTHS[n]);
-            for (size_t i = 0; i < LENGTHS[n]; i++) {
-                size_t lane = i % LANES;
-                double d = (double)x[i] - (double)k.mean[lane];
-                double expected =
-                    (double)k.a[lane] * (double)r[i] - (double)k.b[lane] - (double)k.c[lane] * d;
-                assert_near((double)dx[i], expected, 1e-4);
+            lanes->group_bwd_apply(dx, r, x, k, flags & 2, &ROWS[n]);
+            FOR_PLACES(p, &ROWS[n])
+            {
+                const struct dt_norm_coefs *c = &k[p.column];
+                double d = (double)x[p.at] - (double)c->mean[p.lane];
+                double expected = (double)c->a[p.lane] * (double)r[p.at] - (double)c->b[p.lane] -
+                                  (double)c->c[p.lane] * d;
+                assert_near((double)dx[p.at], expected, 1e-4);
             }
-            assert_true(dx[LENGTHS[n]] == 77);
+            check_rest(dx, &ROWS[n]);
         }
 }
 
 TEST(in_place)
 {
-    struct dt_norm_coefs k;
-    fill();
-    fill_coefs(&k);
-    lanes->apply(y, NULL, x, r, &k, true, DT_NO_ACTIVATION, false, MAX);
-    lanes->apply(x, NULL, x, r, &k, true, DT_NO_ACTIVATION, false, MAX);
-    assert_memory_equal(x, y, MAX * sizeof *x);
-    fill();
-    lanes->bwd_apply(y, NULL, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, NULL, &k, false, MAX);
-    lanes->bwd_apply(r, NULL, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, NULL, &k, false, MAX);
-    assert_memory_equal(r, y, MAX * sizeof *r);
-    fill();
-    lanes->group_bwd_apply(y, r, x, &k, false, MAX);
-    lanes->group_bwd_apply(r, r, x, &k, false, MAX);
-    assert_memory_equal(r, y, MAX * sizeof *r);
+    for (size_t n = 0; n < DT_COUNT(ROWS); n++) {
+        const struct dt_norm_row *row = &ROWS[n];
+        struct dt_norm_coefs k[MAX_COLUMNS];
+        fill();
+        fill_coefs(k);
+        memcpy(y, x, sizeof y);
+        lanes->apply(y, NULL, x, r, k, true, DT_NO_ACTIVATION, false, row);
+        lanes->apply(x, NULL, x, r, k, true, DT_NO_ACTIVATION, false, row);
+        assert_memory_equal(x, y, MAX * sizeof *x);
+        fill();
+        memcpy(y, r, sizeof y);
+        memcpy(z, r, sizeof z);
+        lanes->bwd_apply(y, NULL, NULL, r, NULL, x, NULL, DT_NO_ACTIVATION, k, k, false, row);
+        lanes->bwd_apply(z, NULL, NULL, z, NULL, x, NULL, DT_NO_ACTIVATION, k, k, false, row);
+        assert_memory_equal(z, y, MAX * sizeof *z);
+        lanes->group_bwd_apply(y, r, x, k, false, row);
+        lanes->group_bwd_apply(r, r, x, k, false, row);
+        FOR_PLACES(p, row)
+        assert_true(r[p.at] == y[p.at]);
+    }
 }
 
 int main(void)
