@@ -23,14 +23,16 @@ enum {
     SQUARE = BLOCK * BLOCK, /* sums of a pair of blocks */
     SIDE = 8,               /* inputs whose sums are in registers, of */
     WIDE = 2,               /* so many blocks of outputs */
+    TILE = 16,              /* pairs that are copied at a time: AMX's tiles have 16 rows */
     CHUNK_BYTES = 1 << 20,  /* of all channels */
+    MANY = 256,             /* channels of larger windows, from which on AMX is faster here */
 };
 
 /* The matrix of one operand. */
 struct side {
     const real *data;
     int blocks, height, width;
-    bool is_transposed;      /* each tile of pairs */
+    bool is_transposed;      /* every tile of pairs */
     int step;                /* from a pixel to the next in memory, */
     size_t next_block, next; /* a block, an image */
     int stride, y, x; /* from a pixel that is used to the next; the first one, perhaps outside */
@@ -74,9 +76,10 @@ static struct products products_of(const struct dt_exec *exec)
     p.in = side_of(exec, src, exec->node->attr.conv.stride);
     p.out = side_of(exec, dst, 1);
     const int n = CHUNK_BYTES / ((p.in.blocks + p.out.blocks) * BLOCK * (int)sizeof(uint32_t));
-    p.room = n < 32 ? 32 : n / 16 * 16;
+    p.room = n < 2 * TILE ? 2 * TILE : n / TILE * TILE;
     p.by_amx = dt_cpu_has(dnnl_cpu_isa_avx512_core_amx);
-    p.in.is_transposed = p.by_amx;
+    p.in.is_transposed = p.by_amx && p.side == 1 && p.in.blocks <= p.out.blocks;
+    p.out.is_transposed = p.by_amx && !p.in.is_transposed;
     return p;
 }
 
@@ -150,116 +153,6 @@ static void copy_pairs(const struct products *p, const struct side *side, uint32
     }
 }
 
-/* --- By AMX: products of tiles of 16 channels x 16 pairs and 16 pairs x 16 channels --- */
-
-enum { TILE = 16, TILE_BYTES = 64 /* of a row */ };
-
-static void transpose(uint32_t tile[TILE * TILE])
-{
-    __m512i a[TILE], b[TILE];
-    for (int i = 0; i < TILE; i++)
-        a[i] = _mm512_loadu_si512(tile + i * TILE);
-    for (int i = 0; i < TILE; i += 2) {
-        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
-        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
-    }
-    for (int i = 0; i < TILE; i += 4) {
-        a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
-        a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
-        a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
-        a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        b[i] = _mm512_shuffle_i32x4(a[i], a[4 + i], 0x88);
-        b[4 + i] = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0x88);
-        b[8 + i] = _mm512_shuffle_i32x4(a[i], a[4 + i], 0xdd);
-        b[12 + i] = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        _mm512_storeu_si512(tile + i * TILE, _mm512_shuffle_i32x4(b[i], b[4 + i], 0x88));
-        _mm512_storeu_si512(tile + (4 + i) * TILE, _mm512_shuffle_i32x4(b[8 + i], b[12 + i], 0x88));
-        _mm512_storeu_si512(tile + (8 + i) * TILE, _mm512_shuffle_i32x4(b[i], b[4 + i], 0xdd));
-        _mm512_storeu_si512(tile + (12 + i) * TILE,
-                            _mm512_shuffle_i32x4(b[8 + i], b[12 + i], 0xdd));
-    }
-}
-
-WITH_AMX static void begin_tiles(void)
-{
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
-    for (int i = 0; i < 8; i++) {
-        config.row_bytes[i] = TILE_BYTES;
-        config.rows[i] = TILE;
-    }
-    _tile_loadconfig(&config);
-}
-
-/* One or two blocks of inputs and of outputs, whose sums are as far apart as next_in, next_out. */
-static inline __attribute__((always_inline)) void multiply_tiles(
-    float *sums, size_t next_in, size_t next_out, const uint32_t *in, const uint32_t *out,
-    size_t room, int n, bool two_in, bool two_out, bool is_first)
-{
-    float *next = sums + next_in;
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    if (!is_first) {
-        _tile_loadd(0, sums, TILE_BYTES);
-        if (two_out)
-            _tile_loadd(1, sums + next_out, TILE_BYTES);
-        if (two_in)
-            _tile_loadd(2, next, TILE_BYTES);
-        if (two_in && two_out)
-            _tile_loadd(3, next + next_out, TILE_BYTES);
-    }
-    for (int i = 0; i < n; i += TILE, in += TILE * BLOCK, out += TILE * BLOCK) {
-        _tile_loadd(4, in, TILE_BYTES);
-        _tile_loadd(6, out, TILE_BYTES);
-        _tile_dpbf16ps(0, 4, 6);
-        if (two_out) {
-            _tile_loadd(7, out + room, TILE_BYTES);
-            _tile_dpbf16ps(1, 4, 7);
-        }
-        if (two_in) {
-            _tile_loadd(5, in + room, TILE_BYTES);
-            _tile_dpbf16ps(2, 5, 6);
-        }
-        if (two_in && two_out)
-            _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, sums, TILE_BYTES);
-    if (two_out)
-        _tile_stored(1, sums + next_out, TILE_BYTES);
-    if (two_in)
-        _tile_stored(2, next, TILE_BYTES);
-    if (two_in && two_out)
-        _tile_stored(3, next + next_out, TILE_BYTES);
-}
-
-/* Of a tap, task i of all pairs of `wide` blocks of inputs and of outputs. */
-WITH_AMX static void run_tile_task(const struct products *p, int tap, int i, int wide, int n,
-                                   bool is_first)
-{
-    const int taps = p->side * p->side, per_in = (p->out.blocks + wide - 1) / wide;
-    const int in = i / per_in * wide, out = i % per_in * wide;
-    const size_t room = (size_t)p->room * BLOCK, next_in = (size_t)taps * SQUARE,
-                 next_out = (size_t)p->in.blocks * next_in;
-    float *sums = p->sums + (size_t)out * next_out + (size_t)in * next_in + (size_t)tap * SQUARE;
-    const uint32_t *from = p->in.pairs + (size_t)in * room;
-    const uint32_t *by = p->out.pairs + (size_t)out * room;
-    const bool two_in = wide == 2 && in + 1 < p->in.blocks;
-    const bool two_out = wide == 2 && out + 1 < p->out.blocks;
-    if (two_in && two_out)
-        multiply_tiles(sums, next_in, next_out, from, by, room, n, true, true, is_first);
-    else
-        multiply_tiles(sums, next_in, next_out, from, by, room, n, two_in, two_out, is_first);
-}
-
 /* SIDE inputs of one block, `wide` blocks of outputs. */
 WITH_BF16 static inline __attribute__((always_inline)) void multiply(float *sums, size_t next,
                                                                      const uint32_t *in,
@@ -310,24 +203,142 @@ WITH_BF16 static void run_task(const struct products *p, int tap, int i, int n, 
         multiply(sums, next, from, by, room, n, 1, is_first);
 }
 
-enum { GROUP = 64 }; /* pairs, whose copies are one task */
+/* --- By AMX: products of tiles of 16 channels x 16 pairs and 16 pairs x 16 channels --- */
 
-/* Pairs of a group of a block; those beyond the n pairs of the chunk are 0. */
-static void copy_group(const struct products *p, const struct side *side, int block, int group,
-                       int first, int n)
+enum { TILE_BYTES = 64 }; /* of a row */
+
+static void transpose(uint32_t tile[TILE * TILE])
 {
-    const int begin = group * GROUP, room = p->room - begin < GROUP ? p->room - begin : GROUP;
-    const int count = n - begin < room ? n - begin : room;
-    uint32_t *to = side->pairs + ((size_t)block * (size_t)p->room + (size_t)begin) * BLOCK;
-    copy_pairs(p, side, to, block, first + begin, count);
-    if (!p->by_amx)
-        return;
-    memset(to + count * BLOCK, 0, (size_t)(room - count) * BLOCK * sizeof *to);
-    for (int i = 0; side->is_transposed && i < count; i += TILE)
-        transpose(to + i * BLOCK);
+    __m512i a[TILE], b[TILE];
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE; i++)
+        a[i] = _mm512_loadu_si512(tile + i * TILE);
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE; i += 2) {
+        b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < TILE; i += 4) {
+        a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+        a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+        a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+        a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 4; i++) {
+        b[i] = _mm512_shuffle_i32x4(a[i], a[4 + i], 0x88);
+        b[4 + i] = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0x88);
+        b[8 + i] = _mm512_shuffle_i32x4(a[i], a[4 + i], 0xdd);
+        b[12 + i] = _mm512_shuffle_i32x4(a[8 + i], a[12 + i], 0xdd);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 4; i++) {
+        _mm512_storeu_si512(tile + i * TILE, _mm512_shuffle_i32x4(b[i], b[4 + i], 0x88));
+        _mm512_storeu_si512(tile + (4 + i) * TILE, _mm512_shuffle_i32x4(b[8 + i], b[12 + i], 0x88));
+        _mm512_storeu_si512(tile + (8 + i) * TILE, _mm512_shuffle_i32x4(b[i], b[4 + i], 0xdd));
+        _mm512_storeu_si512(tile + (12 + i) * TILE,
+                            _mm512_shuffle_i32x4(b[8 + i], b[12 + i], 0xdd));
+    }
 }
 
-WITH_AMX static void run_products(const struct products *p, int tap, int n, bool is_first)
+WITH_AMX static void begin_tiles(void)
+{
+    struct {
+        uint8_t palette, start_row, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = TILE_BYTES;
+        config.rows[i] = TILE;
+    }
+    _tile_loadconfig(&config);
+}
+
+/* One or two blocks of either side, whose sums are as far apart as `next` says. */
+WITH_AMX static inline __attribute__((always_inline)) void multiply_tiles(
+    float *sums, const size_t next[2], const uint32_t *rows, const uint32_t *columns, size_t room,
+    int n, bool two_rows, bool two_columns, bool is_first)
+{
+    float *below = sums + next[0];
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (!is_first) {
+        _tile_loadd(0, sums, TILE_BYTES);
+        if (two_columns)
+            _tile_loadd(1, sums + next[1], TILE_BYTES);
+        if (two_rows)
+            _tile_loadd(2, below, TILE_BYTES);
+        if (two_rows && two_columns)
+            _tile_loadd(3, below + next[1], TILE_BYTES);
+    }
+    for (int i = 0; i < n; i += TILE, rows += TILE * BLOCK, columns += TILE * BLOCK) {
+        _tile_loadd(4, rows, TILE_BYTES);
+        _tile_loadd(6, columns, TILE_BYTES);
+        _tile_dpbf16ps(0, 4, 6);
+        if (two_columns) {
+            _tile_loadd(7, columns + room, TILE_BYTES);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (two_rows) {
+            _tile_loadd(5, rows + room, TILE_BYTES);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+        if (two_rows && two_columns)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, sums, TILE_BYTES);
+    if (two_columns)
+        _tile_stored(1, sums + next[1], TILE_BYTES);
+    if (two_rows)
+        _tile_stored(2, below, TILE_BYTES);
+    if (two_rows && two_columns)
+        _tile_stored(3, below + next[1], TILE_BYTES);
+}
+
+/* Of a tap, task i of all pairs of `wide` blocks of either side. The transposed side gives the rows
+ * of the sums; in the end these are the inputs. */
+WITH_AMX static void run_tile_task(const struct products *p, int tap, int i, int wide, int n,
+                                   bool is_first, bool is_last)
+{
+    const bool by_inputs = p->in.is_transposed;
+    const struct side *side[2] = {by_inputs ? &p->in : &p->out, by_inputs ? &p->out : &p->in};
+    const size_t room = (size_t)p->room * BLOCK, next_in = (size_t)(p->side * p->side) * SQUARE,
+                 next_out = (size_t)p->in.blocks * next_in;
+    const size_t next[2] = {by_inputs ? next_in : next_out, by_inputs ? next_out : next_in};
+    const int per_row = (side[1]->blocks + wide - 1) / wide;
+    const int row = i / per_row * wide, column = i % per_row * wide;
+    const int rows = wide == 2 && row + 1 < side[0]->blocks ? 2 : 1;
+    const int columns = wide == 2 && column + 1 < side[1]->blocks ? 2 : 1;
+    const uint32_t *from = side[0]->pairs + (size_t)row * room;
+    const uint32_t *by = side[1]->pairs + (size_t)column * room;
+    float *sums = p->sums + (size_t)row * next[0] + (size_t)column * next[1] + (size_t)tap * SQUARE;
+    if (rows == 2 && columns == 2)
+        multiply_tiles(sums, next, from, by, room, n, true, true, is_first);
+    else
+        multiply_tiles(sums, next, from, by, room, n, rows == 2, columns == 2, is_first);
+    for (int k = 0; is_last && !by_inputs && k < rows * columns; k++)
+        transpose(
+            (void *)(sums + (size_t)(k / columns) * next[0] + (size_t)(k % columns) * next[1]));
+}
+
+/* A tile of pairs of a block, first of the chunk's n; those beyond are 0. */
+static void copy_tile(const struct products *p, const struct side *side, int block, int tile,
+                      int first, int n)
+{
+    const int begin = tile * TILE, count = n - begin < TILE ? n - begin : TILE;
+    uint32_t *to = side->pairs + ((size_t)block * (size_t)p->room + (size_t)begin) * BLOCK;
+    copy_pairs(p, side, to, block, first + begin, count);
+    memset(to + count * BLOCK, 0, (size_t)(TILE - count) * BLOCK * sizeof *to);
+    if (side->is_transposed)
+        transpose(to);
+}
+
+WITH_AMX static void run_products(const struct products *p, int tap, int n, bool is_first,
+                                  bool is_last)
 {
     if (!p->by_amx) {
         struct dt_cpu_span own =
@@ -341,7 +352,7 @@ WITH_AMX static void run_products(const struct products *p, int tap, int n, bool
     struct dt_cpu_span own = dt_cpu_own_span(wide == 2 ? fewest : p->in.blocks * p->out.blocks);
     begin_tiles();
     for (int i = own.begin; i < own.end; i++)
-        run_tile_task(p, tap, i, wide, n, is_first);
+        run_tile_task(p, tap, i, wide, n, is_first, is_last);
     _tile_release();
 }
 
@@ -363,16 +374,16 @@ static void run(struct dt_exec *exec)
         struct side in = p.in;
         in.y = tap / p.side - p.pad;
         in.x = tap % p.side - p.pad;
-        struct dt_cpu_span own = dt_cpu_own_span((n + GROUP - 1) / GROUP * blocks);
+        struct dt_cpu_span own = dt_cpu_own_span((n + TILE - 1) / TILE * blocks);
         for (int i = own.begin; i < own.end; i++) {
             const int block = i % blocks;
             if (block < in.blocks)
-                copy_group(&p, &in, block, i / blocks, first, n);
+                copy_tile(&p, &in, block, i / blocks, first, n);
             else
-                copy_group(&p, &p.out, block - in.blocks, i / blocks, first, n);
+                copy_tile(&p, &p.out, block - in.blocks, i / blocks, first, n);
         }
 #pragma omp barrier
-        run_products(&p, tap, n, first == 0);
+        run_products(&p, tap, n, first == 0, first + n == n_pairs);
 #pragma omp barrier
     }
 }
@@ -384,9 +395,11 @@ bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec)
         return false;
     const struct dt_tensor *weights = &exec->graph->tensor[node->dst[DT_BWD_DIFF_WEIGHTS]];
     const bool is_1x1 = weights->dim[2] == 1 && weights->dim[3] == 1;
-    const bool is_strided = weights->dim[2] == weights->dim[3] && node->attr.conv.stride > 1;
+    const bool by_amx = dt_cpu_has(dnnl_cpu_isa_avx512_core_amx);
+    const bool is_better = weights->dim[2] == weights->dim[3] &&
+                           (node->attr.conv.stride > 1 || (by_amx && weights->dim[0] >= MANY));
     const bool is_whole = weights->dim[0] % BLOCK == 0 && weights->dim[1] % BLOCK == 0;
-    return (is_1x1 || is_strided) && weights->dim[0] >= BLOCK && weights->dim[1] >= BLOCK &&
+    return (is_1x1 || is_better) && weights->dim[0] >= BLOCK && weights->dim[1] >= BLOCK &&
            (is_whole || !exec->formats->nhwc) && dt_cpu_product_type(exec) == DT_BF16;
 }
 

@@ -53,12 +53,12 @@ static void load_factors(float out[LANES], const struct branch *b, int row)
 static void add_products(double sum[LANES], const struct branch *b, size_t at,
                          const struct dt_norm_row *part)
 {
-    static const float zero[LANES];
-    float unused[LANES], product[LANES];
-    dt_norm_rows.bwd_sums(unused, product, b->src + at, NULL, b->other + at, NULL, DT_NO_ACTIVATION,
-                          NULL, zero, part);
+    static const struct dt_norm_coefs zero;
+    struct dt_norm_sums sums;
+    dt_norm_rows.bwd_sums(&sums, b->src + at, NULL, b->other + at, NULL, DT_NO_ACTIVATION, NULL,
+                          &zero, part);
     for (int lane = 0; lane < LANES; lane++)
-        sum[lane] += (double)product[lane];
+        sum[lane] += (double)sums.second[lane];
 }
 
 static void run_row(const struct branch *b, int row)

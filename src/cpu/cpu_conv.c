@@ -37,9 +37,11 @@ static struct weights weights_of(const struct dt_exec *exec, const struct roles 
     const int inputs = t->dim[1], outputs = t->dim[0] / groups;
     int merged = 1;
     struct weights w = {.n_dims = 4};
-    if (groups == 1)
-        (void)dt_cpu_dims(w.dims, t);
-    else {
+    if (groups == 1) {
+        const dnnl_dims_t dims = {exec->mirrored ? inputs : outputs,
+                                  exec->mirrored ? outputs : inputs, t->dim[2], t->dim[3]};
+        memcpy(w.dims, dims, sizeof dims);
+    } else {
         const bool depthwise = inputs == 1 && outputs == 1;
         while (!depthwise && merged < groups &&
                (groups % merged != 0 || merged * inputs % DT_CPU_BLOCK != 0 ||
@@ -77,6 +79,13 @@ static dnnl_format_tag_t tag_of(const struct dt_exec *exec)
     return dnnl_format_tag_any;
 }
 
+/* With a stride the convolution gives the gradient of the pixels that are read; others have none.
+ */
+static bool is_spread(const struct dt_exec *exec)
+{
+    return exec->mirrored && exec->node->attr.conv.stride > 1;
+}
+
 static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, bool as_stored)
 {
     const struct dt_tensor *t = &exec->graph->tensor[id];
@@ -85,6 +94,9 @@ static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, 
     const int n_dims = dt_cpu_dims(dims, t);
     if (exec->n_passes > 1)
         dims[0] /= exec->n_passes;
+    if (is_spread(exec) && id == exec->node->dst[0])
+        for (int i = 2; i < 4; i++)
+            dims[i] = exec->graph->tensor[exec->node->src[DT_BWD_DATA_DIFF_DST]].dim[i];
     if (exec->formats->nhwc && as_stored)
         return DT_DNNL(t->name, dt_md_create(md, exec->type, n_dims, dims, dnnl_acdb));
     if (stored->md && as_stored && tag_of(exec) == dnnl_format_tag_any)
@@ -92,12 +104,19 @@ static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, 
     return DT_DNNL(t->name, dt_md_create(md, exec->type, n_dims, dims, tag_of(exec)));
 }
 
+static int mirrored_pad(const struct dt_exec *exec, const struct roles *id)
+{
+    const int kernel = exec->graph->tensor[id->weights].dim[2];
+    return exec->node->attr.conv.dilation * (kernel - 1) - exec->node->attr.conv.pad;
+}
+
 static dt_status shapes_init(struct shapes *s, const struct dt_exec *exec, const struct roles *id,
                              bool as_stored)
 {
     const struct dt_tensor *tensor = exec->graph->tensor;
     bool is_image = tensor[id->src].dim[1] <= MAX_IMAGE_CHANNELS;
-    const int stride = exec->node->attr.conv.stride, pad = exec->node->attr.conv.pad;
+    const int stride = exec->mirrored ? 1 : exec->node->attr.conv.stride;
+    const int pad = exec->mirrored ? mirrored_pad(exec, id) : exec->node->attr.conv.pad;
     const int gap = exec->node->attr.conv.dilation - 1;
     const struct weights w = weights_of(exec, id);
     const char *name = exec->node->name;
@@ -256,6 +275,13 @@ static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const str
         const struct weights w = weights_of(exec, id);
         DT_TRY(w.merge.merged > 1 ? dt_cpu_port_add_merged(dev, exec, md, w.dims, &w.merge)
                                   : dt_cpu_port_add_dims(dev, exec, md, w.n_dims, w.dims));
+    } else if (is_spread(exec) && port->query == dnnl_query_dst_md) {
+        dt_md all = NULL;
+        DT_TRY(dt_cpu_rows_choose(&exec->rows, &all, exec, id->dst, dnnl_acdb));
+        dt_status status = dt_cpu_port_add(dev, exec, all);
+        dt_md_destroy(all);
+        DT_TRY(status);
+        return dt_cpu_port_argument(dev, exec, port->arg, md);
     } else
         DT_TRY(dt_cpu_port_add(dev, exec, md));
     return dt_cpu_port_argument(dev, exec, port->arg, NULL);
@@ -300,6 +326,9 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
     }
     DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
     exec->work_offset = exec->scratch_bytes;
+    if (is_spread(exec))
+        (void)dt_cpu_reserve(exec, dnnl_memory_desc_get_size(
+                                       dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0)));
     for (int i = exec->node->n_src; exec->n_passes > 1 && i < exec->n_ports; i++)
         if (exec->port[i].wanted)
             (void)dt_cpu_reserve(exec, dnnl_memory_desc_get_size(exec->port[i].wanted));
@@ -321,14 +350,43 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
     return prepare_conv_op(dev, exec, roles, make_forward, ports, DT_COUNT(ports));
 }
 
+/* oneDNN has better code for convolutions by AMX than for their gradients. */
+static dt_status mirror(struct dt_device *dev, struct dt_exec *exec, const struct roles *id)
+{
+    const struct dt_tensor *weights = &exec->graph->tensor[id->weights];
+    dnnl_primitive_desc_t pd = NULL;
+    int wide;
+    if (!exec->formats->nhwc || dt_cpu_product_type(exec) == DT_F32 ||
+        dt_conv_groups(exec->graph, exec->node) > 1 || weights->dim[2] != weights->dim[3] ||
+        mirrored_pad(exec, id) < 0 ||
+        (exec->node->attr.conv.stride > 1 &&
+         (weights->dim[2] > 1 || exec->node->attr.conv.pad > 0)))
+        return DT_OK;
+    exec->mirrored = true;
+    dt_status status = make_conv_pd(&pd, dev, exec, id, true, make_forward);
+    if (!pd || !dt_cpu_is_wide(&wide, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0),
+                               weights_of(exec, id).dims))
+        exec->mirrored = false;
+    if (pd)
+        dnnl_primitive_desc_destroy(pd);
+    return status;
+}
+
 static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 {
+    static const struct port mirrored[] = {{dnnl_query_src_md, 0, DNNL_ARG_SRC},
+                                           {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
+                                           {dnnl_query_dst_md, 0, DNNL_ARG_DST}};
     static const struct port ports[] = {{dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST},
                                         {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
                                         {dnnl_query_diff_src_md, 0, DNNL_ARG_DIFF_SRC}};
     const struct dt_node *node = exec->node;
     const struct roles roles = {node->dst[0], node->src[DT_BWD_DATA_WEIGHTS], -1,
                                 node->src[DT_BWD_DATA_DIFF_DST]};
+    const struct roles exchanged = {roles.dst, roles.weights, -1, roles.src};
+    DT_TRY(mirror(dev, exec, &exchanged));
+    if (exec->mirrored)
+        return prepare_conv_op(dev, exec, exchanged, make_forward, mirrored, DT_COUNT(mirrored));
     return prepare_conv_op(dev, exec, roles, make_bwd_data, ports, DT_COUNT(ports));
 }
 
@@ -344,9 +402,42 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
     return prepare_conv_op(dev, exec, roles, make_bwd_weights, ports, DT_COUNT(ports));
 }
 
+/* Runs the primitive into scratch, and puts its pixels where they belong. */
+static dt_status run_spread(struct dt_device *dev, struct dt_exec *exec)
+{
+    const struct dt_cpu_rows *rows = &exec->rows;
+    struct dt_cpu_port *port = &exec->port[exec->node->n_src];
+    const int stride = exec->node->attr.conv.stride, n_lines = (rows->height + stride - 1) / stride;
+    const size_t pixel = (size_t)rows->channels, line = pixel * (size_t)rows->width;
+    const size_t small_line = pixel * (size_t)((rows->width + stride - 1) / stride);
+    real *dst = port->data;
+    DT_TRY(DT_DNNL(exec->node->name, dnnl_memory_set_data_handle(port->argument, exec->work)));
+    DT_TRY(dt_cpu_run_primitive(dev, exec, NULL));
+#pragma omp parallel for schedule(static)
+    for (int i = 0; i < rows->n * rows->height; i++) {
+        const int image = i / rows->height, y = i % rows->height;
+        const real *from =
+            (const real *)exec->work + (size_t)(image * n_lines + y / stride) * small_line;
+        real *to = dst + (size_t)i * line;
+        if (y % stride > 0) {
+            memset(to, 0, line * sizeof *to);
+            continue;
+        }
+        for (int x = 0; x < rows->width; x++, to += pixel) {
+            if (x % stride > 0)
+                memset(to, 0, pixel * sizeof *to);
+            else
+                memcpy(to, from + (size_t)(x / stride) * pixel, pixel * sizeof *to);
+        }
+    }
+    return DT_OK;
+}
+
 static dt_status run_conv_op(struct dt_device *dev, struct dt_exec *exec,
                              const struct dt_scalars *scalars)
 {
+    if (is_spread(exec))
+        return run_spread(dev, exec);
     if (!exec->loops)
         return exec->n_passes > 1 ? dt_cpu_run_passes(dev, exec)
                                   : dt_cpu_run_primitive(dev, exec, scalars);

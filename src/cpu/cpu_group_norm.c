@@ -10,9 +10,9 @@
 /* Arguments of one run. */
 struct group_norm {
     const struct dt_cpu_rows *rows;
-    int groups, size;  /* channels of a group */
-    int together;      /* blocks of a task */
-    struct pair *sums; /* one per row, in memory order */
+    int groups, size;          /* channels of a group */
+    int together;              /* blocks of a task */
+    struct dt_norm_sums *sums; /* one per row, in memory order */
     const real *src, *diff_dst;
     real *dst, *diff_src;
     const float *scale, *shift;
@@ -31,7 +31,7 @@ static int blocks_together(const struct dt_cpu_rows *rows, int size)
     return n;
 }
 
-static struct pair *sums_of(const struct group_norm *gn, int image, int block)
+static struct dt_norm_sums *sums_of(const struct group_norm *gn, int image, int block)
 {
     return &gn->sums[image * gn->rows->n_blocks + block];
 }
@@ -57,8 +57,8 @@ static int channel_of(const struct group_norm *gn, int block, int lane)
 static void sum_rows(const struct group_norm *gn, int image, int block)
 {
     const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
-    struct pair *sums = sums_of(gn, image, block);
-    dt_norm_rows.moments(sums->first, sums->second, gn->src + block_offset(gn, image, block), &row);
+    struct dt_norm_sums *sums = sums_of(gn, image, block);
+    dt_norm_rows.moments(sums, gn->src + block_offset(gn, image, block), &row);
 }
 
 /* Combines lanes by their means and numbers of values: first the mean, then the deviations. */
@@ -68,13 +68,13 @@ static void make_statistics(const struct group_norm *gn, int image, int group)
     const double n = (double)gn->size * rows->height * rows->width;
     double mean = 0, m2 = 0;
     for (int c = group * gn->size; c < (group + 1) * gn->size; c++) {
-        const struct pair *sums = sums_of(gn, image, c / rows->block);
+        const struct dt_norm_sums *sums = sums_of(gn, image, c / rows->block);
         FOR_LANES (gn, lane, c)
             mean +=
                 dt_lane_count(dt_cpu_block_elements(rows), lane) / n * (double)sums->first[lane];
     }
     for (int c = group * gn->size; c < (group + 1) * gn->size; c++) {
-        const struct pair *sums = sums_of(gn, image, c / rows->block);
+        const struct dt_norm_sums *sums = sums_of(gn, image, c / rows->block);
         FOR_LANES (gn, lane, c) {
             double delta = (double)sums->first[lane] - mean;
             m2 += (double)sums->second[lane] +
@@ -107,16 +107,16 @@ static void apply(const struct group_norm *gn, int image, int block)
 static void bwd_sum_rows(const struct group_norm *gn, int image, int block)
 {
     const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
-    struct pair *sums = sums_of(gn, image, block);
+    struct dt_norm_sums *sums = sums_of(gn, image, block);
     size_t at = block_offset(gn, image, block);
-    float mean[LANES] = {0};
+    struct dt_norm_coefs k = {0};
     for (int lane = 0; lane < LANES; lane++) {
         int c = channel_of(gn, block, lane);
         if (c >= 0)
-            mean[lane] = gn->mean[image * gn->groups + c / gn->size];
+            k.mean[lane] = gn->mean[image * gn->groups + c / gn->size];
     }
-    dt_norm_rows.bwd_sums(sums->first, sums->second, gn->diff_dst + at, NULL, gn->src + at, NULL,
-                          DT_NO_ACTIVATION, NULL, mean, &row);
+    dt_norm_rows.bwd_sums(sums, gn->diff_dst + at, NULL, gn->src + at, NULL, DT_NO_ACTIVATION, NULL,
+                          &k, &row);
 }
 
 /* With S1 = sum of scale * dy and S2 = sum of scale * dy * (x - mean) over the n values of a group:
@@ -129,7 +129,7 @@ static void make_bwd_coefs(const struct group_norm *gn, int image, int group)
     const double inverse = (double)gn->inverse_std[i];
     double s1 = 0, s2 = 0;
     for (int c = group * gn->size; c < (group + 1) * gn->size; c++) {
-        const struct pair *sums = sums_of(gn, image, c / rows->block);
+        const struct dt_norm_sums *sums = sums_of(gn, image, c / rows->block);
         FOR_LANES (gn, lane, c) {
             s1 += (double)gn->scale[c] * (double)sums->first[lane];
             s2 += (double)gn->scale[c] * (double)sums->second[lane];
@@ -161,7 +161,7 @@ static void store_gradients(const struct group_norm *gn, int c)
 {
     double s1 = 0, s2 = 0;
     for (int image = 0; image < gn->rows->n; image++) {
-        const struct pair *sums = sums_of(gn, image, c / gn->rows->block);
+        const struct dt_norm_sums *sums = sums_of(gn, image, c / gn->rows->block);
         double inverse = (double)gn->inverse_std[image * gn->groups + c / gn->size];
         FOR_LANES (gn, lane, c) {
             s1 += (double)sums->first[lane];
@@ -214,16 +214,16 @@ static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
     dt_status status = dt_cpu_port_add_kinds(
         dev, exec, md, node->op == DT_OP_GROUP_NORM ? "app" : "aappp", "app", 0);
     size_t n_groups = (size_t)(exec->rows.n * node->attr.group_norm.groups);
-    exec->work_offset =
-        dt_cpu_reserve(exec, (size_t)(exec->rows.n * exec->rows.n_blocks) * sizeof(struct pair) +
-                                 2 * n_groups * sizeof(float));
+    exec->work_offset = dt_cpu_reserve(exec, (size_t)(exec->rows.n * exec->rows.n_blocks) *
+                                                     sizeof(struct dt_norm_sums) +
+                                                 2 * n_groups * sizeof(float));
     dt_md_destroy(md);
     return status;
 }
 
 static float *group_scratch(const struct dt_exec *exec, int i)
 {
-    float *first = (void *)((struct pair *)exec->work + exec->rows.n * exec->rows.n_blocks);
+    float *first = (void *)((struct dt_norm_sums *)exec->work + exec->rows.n * exec->rows.n_blocks);
     return first + i * exec->rows.n * exec->node->attr.group_norm.groups;
 }
 

@@ -169,6 +169,10 @@ struct dt_cpu_relayout {
     } to;
     int side, outputs, inputs, taps; /* outputs, inputs: blocks of channels; side 0: no such copy */
     bool inputs_first;               /* order of the blocks in the copy */
+    /* Not 0: of pairs of channels, so many of the others side by side: [its number /
+     * wide][tap][pair / 16][pair % 16][wide][2]. */
+    int wide;
+    bool mirrored; /* the last tap first */
 };
 
 #define dt_cpu_relayout_weights DT_ISA_NAME(dt_cpu_relayout_weights)
@@ -211,8 +215,10 @@ struct dt_exec {
     const struct dt_node *node;
     struct dt_cpu_formats *formats;
     enum dt_dtype type; /* of activations in its loops or primitive */
-    int n_passes; /* 0: 1; with more the primitive works on an equal part of the images in each,
-                     whose conversion stays in a cache (dt_cpu_run_passes) */
+    bool mirrored; /* the gradient of the data as a convolution: inputs and outputs of its weights
+                      are exchanged, and its taps in the other order */
+    int n_passes;  /* 0: 1; with more the primitive works on an equal part of the images in each,
+                      whose conversion stays in a cache (dt_cpu_run_passes) */
     struct dt_cpu_port port[DT_MAX_SRC + DT_MAX_DST];
     int n_ports;
     size_t scratch_bytes;
@@ -243,6 +249,8 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
 dt_status dt_cpu_port_add_merged(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
                                  const dnnl_dims_t dims, const struct dt_cpu_merge *merge);
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
+/* Whether weights O I H W can be copied to this format of AMX, which has whole blocks. */
+bool dt_cpu_is_wide(int *wide, dt_md_ref md, const dnnl_dims_t dims);
 /* Adds the ports of all tensors: activations in a format of rows (nhwc, or blocks of 8 or 16
  * channels), weights in blocks of so many channels: of outputs x of inputs x H x W x inputs x
  * outputs, or with one input each of blocks of outputs x H x W x outputs. */

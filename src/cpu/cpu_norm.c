@@ -44,11 +44,11 @@ static uint16_t *block_mask(const struct bn *bn, int image, int block)
 
 /* --- Forward --- */
 
-static void forward_sums(const struct bn *bn, int image, int block)
+static void forward_sums(const struct bn *bn, int image, int block, int columns)
 {
-    const struct dt_norm_row row = dt_cpu_norm_row(bn->rows, block, 1);
-    struct pair *sums = dt_bn_sums(bn, image, block);
-    dt_norm_rows.moments(sums->first, sums->second, bn->src + src_offset(bn, image, block), &row);
+    const struct dt_norm_row row = dt_cpu_norm_row(bn->rows, block, columns);
+    dt_norm_rows.moments(dt_bn_sums(bn, image, block), bn->src + src_offset(bn, image, block),
+                         &row);
 }
 
 static void forward_apply(const struct bn *bn, int image, int block)
@@ -85,27 +85,24 @@ static void forward_eval(const struct bn *bn)
 
 /* --- Backward --- */
 
-static void bwd_sums(const struct bn *bn, int image, int block)
+static void load_coefs(const struct bn *bn, int block)
 {
-    const struct dt_cpu_rows *rows = bn->rows;
-    const struct dt_norm_row row = dt_cpu_norm_row(rows, block, 1);
-    struct pair *sums = dt_bn_sums(bn, image, block);
-    size_t offset = block_offset(bn, image, block);
-    const float *mean = bn->mean + block * LANES;
-    float padded[LANES];
+    double mean[LANES];
+    dt_bn_load_channels(mean, bn->mean, bn, block);
+    for (int i = 0; i < LANES; i++)
+        bn->coefs[block].mean[i] = (float)mean[i];
+    if (bn->activation)
+        load_forward_coefs(&bn->forward[block], bn, block, bn->mean, bn->variance);
+}
 
-    /* A full block of 16 channels is in memory in lane order. */
-    if (rows->block < LANES || (block + 1) * LANES > rows->channels) {
-        double values[LANES];
-        dt_bn_load_channels(values, bn->mean, bn, block);
-        for (int i = 0; i < LANES; i++)
-            padded[i] = (float)values[i];
-        mean = padded;
-    }
-    dt_norm_rows.bwd_sums(sums->first, sums->second, bn->diff_dst + offset,
+static void bwd_sums(const struct bn *bn, int image, int block, int columns)
+{
+    const struct dt_norm_row row = dt_cpu_norm_row(bn->rows, block, columns);
+    const size_t offset = block_offset(bn, image, block);
+    dt_norm_rows.bwd_sums(dt_bn_sums(bn, image, block), bn->diff_dst + offset,
                           bn->diff_dst2 ? bn->diff_dst2 + offset : NULL,
                           bn->src + src_offset(bn, image, block), block_mask(bn, image, block),
-                          bn->activation, &bn->forward[block], mean, &row);
+                          bn->activation, &bn->forward[block], &bn->coefs[block], &row);
 }
 
 static void bwd_apply(const struct bn *bn, int image, int block)
@@ -124,12 +121,13 @@ static void bwd_apply(const struct bn *bn, int image, int block)
 /* --- The three stages, a few rows of each image at a time; inside a parallel region --- */
 
 struct stages {
-    void (*sums)(const struct bn *bn, int image, int block);
+    void (*begin)(const struct bn *bn, int block); /* may be NULL */
+    void (*sums)(const struct bn *bn, int image, int block, int columns);
     void (*block)(const struct bn *bn, int block);
     void (*apply)(const struct bn *bn, int image, int block); /* to all blocks of its row */
 };
-static const struct stages FORWARD = {forward_sums, dt_bn_forward_block, forward_apply};
-static const struct stages BACKWARD = {bwd_sums, dt_bn_bwd_block, bwd_apply};
+static const struct stages FORWARD = {NULL, forward_sums, dt_bn_forward_block, forward_apply};
+static const struct stages BACKWARD = {load_coefs, bwd_sums, dt_bn_bwd_block, bwd_apply};
 
 /* If there are enough rows, each thread has its own and never waits for another, because on a busy
  * machine every barrier can cost a time slice. Otherwise all threads share the images of a few
@@ -150,15 +148,15 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
         struct dt_cpu_span all = {0, n * bn->rows->n}, all_blocks = {0, n * columns};
         struct dt_cpu_span own = alone ? all : dt_cpu_own_span(all.end);
         struct dt_cpu_span blocks = alone ? all_blocks : dt_cpu_own_span(all_blocks.end);
-        for (int i = blocks.begin; stages == &BACKWARD && bn->activation && i < blocks.end; i++)
-            load_forward_coefs(&bn->forward[first * columns + i], bn, first * columns + i, bn->mean,
-                               bn->variance);
-        if (!alone && bn->activation) {
+        for (int i = blocks.begin; stages->begin && i < blocks.end; i++)
+            stages->begin(bn, first * columns + i);
+        if (!alone && stages->begin) {
 #pragma omp barrier
         }
         for (int i = own.begin; bn->half != SECOND && i < own.end; i++)
-            for (int column = 0; column < columns; column++)
-                stages->sums(bn, i / n, (first + i % n) * columns + column);
+            for (int c = 0; c < columns; c += DT_NORM_STRIP)
+                stages->sums(bn, i / n, (first + i % n) * columns + c,
+                             columns - c < DT_NORM_STRIP ? columns - c : DT_NORM_STRIP);
         if (!alone) {
 #pragma omp barrier
         }
@@ -218,7 +216,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, kinds[node->op].src,
                                              kinds[node->op].dst, (mask_bytes + 3) / 4 * 4);
     exec->work_offset =
-        dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_sums * sizeof(struct pair) +
+        dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_sums * sizeof(struct dt_norm_sums) +
                                  2 * (size_t)exec->rows.n_blocks * sizeof(struct dt_norm_coefs));
     dt_md_destroy(md);
     return status;
@@ -226,7 +224,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 
 static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
 {
-    struct pair *sums = (void *)((char *)exec->work + slots_bytes(dev, exec));
+    struct dt_norm_sums *sums = (void *)((char *)exec->work + slots_bytes(dev, exec));
     struct dt_norm_coefs *coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks);
     return (struct bn){.rows = &exec->rows,
                        .slots = exec->work,

@@ -10,9 +10,9 @@
 enum { SIDE = 16, PAIRS = SIDE / 2 };
 
 /* [input / 2][output][input % 2] */
-static void pair_inputs(uint32_t *dst, const uint16_t *src)
+static void pair_inputs(uint32_t *dst, const uint16_t *src, int wide)
 {
-    for (int k = 0; k < PAIRS; k++, dst += SIDE, src += 2 * SIDE) {
+    for (int k = 0; k < PAIRS; k++, dst += wide, src += 2 * SIDE) {
 #pragma omp simd
         for (int o = 0; o < SIDE; o++)
             dst[o] = src[o] | (uint32_t)src[SIDE + o] << 16;
@@ -20,13 +20,13 @@ static void pair_inputs(uint32_t *dst, const uint16_t *src)
 }
 
 /* [output / 2][input][output % 2] */
-static void pair_outputs(uint32_t *dst, const uint16_t *src)
+static void pair_outputs(uint32_t *dst, const uint16_t *src, int wide)
 {
     uint32_t pairs[SIDE * PAIRS];
     memcpy(pairs, src, sizeof pairs);
     for (int k = 0; k < PAIRS; k++)
         for (int i = 0; i < SIDE; i++)
-            dst[k * SIDE + i] = pairs[i * PAIRS + k];
+            dst[k * wide + i] = pairs[i * PAIRS + k];
 }
 
 /* [output][input] in fp32 */
@@ -44,12 +44,25 @@ static void transpose(float *dst, const uint16_t *src)
 
 static void copy_block(void *dst, const uint16_t *src, const struct dt_cpu_relayout *r)
 {
+    const int wide = r->wide ? r->wide : SIDE;
     if (r->to == DT_CPU_PAIRS_OF_INPUTS)
-        pair_inputs(dst, src);
+        pair_inputs(dst, src, wide);
     else if (r->to == DT_CPU_PAIRS_OF_OUTPUTS)
-        pair_outputs(dst, src);
+        pair_outputs(dst, src, wide);
     else
         transpose(dst, src);
+}
+
+/* Where a tap of a block begins, in pairs. */
+static size_t wide_place(const struct dt_cpu_relayout *r, int out, int in, int tap)
+{
+    const bool of_outputs = r->to == DT_CPU_PAIRS_OF_OUTPUTS;
+    const int paired = of_outputs ? out : in, pairs = (of_outputs ? r->outputs : r->inputs) * PAIRS;
+    const int other = (of_outputs ? in : out) * SIDE;
+    const int first =
+        (other / r->wide * r->taps + (r->mirrored ? r->taps - 1 - tap : tap)) * pairs +
+        paired * PAIRS;
+    return (size_t)first * (size_t)r->wide + (size_t)(other % r->wide);
 }
 
 dt_status dt_cpu_relayout_weights(void *dst, const uint16_t *src, const struct dt_cpu_relayout *r)
@@ -63,7 +76,8 @@ dt_status dt_cpu_relayout_weights(void *dst, const uint16_t *src, const struct d
         const uint16_t *from = src + (size_t)((out * r->inputs + in) * r->taps) * block;
         char *to = (char *)dst + (size_t)(i * r->taps) * bytes;
         for (int tap = 0; tap < r->taps; tap++, from += block, to += bytes)
-            copy_block(to, from, r);
+            copy_block(r->wide ? (uint32_t *)dst + wide_place(r, out, in, tap) : (void *)to, from,
+                       r);
     }
     return DT_OK;
 }

@@ -104,7 +104,7 @@ static void combine_rows(struct statistics *s, double m2[LANES], const struct bn
     *s = (struct statistics){0};
     memset(m2, 0, LANES * sizeof *m2);
     for (int image = 0; image < rows->n; image++) {
-        const struct pair *sums = dt_bn_sums(bn, image, block);
+        const struct dt_norm_sums *sums = dt_bn_sums(bn, image, block);
         for (int i = 0; i < LANES; i++)
             s->mean[i] += (double)sums->first[i];
     }
@@ -113,7 +113,7 @@ static void combine_rows(struct statistics *s, double m2[LANES], const struct bn
         count[i] = dt_lane_count(dt_cpu_block_elements(rows), i);
     }
     for (int image = 0; image < rows->n; image++) {
-        const struct pair *sums = dt_bn_sums(bn, image, block);
+        const struct dt_norm_sums *sums = dt_bn_sums(bn, image, block);
         for (int i = 0; i < LANES; i++) {
             double delta = (double)sums->first[i] - s->mean[i];
             m2[i] += (double)sums->second[i] + delta * delta * count[i];
@@ -193,7 +193,7 @@ static void bwd_add_rows(double s1[LANES], double s2[LANES], const struct bn *bn
     const struct dt_cpu_rows *rows = bn->rows;
 
     for (int image = 0; image < rows->n; image++) {
-        const struct pair *sums = dt_bn_sums(bn, image, block);
+        const struct dt_norm_sums *sums = dt_bn_sums(bn, image, block);
         for (int i = 0; i < LANES; i++) {
             s1[i] += (double)sums->first[i];
             s2[i] += (double)sums->second[i];

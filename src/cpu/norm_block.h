@@ -6,11 +6,6 @@
 #include "cpu/cpu_internal.h"
 #include "cpu/norm_loops.h"
 
-/* Two sums per lane of a row: mean and squared deviation, or the sums of the backward pass. */
-struct pair {
-    float first[LANES], second[LANES];
-};
-
 /* A tensor too large to stay in a cache until it is read is better written past the caches, which
  * saves reading its lines first. This does not apply to in-place results, whose lines are already
  * in the cache. */
@@ -25,7 +20,7 @@ static inline bool dt_goes_past_caches(const struct dt_cpu_rows *rows, const rea
 /* Arguments of one run. */
 struct bn {
     const struct dt_cpu_rows *rows;
-    struct pair *sums;                     /* of each image's blocks */
+    struct dt_norm_sums *sums;             /* of each image's blocks */
     struct dt_norm_coefs *coefs, *forward; /* one per block; forward: if an activation needs it */
     const real *src, *residual, *diff_dst, *diff_dst2, *addend;
     real *dst, *diff_src, *diff_residual;
@@ -47,7 +42,7 @@ struct statistics {
     double mean[LANES], variance[LANES];
 };
 
-static inline struct pair *dt_bn_sums(const struct bn *bn, int image, int block)
+static inline struct dt_norm_sums *dt_bn_sums(const struct bn *bn, int image, int block)
 {
     return &bn->sums[image * bn->rows->n_blocks + block];
 }

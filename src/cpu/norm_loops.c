@@ -1,6 +1,8 @@
 /* The inner loops of batch and group normalisation. */
 #include "cpu/norm_loops.h"
 
+#include <string.h>
+
 #include "cpu/activation_kinds.h"
 #include "cpu/simd.h"
 
@@ -10,8 +12,9 @@ _Static_assert((int)LANES == (int)F32X16, "a group has one value per lane");
  * a row is usually followed by the next one. */
 #define PREFETCH(p) __builtin_prefetch((p) + 8192 / sizeof(real))
 
-/* Groups that are summed in fp32, then in fp64. */
-enum { CHUNK = 256 };
+/* Groups of a column that are summed in fp32, then in fp64; values of several columns that are read
+ * twice. */
+enum { CHUNK = 256, CACHED = 64 << 10 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -54,83 +57,122 @@ static inline void add(struct f32x16 *sum, struct f32x16 x)
         sum->part[k] += x.part[k];
 }
 
-INLINE void add_deviation(struct f32x16 *square, struct f32x16 *rest, struct f32x16 x,
-                          struct f32x16 mean)
+/* Adds the groups of so many pixels, which are `columns` groups each, the last of `width` values.
+ */
+INLINE void add_values(struct f32x16 *sum, const real *src, size_t pixels, size_t step,
+                       size_t columns, size_t width)
 {
-    FOR_PARTS (k) {
-        const vec d = x.part[k] - mean.part[k];
-        square->part[k] += d * d;
-        rest->part[k] += d;
+    for (size_t i = 0; i < pixels; i++, src += step) {
+        UNROLLED for (size_t c = 0; c < columns; c++)
+        {
+            PREFETCH(src + c * LANES);
+            add(&sum[c], get_part(src + c * LANES, c + 1 < columns ? LANES : width));
+        }
     }
 }
 
-/* Adds the moments of a chunk of `n` full groups to those of `count` groups before it. The second
- * pass corrects the rounding of the mean of the first. */
-INLINE void add_chunk(double mean[LANES], double m2[LANES], double count, const real *src, size_t n,
-                      size_t step, size_t width)
+INLINE void add_deviations(struct f32x16 *square, struct f32x16 *rest, const struct f32x16 *mean,
+                           const real *src, size_t pixels, size_t step, size_t columns,
+                           size_t width)
 {
-    struct f32x16 sum[4] = {0}, square[2] = {0}, rest[2] = {0};
-    float chunk_mean[LANES], squares[LANES], rests[LANES];
-    size_t i = 0;
-    for (; i + 4 <= n; i += 4) {
-        UNROLLED for (size_t j = 0; j < 4; j++)
+    for (size_t i = 0; i < pixels; i++, src += step) {
+        UNROLLED for (size_t c = 0; c < columns; c++)
         {
-            PREFETCH(src + (i + j) * step);
-            add(&sum[j], get_part(src + (i + j) * step, width));
+            const struct f32x16 x = get_part(src + c * LANES, c + 1 < columns ? LANES : width);
+            FOR_PARTS (k) {
+                const vec d = x.part[k] - mean[c].part[k];
+                square[c].part[k] += d * d;
+                rest[c].part[k] += d;
+            }
         }
     }
-    for (; i < n; i++)
-        add(&sum[0], get_part(src + i * step, width));
-    add(&sum[0], sum[1]);
-    add(&sum[2], sum[3]);
-    add(&sum[0], sum[2]);
-    FOR_PARTS (k)
-        sum[0].part[k] *= 1.0f / (float)n;
+}
 
-    for (i = 0; i + 2 <= n; i += 2) {
-        UNROLLED for (size_t j = 0; j < 2; j++)
-            add_deviation(&square[j], &rest[j], get_part(src + (i + j) * step, width), sum[0]);
-    }
-    if (i < n)
-        add_deviation(&square[0], &rest[0], get_part(src + i * step, width), sum[0]);
-    add(&square[0], square[1]);
-    add(&rest[0], rest[1]);
-
-    store(chunk_mean, sum[0]);
-    store(squares, square[0]);
-    store(rests, rest[0]);
+/* Adds the moments of n values per lane to those of `count` before them; `rest` corrects the
+ * rounding of their mean. */
+static void add_moments(double mean[LANES], double m2[LANES], double count, size_t n,
+                        struct f32x16 own_mean, struct f32x16 square, struct f32x16 rest)
+{
+    float means[LANES], squares[LANES], rests[LANES];
+    store(means, own_mean);
+    store(squares, square);
+    store(rests, rest);
     double inverse = 1 / (double)n, weight = (double)n / (count + (double)n);
     for (int lane = 0; lane < LANES; lane++) {
         double r = (double)rests[lane];
-        double delta = (double)chunk_mean[lane] + r * inverse - mean[lane];
+        double delta = (double)means[lane] + r * inverse - mean[lane];
         mean[lane] += delta * weight;
         m2[lane] += (double)squares[lane] - r * r * inverse + delta * delta * count * weight;
     }
 }
 
-static void moments(float mean[LANES], float m2[LANES], const real *src,
-                    const struct dt_norm_row *row)
+static inline struct f32x16 times(struct f32x16 x, float factor)
 {
-    double m[LANES] = {0}, s[LANES] = {0};
-    const size_t n = row->pixels;
+    FOR_PARTS (k)
+        x.part[k] *= factor;
+    return x;
+}
 
-    for (size_t first = 0; first < n; first += CHUNK) {
-        const size_t count = n - first < CHUNK ? n - first : CHUNK;
+/* n adjacent groups, in several sums at a time. */
+static void add_flat_chunk(double mean[LANES], double m2[LANES], double count, const real *src,
+                           size_t n)
+{
+    struct f32x16 sum[4] = {0}, square[2] = {0}, rest[2] = {0};
+    add_values(sum, src, n / 4, 4 * LANES, 4, LANES);
+    add_values(sum, src + n / 4 * 4 * LANES, n % 4, LANES, 1, LANES);
+    add(&sum[0], sum[1]);
+    add(&sum[2], sum[3]);
+    add(&sum[0], sum[2]);
+    sum[0] = sum[1] = times(sum[0], 1.0f / (float)n);
+    add_deviations(square, rest, sum, src, n / 2, 2 * LANES, 2, LANES);
+    add_deviations(square, rest, sum, src + n / 2 * 2 * LANES, n % 2, LANES, 1, LANES);
+    add(&square[0], square[1]);
+    add(&rest[0], rest[1]);
+    add_moments(mean, m2, count, n, sum[0], square[0], rest[0]);
+}
+
+static void add_chunk(double mean[][LANES], double m2[][LANES], double count, const real *src,
+                      size_t n, const struct dt_norm_row *row)
+{
+    const size_t columns = (size_t)row->columns, width = (size_t)row->width;
+    struct f32x16 sum[DT_NORM_STRIP], square[DT_NORM_STRIP], rest[DT_NORM_STRIP];
+    for (size_t c = 0; c < columns; c++)
+        sum[c] = square[c] = rest[c] = (struct f32x16){0};
+    add_values(sum, src, n, row->step, columns, width);
+    for (size_t c = 0; c < columns; c++)
+        sum[c] = times(sum[c], 1.0f / (float)n);
+    add_deviations(square, rest, sum, src, n, row->step, columns, width);
+    for (size_t c = 0; c < columns; c++)
+        add_moments(mean[c], m2[c], count, n, sum[c], square[c], rest[c]);
+}
+
+static void moments(struct dt_norm_sums *sums, const real *src, const struct dt_norm_row *row)
+{
+    double m[DT_NORM_STRIP][LANES], s[DT_NORM_STRIP][LANES];
+    const size_t n = row->pixels, columns = (size_t)row->columns;
+    const size_t fit = CACHED / (columns * LANES * sizeof(real));
+    const size_t chunk = row->step == LANES || fit > CHUNK ? CHUNK : fit;
+
+    memset(m, 0, columns * sizeof *m);
+    memset(s, 0, columns * sizeof *s);
+    for (size_t first = 0; first < n; first += chunk) {
+        const size_t count = n - first < chunk ? n - first : chunk;
         const real *from = src + first * row->step;
         if (row->step == LANES)
-            add_chunk(m, s, (double)first, from, count, LANES, LANES);
+            add_flat_chunk(m[0], s[0], (double)first, from, count);
         else
-            add_chunk(m, s, (double)first, from, count, row->step, (size_t)row->width);
+            add_chunk(m, s, (double)first, from, count, row);
     }
     for (size_t lane = 0; lane < row->rest; lane++) {
-        const double x = (double)from_real(src[n * row->step + lane]), delta = x - m[lane];
-        m[lane] += delta / (double)(n + 1);
-        s[lane] += delta * (x - m[lane]);
+        const double x = (double)from_real(src[n * row->step + lane]), delta = x - m[0][lane];
+        m[0][lane] += delta / (double)(n + 1);
+        s[0][lane] += delta * (x - m[0][lane]);
     }
-    for (int lane = 0; lane < LANES; lane++) {
-        mean[lane] = (float)m[lane];
-        m2[lane] = (float)s[lane];
-    }
+    for (size_t c = 0; c < columns; c++)
+        for (int lane = 0; lane < LANES; lane++) {
+            sums[c].first[lane] = (float)m[c][lane];
+            sums[c].second[lane] = (float)s[c][lane];
+        }
 }
 
 /* --- Activations --- */
@@ -232,56 +274,94 @@ INLINE struct f32x16 get_diff(const real *diff_dst, const real *diff_dst2, const
     return mask ? keep_active(dy, *mask) : dy;
 }
 
-CONSTANT_KIND void bwd_sums_as(enum dt_activation kind, float sum[LANES], float product[LANES],
-                               const real *diff_dst, const real *diff_dst2, const real *src,
-                               const uint16_t *mask, const struct dt_norm_coefs *forward,
-                               const float mean[LANES], const struct dt_norm_row *row)
-{
-    const struct f32x16 m = load(mean);
-    const size_t n_groups = row->pixels + (row->rest > 0);
-    double s1[LANES] = {0}, s2[LANES] = {0};
+/* Where the sums of a chunk come from. */
+struct diffs {
+    const real *diff_dst, *diff_dst2, *src;
+    const uint16_t *mask;
+    const struct dt_norm_coefs *forward, *k;
+};
 
-    for (size_t first = 0; first < n_groups; first += CHUNK) {
-        struct dt_norm_row part = *row;
-        struct f32x16 g1 = {0}, g2 = {0};
-        const size_t begin = first * row->step, left = row->pixels - first;
-        part.pixels = left < CHUNK ? left : CHUNK;
-        part.rest = n_groups - first <= CHUNK ? row->rest : 0;
-#define GROUP(at, word, column, n)                                                 \
-    do {                                                                           \
-        const size_t from = begin + (at);                                          \
-        PREFETCH(diff_dst + from);                                                 \
-        PREFETCH(src + from);                                                      \
-        if (diff_dst2)                                                             \
-            PREFETCH(diff_dst2 + from);                                            \
-        const struct f32x16 x = get_part(src + from, n);                           \
-        const struct f32x16 dy =                                                   \
-            get_diff(diff_dst + from, diff_dst2 ? diff_dst2 + from : NULL,         \
-                     mask ? mask + first * (size_t)row->words + (word) : NULL, n); \
-        add_products(&g1, &g2, through_activation(kind, dy, x, forward), x, m);    \
-    } while (0)
-        FOR_GROUPS(&part, GROUP);
-#undef GROUP
-        store(sum, g1);
-        store(product, g2);
-        for (int lane = 0; lane < LANES; lane++) {
-            s1[lane] += (double)sum[lane];
-            s2[lane] += (double)product[lane];
-        }
-    }
-    for (int lane = 0; lane < LANES; lane++) {
-        sum[lane] = (float)s1[lane];
-        product[lane] = (float)s2[lane];
+CONSTANT_KIND void add_diffs(enum dt_activation kind, struct f32x16 *sum, struct f32x16 *product,
+                             const struct diffs *d, size_t at, const uint16_t *mask, size_t columns,
+                             size_t width)
+{
+    UNROLLED for (size_t c = 0; c < columns; c++, at += LANES)
+    {
+        const size_t n = c + 1 < columns ? LANES : width;
+        PREFETCH(d->diff_dst + at);
+        PREFETCH(d->src + at);
+        if (d->diff_dst2)
+            PREFETCH(d->diff_dst2 + at);
+        const struct f32x16 x = get_part(d->src + at, n);
+        const struct f32x16 dy = get_diff(d->diff_dst + at, d->diff_dst2 ? d->diff_dst2 + at : NULL,
+                                          mask ? mask + c : NULL, n);
+        add_products(&sum[c], &product[c], through_activation(kind, dy, x, d->forward + c), x,
+                     load(d->k[c].mean));
     }
 }
 
-static void bwd_sums(float sum[LANES], float product[LANES], const real *diff_dst,
-                     const real *diff_dst2, const real *src, const uint16_t *mask,
-                     enum dt_activation activation, const struct dt_norm_coefs *forward,
-                     const float mean[LANES], const struct dt_norm_row *row)
+/* Pixels first .. end, and the rest if it is among them. */
+CONSTANT_KIND void add_diff_chunk(enum dt_activation kind, struct f32x16 *sum,
+                                  struct f32x16 *product, const struct diffs *d, size_t first,
+                                  size_t end, const struct dt_norm_row *row)
 {
-#define LOOP_OF(kind) \
-    bwd_sums_as(kind, sum, product, diff_dst, diff_dst2, src, mask, forward, mean, row)
+    const size_t n = end < row->pixels ? end : row->pixels, words = (size_t)row->words;
+    if (row->columns == 1 && row->step == LANES) {
+        struct f32x16 own_sum[1] = {0}, own_product[1] = {0};
+        const struct dt_norm_coefs k = *d->k;
+        struct diffs own = *d;
+        own.k = &k;
+        for (size_t i = first; i < n; i++)
+            add_diffs(kind, own_sum, own_product, &own, i * LANES, d->mask ? d->mask + i : NULL, 1,
+                      LANES);
+        if (end > n)
+            add_diffs(kind, own_sum, own_product, &own, n * LANES, d->mask ? d->mask + n : NULL, 1,
+                      row->rest);
+        *sum = *own_sum;
+        *product = *own_product;
+        return;
+    }
+    for (size_t c = 0; c < (size_t)row->columns; c++)
+        sum[c] = product[c] = (struct f32x16){0};
+    for (size_t i = first; i < n; i++)
+        add_diffs(kind, sum, product, d, i * row->step, d->mask ? d->mask + i * words : NULL,
+                  (size_t)row->columns, (size_t)row->width);
+}
+
+CONSTANT_KIND void bwd_sums_as(enum dt_activation kind, struct dt_norm_sums *sums,
+                               const struct diffs *d, const struct dt_norm_row *row)
+{
+    const size_t n_groups = row->pixels + (row->rest > 0), columns = (size_t)row->columns;
+    double s[DT_NORM_STRIP][2][LANES];
+
+    memset(s, 0, columns * sizeof *s);
+    for (size_t first = 0; first < n_groups; first += CHUNK) {
+        struct f32x16 sum[DT_NORM_STRIP], product[DT_NORM_STRIP];
+        const size_t end = n_groups - first < CHUNK ? n_groups : first + CHUNK;
+        add_diff_chunk(kind, sum, product, d, first, end, row);
+        for (size_t c = 0; c < columns; c++) {
+            store(sums[c].first, sum[c]);
+            store(sums[c].second, product[c]);
+            for (int lane = 0; lane < LANES; lane++) {
+                s[c][0][lane] += (double)sums[c].first[lane];
+                s[c][1][lane] += (double)sums[c].second[lane];
+            }
+        }
+    }
+    for (size_t c = 0; c < columns; c++)
+        for (int lane = 0; lane < LANES; lane++) {
+            sums[c].first[lane] = (float)s[c][0][lane];
+            sums[c].second[lane] = (float)s[c][1][lane];
+        }
+}
+
+static void bwd_sums(struct dt_norm_sums *sums, const real *diff_dst, const real *diff_dst2,
+                     const real *src, const uint16_t *mask, enum dt_activation activation,
+                     const struct dt_norm_coefs *forward, const struct dt_norm_coefs *k,
+                     const struct dt_norm_row *row)
+{
+    const struct diffs d = {diff_dst, diff_dst2, src, mask, forward, k};
+#define LOOP_OF(kind) bwd_sums_as(kind, sums, &d, row)
     FOR_KIND(activation)
 #undef LOOP_OF
 }

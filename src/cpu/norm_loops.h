@@ -50,10 +50,17 @@ static inline struct dt_norm_row dt_norm_flat(size_t n)
     return (struct dt_norm_row){n / LANES, LANES, n % LANES, 1, LANES, 1};
 }
 
+/* Two sums per lane of a column. */
+struct dt_norm_sums {
+    float first[LANES], second[LANES];
+};
+
+/* The most columns that are summed at a time. */
+enum { DT_NORM_STRIP = 64 };
+
 struct dt_norm_loops {
-    /* Mean and sum of squared deviations from it, per lane of one column. */
-    void (*moments)(float mean[LANES], float m2[LANES], const real *src,
-                    const struct dt_norm_row *row);
+    /* Mean and sum of squared deviations from it, of every column. */
+    void (*moments)(struct dt_norm_sums *sums, const real *src, const struct dt_norm_row *row);
 
     /* dst = activation(a * src + b [+ residual]), with negative values set to zero if relu. mask
      * (may be NULL) gets one bit per value: 1 if it was positive or NaN. past_caches: dst is too
@@ -62,13 +69,13 @@ struct dt_norm_loops {
                   const struct dt_norm_coefs *k, bool relu, enum dt_activation activation,
                   bool past_caches, const struct dt_norm_row *row);
 
-    /* Per lane of one column, sums of dy and of dy * (src - mean), where dy = diff_dst + diff_dst2
+    /* Of every column, sums of dy and of dy * (src - mean of k), where dy = diff_dst + diff_dst2
      * (may be NULL), or 0 where mask has a 0, or that times the activation's slope at a * src + b
      * of `forward`, which is not read without one. */
-    void (*bwd_sums)(float sum[LANES], float product[LANES], const real *diff_dst,
-                     const real *diff_dst2, const real *src, const uint16_t *mask,
-                     enum dt_activation activation, const struct dt_norm_coefs *forward,
-                     const float mean[LANES], const struct dt_norm_row *row);
+    void (*bwd_sums)(struct dt_norm_sums *sums, const real *diff_dst, const real *diff_dst2,
+                     const real *src, const uint16_t *mask, enum dt_activation activation,
+                     const struct dt_norm_coefs *forward, const struct dt_norm_coefs *k,
+                     const struct dt_norm_row *row);
 
     /* diff_src = a * (dy - b - c * (src - mean)) [+ addend]; diff_residual (may be NULL) = dy. */
     void (*bwd_apply)(real *diff_src, real *diff_residual, const real *addend, const real *diff_dst,

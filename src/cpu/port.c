@@ -51,9 +51,31 @@ static dt_status is_tagged(bool *is, dt_md_ref md, enum dt_dtype type, const dnn
     return DT_OK;
 }
 
-static dt_status find_relayout(struct dt_cpu_port *port, dt_md_ref wanted, enum dt_dtype type,
-                               const dnnl_dims_t dims)
+bool dt_cpu_is_wide(int *wide, dt_md_ref md, const dnnl_dims_t dims)
 {
+    static const struct {
+        int wide;
+        dnnl_format_tag_t tag;
+    } rows[] = {{64, dnnl_AcdB16b64a2b},
+                {48, dnnl_AcdB16b48a2b},
+                {32, dnnl_AcdB16b32a2b},
+                {16, dnnl_AcdB16b16a2b}};
+    for (size_t i = 0; i < DT_COUNT(rows); i++) {
+        bool is = false;
+        *wide = rows[i].wide;
+        if (dims[0] % rows[i].wide == 0 && dims[1] % 32 == 0 &&
+            is_tagged(&is, md, DT_BF16, dims, rows[i].tag) == DT_OK && is)
+            return true;
+    }
+    return false;
+}
+
+static dt_status find_relayout(const struct dt_exec *exec, struct dt_cpu_port *port,
+                               dt_md_ref wanted, enum dt_dtype type, const dnnl_dims_t dims)
+{
+    const dnnl_dims_t other = {dims[1], dims[0], dims[2], dims[3]};
+    const int64_t *from = exec->mirrored ? other : dims;
+    bool is_from_16 = false;
     static const struct {
         int side;
         dnnl_format_tag_t from, to;
@@ -66,6 +88,19 @@ static dt_status find_relayout(struct dt_cpu_port *port, dt_md_ref wanted, enum 
         {16, dnnl_ABcd16b16a, dnnl_BAcd8a16b2a, DT_BF16, DT_CPU_PAIRS_OF_OUTPUTS, true},
         {8, dnnl_ABcd8b8a, dnnl_ABcd8a8b, DT_F32, DT_CPU_TRANSPOSED, false},
     };
+    int wide;
+    DT_TRY(is_tagged(&is_from_16, port->stored, DT_BF16, from, dnnl_ABcd16b16a));
+    if (is_from_16 && type == DT_BF16 && dt_cpu_is_wide(&wide, wanted, dims)) {
+        port->relayout = (struct dt_cpu_relayout){.to = exec->mirrored ? DT_CPU_PAIRS_OF_OUTPUTS
+                                                                       : DT_CPU_PAIRS_OF_INPUTS,
+                                                  .side = 16,
+                                                  .outputs = (int)from[0] / 16,
+                                                  .inputs = (int)from[1] / 16,
+                                                  .taps = (int)(dims[2] * dims[3]),
+                                                  .wide = wide,
+                                                  .mirrored = exec->mirrored};
+        return DT_OK;
+    }
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         bool is_from = false, is_to = false;
         const int side = rows[i].side;
@@ -98,12 +133,12 @@ static dt_status find_own_copy(const struct dt_exec *exec, struct dt_cpu_port *p
     if (is_in_passes(exec, port))
         part[0] /= exec->n_passes;
     DT_TRY(DT_DNNL(t->name, dt_md_retype(&same, port->stored, type, n_dims, part)));
-    if (dnnl_memory_desc_equal(same, wanted))
+    if (!exec->mirrored && dnnl_memory_desc_equal(same, wanted))
         port->n_converted = dnnl_memory_desc_get_size(wanted) / dt_dtype_bytes(type);
     dt_md_destroy(same);
     return n_dims == 4 && t->role == DT_PARAM &&
                    dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16
-               ? find_relayout(port, wanted, type, dims)
+               ? find_relayout(exec, port, wanted, type, dims)
                : DT_OK;
 }
 

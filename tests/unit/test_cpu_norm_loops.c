@@ -83,24 +83,27 @@ TEST(moments)
     fill();
     for (size_t k = 0; k < DT_COUNT(ROWS); k++) {
         const struct dt_norm_row *row = &ROWS[k];
-        float mean[LANES], m2[LANES];
-        double n[LANES] = {0}, m[LANES] = {0}, s[LANES] = {0};
-        if (row->columns > 1)
-            continue;
-        lanes->moments(mean, m2, x, row);
+        struct dt_norm_sums sums[MAX_COLUMNS];
+        double n[MAX_COLUMNS][LANES] = {0}, m[MAX_COLUMNS][LANES] = {0},
+               s[MAX_COLUMNS][LANES] = {0};
+        lanes->moments(sums, x, row);
         FOR_PLACES(p, row)
         {
-            n[p.lane]++;
-            m[p.lane] += (double)x[p.at];
+            n[p.column][p.lane]++;
+            m[p.column][p.lane] += (double)x[p.at];
         }
         FOR_PLACES(p, row)
-        s[p.lane] += pow((double)x[p.at] - m[p.lane] / n[p.lane], 2);
-        for (size_t lane = 0; lane < LANES && n[lane] > 0; lane++) {
+        s[p.column][p.lane] += pow((double)x[p.at] - m[p.column][p.lane] / n[p.column][p.lane], 2);
+        for (size_t i = 0; i < MAX_COLUMNS * LANES; i++) {
+            const size_t c = i / LANES, lane = i % LANES;
+            if (n[c][lane] == 0)
+                continue;
             if (row->step == LANES)
-                assert_true(n[lane] == dt_lane_count(row->pixels * LANES + row->rest, (int)lane));
-            m[lane] /= n[lane];
-            assert_near((double)mean[lane], m[lane], 1e-5 * fabs(m[lane]));
-            assert_near((double)m2[lane], s[lane], 1e-5 * s[lane]);
+                assert_true(n[c][lane] ==
+                            dt_lane_count(row->pixels * LANES + row->rest, (int)lane));
+            m[c][lane] /= n[c][lane];
+            assert_near((double)sums[c].first[lane], m[c][lane], 1e-5 * fabs(m[c][lane]));
+            assert_near((double)sums[c].second[lane], s[c][lane], 1e-5 * s[c][lane]);
         }
     }
 }
@@ -167,8 +170,8 @@ static void check_backward(const struct dt_norm_row *row, bool masked, bool resi
 {
     struct dt_norm_coefs k[MAX_COLUMNS];
     float *dx = y + shift, *dr = z + shift;
-    float sum[LANES], product[LANES];
-    double s1[LANES] = {0}, s2[LANES] = {0};
+    struct dt_norm_sums sums[MAX_COLUMNS];
+    double s1[MAX_COLUMNS][LANES] = {0}, s2[MAX_COLUMNS][LANES] = {0};
     fill();
     fill_coefs(k);
     for (size_t i = 0; i < DT_COUNT(mask); i++)
@@ -181,8 +184,8 @@ static void check_backward(const struct dt_norm_row *row, bool masked, bool resi
         bool open = !masked || (mask[p.word] >> p.lane & 1);
         double dy = open ? (double)(two ? r[p.at] + q[p.at] : r[p.at]) : 0,
                d = (double)x[p.at] - (double)c->mean[p.lane];
-        s1[p.lane] += dy;
-        s2[p.lane] += dy * d;
+        s1[p.column][p.lane] += dy;
+        s2[p.column][p.lane] += dy * d;
         double expected =
             (double)c->a[p.lane] * (dy - (double)c->b[p.lane] - (double)c->c[p.lane] * d);
         assert_near((double)dx[p.at], expected, 1e-4);
@@ -190,13 +193,12 @@ static void check_backward(const struct dt_norm_row *row, bool masked, bool resi
     }
     check_rest(dx, row);
     check_rest(dr, row);
-    if (row->columns > 1)
-        return;
-    lanes->bwd_sums(sum, product, r, two ? q : NULL, x, masked ? mask : NULL, DT_NO_ACTIVATION,
-                    NULL, k[0].mean, row);
-    for (size_t lane = 0; lane < LANES; lane++) {
-        assert_near((double)sum[lane], s1[lane], 1e-4);
-        assert_near((double)product[lane], s2[lane], 1e-2);
+    lanes->bwd_sums(sums, r, two ? q : NULL, x, masked ? mask : NULL, DT_NO_ACTIVATION, k, k, row);
+    FOR_PLACES(p, row)
+    {
+        const double sum = s1[p.column][p.lane], product = s2[p.column][p.lane];
+        assert_near((double)sums[p.column].first[p.lane], sum, 1e-4);
+        assert_near((double)sums[p.column].second[p.lane], product, 1e-2);
     }
 }
 
