@@ -158,8 +158,7 @@ struct dt_backend {
     /* After autotune: the tensors besides its own that a node reads or writes for the others of its
      * fusions, and their number. NULL if there is no propose_fusion. */
     int (*extra_tensors)(const struct dt_exec *exec, int tensor[DT_MAX_EXTRA_TENSORS]);
-    /* Choice number i, from 0, that concerns the node; false if there are fewer. NULL for the
-     * CPU. */
+    /* Choice number i, from 0, that concerns the node; false if there are fewer. */
     bool (*choice_of)(const struct dt_device *dev, const struct dt_exec *exec, int i,
                       struct dt_choice *out);
     size_t (*scratch_bytes)(struct dt_device *dev, const struct dt_exec *exec); /* after autotune */

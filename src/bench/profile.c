@@ -1,5 +1,5 @@
 /* `dtrain bench --profile`: where the time of a step goes, by op and by layer, and what follows
- * from it; on a device that chooses between algorithms also what each layer got. All times are of
+ * from it, and the algorithm that each layer got. All times are of
  * rank 0; the bytes of an op are those of its tensors, as often as its kernels pass over them. */
 #include <math.h>
 #include <stdio.h>
@@ -106,8 +106,7 @@ static void print_rest(const struct dt_bench *b, double ops_s)
 static bool find_choice(const struct dt_bench *b, int i, int k, struct dt_choice *out)
 {
     const struct dt_plan *plan = b->engine.plan;
-    return plan->backend->choice_of && plan->node_s[i] > 0 &&
-           plan->backend->choice_of(plan->device, plan->exec[i], k, out);
+    return plan->node_s[i] > 0 && plan->backend->choice_of(plan->device, plan->exec[i], k, out);
 }
 
 static const char *subject(const struct dt_bench *b, int i, const struct dt_choice *choice)
@@ -122,7 +121,7 @@ static const char *format_ms(char *out, size_t bytes, double seconds)
     return out;
 }
 
-/* The time of each algorithm when it was chosen, and of the next best; nothing if none was chosen.
+/* The time of each algorithm when it was chosen, and of the next best, where these were measured.
  */
 static void print_choices(const struct dt_bench *b)
 {

@@ -409,6 +409,7 @@ dt_status dt_cpu_weights_bf16_prepare(struct dt_device *dev, struct dt_exec *exe
     DT_TRY(
         dt_cpu_port_add_blocks(dev, exec, exec->formats->nhwc ? dnnl_acdb : dnnl_aBcd16b, BLOCK));
     exec->loops = run;
+    exec->way = p.by_amx ? "products of pairs of pixels, AMX" : "products of pairs of pixels";
     exec->work_offset = dt_cpu_reserve(exec, (size_t)(p.in.blocks + p.out.blocks) * (size_t)p.room *
                                                  BLOCK * sizeof(uint32_t));
     return DT_OK;

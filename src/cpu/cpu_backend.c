@@ -158,6 +158,19 @@ out:
     return status;
 }
 
+/* The name of oneDNN's code, or of own loops. */
+static bool cpu_choice(const struct dt_device *dev, const struct dt_exec *exec, int i,
+                       struct dt_choice *out)
+{
+    (void)dev;
+    const_dnnl_primitive_desc_t pd;
+    *out =
+        (struct dt_choice){.way = exec->way, .runner_up = "", .seconds = NAN, .runner_up_s = NAN};
+    if (exec->primitive && dnnl_primitive_get_primitive_desc(exec->primitive, &pd) == dnnl_success)
+        (void)dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &out->way);
+    return i == 0 && out->way;
+}
+
 static dt_status cpu_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                           void *scratch)
 {
@@ -372,6 +385,7 @@ const struct dt_backend dt_backend_cpu = {.name = "cpu",
                                           .supports = cpu_supports,
                                           .prepare = cpu_prepare,
                                           .autotune = cpu_autotune,
+                                          .choice_of = cpu_choice,
                                           .scratch_bytes = cpu_scratch_bytes,
                                           .dtype = cpu_dtype,
                                           .tensor_bytes = dt_cpu_tensor_bytes,

@@ -232,6 +232,7 @@ struct dt_exec {
 
     /* For our own loops. */
     void (*loops)(struct dt_exec *exec); /* of a convolution without a primitive */
+    const char *way;                     /* their name */
     struct dt_cpu_rows rows;             /* of the first activation */
     size_t n_elements;                   /* of flat loops, padding included */
     size_t work_offset;

@@ -21,7 +21,8 @@ struct pixels {
 /* Arguments of one run. */
 struct layer_norm {
     const struct dt_cpu_rows *rows;
-    size_t chunk;                /* values of a row */
+    size_t chunk;                /* values of a block */
+    size_t step;                 /* from one group of a block to the next */
     int chunks, per_task, tasks; /* chunks of an image, of a task; tasks of an image */
     struct dt_norm_coefs *coefs; /* of each block: a scale, b shift, c 1 or, in the padding, 0 */
     float *sums;                 /* of each task: of diff_dst and of its products, by channel */
@@ -40,23 +41,32 @@ struct part {
     struct pixels mean, inverse, m[2];
 };
 
+/* Of value i of a block, where its groups are `step` apart. */
+static inline size_t place(const struct layer_norm *ln, size_t i)
+{
+    return i / LANES * ln->step;
+}
+
 static size_t offset_of(const struct layer_norm *ln, const struct part *p, int block)
 {
-    const size_t row = (size_t)(p->image * ln->rows->n_blocks + block);
-    return row * ln->rows->row_elements + p->first;
+    return dt_cpu_block_offset(ln->rows, ln->rows->n_blocks, p->image, block) + place(ln, p->first);
 }
 
-static inline struct f32x16 get_group(const real *src, size_t i, size_t n)
+static inline struct f32x16 get_group(const struct layer_norm *ln, const real *src, size_t i,
+                                      size_t n)
 {
-    return n - i < LANES ? get_rest(src + i, n - i) : get(src + i);
+    src += place(ln, i);
+    return n - i < LANES ? get_rest(src, n - i) : get(src);
 }
 
-static inline void put_group(real *dst, size_t i, size_t n, struct f32x16 x, bool streams)
+static inline void put_group(const struct layer_norm *ln, real *dst, size_t i, size_t n,
+                             struct f32x16 x, bool streams)
 {
+    dst += place(ln, i);
     if (n - i < LANES)
-        put_rest(dst + i, x, n - i);
+        put_rest(dst, x, n - i);
     else
-        put(dst + i, x, streams);
+        put(dst, x, streams);
 }
 
 /* Lane i gets its sum with lane i ^ distance. */
@@ -117,8 +127,8 @@ static void make_means(const struct layer_norm *ln, struct part *p)
     for (int block = 0; block < ln->rows->n_blocks; block++) {
         const real *src = ln->src + offset_of(ln, p, block);
         for (size_t i = 0; i < p->n; i += LANES) {
-            __builtin_prefetch(src + i + ln->chunk);
-            const struct f32x16 x = get_group(src, i, p->n);
+            __builtin_prefetch(src + place(ln, i + ln->chunk));
+            const struct f32x16 x = get_group(ln, src, i, p->n);
             struct f32x16 sum = load(mean->at + i);
             FOR_PARTS (k)
                 sum.part[k] += x.part[k];
@@ -136,7 +146,7 @@ static void make_deviations(const struct layer_norm *ln, struct part *p)
         const real *src = ln->src + offset_of(ln, p, block);
         const struct f32x16 valid = load(ln->coefs[block].c);
         for (size_t i = 0; i < p->n; i += LANES) {
-            const struct f32x16 x = get_group(src, i, p->n), m = load(mean->at + i);
+            const struct f32x16 x = get_group(ln, src, i, p->n), m = load(mean->at + i);
             struct f32x16 square = load(inverse->at + i);
             FOR_PARTS (k) {
                 const vec d = (x.part[k] - m.part[k]) * valid.part[k];
@@ -164,14 +174,14 @@ static void forward_part(const struct layer_norm *ln, struct part *p)
         const bool streams = ln->past_caches && is_aligned(dst);
         for (size_t i = 0; i < p->n; i += LANES) {
             const struct f32x16 m = load(p->mean.at + i), inv = load(p->inverse.at + i);
-            struct f32x16 x = get_group(src, i, p->n);
+            struct f32x16 x = get_group(ln, src, i, p->n);
             FOR_PARTS (k)
                 x.part[k] = (x.part[k] - m.part[k]) * inv.part[k] * a.part[k] + b.part[k];
-            put_group(dst, i, p->n, x, streams);
+            put_group(ln, dst, i, p->n, x, streams);
         }
     }
     const size_t block = (size_t)ln->rows->block;
-    const size_t pixel = ((size_t)p->image * ln->rows->row_elements + p->first) / block;
+    const size_t pixel = ((size_t)p->image * dt_cpu_block_elements(ln->rows) + p->first) / block;
     for (size_t i = 0; i < p->n / block && ln->mean; i++) {
         ln->mean[pixel + i] = p->mean.at[i * block];
         ln->inverse_std[pixel + i] = p->inverse.at[i * block];
@@ -185,7 +195,7 @@ static void load_pixels(const struct layer_norm *ln, const struct part *p, struc
                         const float *from)
 {
     const size_t block = (size_t)ln->rows->block;
-    const size_t pixel = ((size_t)p->image * ln->rows->row_elements + p->first) / block;
+    const size_t pixel = ((size_t)p->image * dt_cpu_block_elements(ln->rows) + p->first) / block;
     clear(p, to);
     for (size_t i = 0; i < p->n / block; i++)
         to->at[i * block] = from[pixel + i];
@@ -205,9 +215,9 @@ static void make_bwd_means(const struct layer_norm *ln, struct part *p)
         struct f32x16 sum = {0}, product = {0};
         float lanes[2][LANES];
         for (size_t i = 0; i < p->n; i += LANES) {
-            __builtin_prefetch(src + i + ln->chunk);
-            __builtin_prefetch(diff + i + ln->chunk);
-            const struct f32x16 x = get_group(src, i, p->n), dy = get_group(diff, i, p->n);
+            __builtin_prefetch(src + place(ln, i + ln->chunk));
+            __builtin_prefetch(diff + place(ln, i + ln->chunk));
+            const struct f32x16 x = get_group(ln, src, i, p->n), dy = get_group(ln, diff, i, p->n);
             const struct f32x16 mu = load(p->mean.at + i), inv = load(p->inverse.at + i);
             struct f32x16 s1 = load(m[0].at + i), s2 = load(m[1].at + i);
             FOR_PARTS (k) {
@@ -241,16 +251,16 @@ static void bwd_part(const struct layer_norm *ln, struct part *p)
         const struct f32x16 a = load(ln->coefs[b].a), valid = load(ln->coefs[b].c);
         const bool streams = ln->past_caches && is_aligned(ln->dst + at);
         for (size_t i = 0; i < p->n; i += LANES) {
-            const struct f32x16 dy = get_group(ln->diff_dst + at, i, p->n);
+            const struct f32x16 dy = get_group(ln, ln->diff_dst + at, i, p->n);
             const struct f32x16 mu = load(p->mean.at + i), inv = load(p->inverse.at + i);
             const struct f32x16 m1 = load(p->m[0].at + i), m2 = load(p->m[1].at + i);
-            struct f32x16 x = get_group(ln->src + at, i, p->n);
+            struct f32x16 x = get_group(ln, ln->src + at, i, p->n);
             FOR_PARTS (k) {
                 const vec normal = (x.part[k] - mu.part[k]) * inv.part[k];
                 x.part[k] = (a.part[k] * dy.part[k] - m1.part[k] - normal * m2.part[k]) *
                             inv.part[k] * valid.part[k];
             }
-            put_group(ln->dst + at, i, p->n, x, streams);
+            put_group(ln, ln->dst + at, i, p->n, x, streams);
         }
     }
 }
@@ -279,11 +289,12 @@ static struct layer_norm arguments(const struct dt_exec *exec)
     const int groups = fit < LEAST_GROUPS ? LEAST_GROUPS : fit < MOST_GROUPS ? fit : MOST_GROUPS;
     struct layer_norm ln = {.rows = rows,
                             .chunk = (size_t)groups * LANES,
+                            .step = dt_cpu_is_nhwc(rows) ? (size_t)rows->channels : LANES,
                             .coefs = exec->work,
                             .src = dt_cpu_src(exec, DT_GN_SRC),
                             .dst = dt_cpu_dst(exec, DT_GN_DST),
                             .eps = exec->node->attr.group_norm.eps};
-    ln.chunks = (int)((rows->row_elements + ln.chunk - 1) / ln.chunk);
+    ln.chunks = (int)((dt_cpu_block_elements(rows) + ln.chunk - 1) / ln.chunk);
     ln.per_task = (int)(((int64_t)rows->n * ln.chunks + TASKS - 1) / TASKS);
     ln.tasks = (ln.chunks + ln.per_task - 1) / ln.per_task;
     return ln;
@@ -296,7 +307,9 @@ static dt_status prepare_layer_norm(struct dt_device *dev, struct dt_exec *exec)
     struct dt_cpu_rows *rows = &exec->rows;
     dt_md md = NULL;
 
-    DT_TRY(dt_cpu_rows_choose(rows, &md, exec, exec->node->src[0], dnnl_format_tag_undef));
+    const bool has_blocks = exec->graph->tensor[exec->node->src[0]].dim[1] % LANES == 0;
+    DT_TRY(dt_cpu_rows_choose(rows, &md, exec, exec->node->src[0],
+                              has_blocks ? dnnl_format_tag_any : dnnl_format_tag_undef));
     dt_status status = dt_cpu_port_add_kinds(dev, exec, md, forward ? "app" : "aappp", "app", 0);
     const size_t n_blocks = (size_t)rows->n_blocks;
     const size_t tasks = forward ? 0 : (size_t)(rows->n * arguments(exec).tasks);
@@ -329,8 +342,8 @@ static void run_task(const struct layer_norm *ln, struct part *p, int task,
     p->sums = ln->sums ? ln->sums + (size_t)task * n_sums : NULL;
     for (size_t i = 0; p->sums && i < n_sums; i++)
         p->sums[i] = 0;
-    for (int i = 0; i < ln->per_task && p->first < ln->rows->row_elements; i++) {
-        const size_t left = ln->rows->row_elements - p->first;
+    for (int i = 0; i < ln->per_task && p->first < dt_cpu_block_elements(ln->rows); i++) {
+        const size_t left = dt_cpu_block_elements(ln->rows) - p->first;
         p->n = left < ln->chunk ? left : ln->chunk;
         run(ln, p);
         p->first += p->n;
@@ -357,7 +370,7 @@ static dt_status run_layer_norm(struct dt_device *dev, struct dt_exec *exec,
     struct layer_norm ln = arguments(exec);
     ln.mean = dt_cpu_dst(exec, DT_GN_MEAN);
     ln.inverse_std = dt_cpu_dst(exec, DT_GN_INVERSE_STD);
-    ln.past_caches = dt_goes_past_caches(ln.rows, ln.dst, ln.src, NULL);
+    ln.past_caches = ln.step == LANES && dt_goes_past_caches(ln.rows, ln.dst, ln.src, NULL);
     load_coefs(&ln, dt_cpu_src(exec, DT_GN_SCALE), dt_cpu_src(exec, DT_GN_SHIFT));
     run_tasks(&ln, forward_part);
     return DT_OK;
@@ -372,7 +385,7 @@ static dt_status run_layer_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
     ln.mean = dt_cpu_src(exec, DT_GN_BWD_MEAN);
     ln.inverse_std = dt_cpu_src(exec, DT_GN_BWD_INVERSE_STD);
     ln.sums = (void *)(ln.coefs + ln.rows->n_blocks);
-    ln.past_caches = dt_goes_past_caches(ln.rows, ln.dst, ln.diff_dst, ln.src);
+    ln.past_caches = ln.step == LANES && dt_goes_past_caches(ln.rows, ln.dst, ln.diff_dst, ln.src);
     load_coefs(&ln, dt_cpu_src(exec, DT_GN_BWD_SCALE), NULL);
     run_tasks(&ln, bwd_part);
     float *diff_scale = dt_cpu_dst(exec, DT_GN_BWD_DIFF_SCALE);

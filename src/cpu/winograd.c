@@ -408,6 +408,7 @@ dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct wino w = wino_of(exec);
 
+    exec->way = "Winograd";
     DT_TRY(dt_cpu_port_add_blocks(dev, exec, DT_CPU_BLOCKS, BLOCK));
     exec->loops = is_gradient(exec) ? run_gradient : run_convolution;
     exec->work_offset =
