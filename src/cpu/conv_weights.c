@@ -83,6 +83,12 @@ static struct products products_of(const struct dt_exec *exec)
     return p;
 }
 
+static size_t pairs_bytes(const struct dt_exec *exec)
+{
+    const struct products p = products_of(exec);
+    return (size_t)((p.in.blocks + p.out.blocks) * p.room * BLOCK) * sizeof(uint32_t);
+}
+
 static __m512i load(const real *pixel)
 {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)pixel));
@@ -356,6 +362,34 @@ WITH_AMX static void run_products(const struct products *p, int tap, int n, bool
     _tile_release();
 }
 
+/* The sums of the gradient of every image, in scratch, and then of all of them in their order. */
+static void sum_bias(const struct dt_exec *exec, float *bias)
+{
+    const struct dt_cpu_rows *rows = &exec->rows;
+    const real *diff_dst = dt_cpu_src(exec, DT_BWD_WEIGHTS_DIFF_DST);
+    struct dt_norm_sums *sums = (void *)((char *)exec->work + pairs_bytes(exec));
+    static const struct dt_norm_coefs none;
+#pragma omp parallel
+    {
+#pragma omp for schedule(static)
+        for (int i = 0; i < rows->n * rows->n_blocks; i++) {
+            const int image = i / rows->n_blocks, block = i % rows->n_blocks;
+            const struct dt_norm_row row = dt_cpu_norm_row(rows, block, 1);
+            const real *from =
+                diff_dst + dt_cpu_block_offset(rows, rows->image_blocks, image, block);
+            dt_norm_rows.bwd_sums(&sums[i], from, NULL, from, NULL, DT_NO_ACTIVATION, &none, &none,
+                                  &row);
+        }
+#pragma omp for schedule(static)
+        for (int c = 0; c < rows->channels; c++) {
+            double sum = 0;
+            for (int image = 0; image < rows->n; image++)
+                sum += (double)sums[image * rows->n_blocks + c / BLOCK].first[c % BLOCK];
+            bias[c] = (float)sum;
+        }
+    }
+}
+
 static void run(struct dt_exec *exec)
 {
     struct products p = products_of(exec);
@@ -386,12 +420,14 @@ static void run(struct dt_exec *exec)
         run_products(&p, tap, n, first == 0, first + n == n_pairs);
 #pragma omp barrier
     }
+    if (dt_cpu_dst(exec, DT_BWD_DIFF_BIAS))
+        sum_bias(exec, dt_cpu_dst(exec, DT_BWD_DIFF_BIAS));
 }
 
 bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    if (node->op != DT_OP_CONV_BWD_WEIGHTS || node->dst[DT_BWD_DIFF_BIAS] >= 0)
+    if (node->op != DT_OP_CONV_BWD_WEIGHTS)
         return false;
     const struct dt_tensor *weights = &exec->graph->tensor[node->dst[DT_BWD_DIFF_WEIGHTS]];
     const bool is_1x1 = weights->dim[2] == 1 && weights->dim[3] == 1;
@@ -406,12 +442,18 @@ bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec)
 dt_status dt_cpu_weights_bf16_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct products p = products_of(exec);
+    const dnnl_format_tag_t tag = exec->formats->nhwc ? dnnl_acdb : dnnl_aBcd16b;
+    dt_md md = NULL;
     DT_TRY(
-        dt_cpu_port_add_blocks(dev, exec, exec->formats->nhwc ? dnnl_acdb : dnnl_aBcd16b, BLOCK));
+        dt_cpu_rows_choose(&exec->rows, &md, exec, exec->node->src[DT_BWD_WEIGHTS_DIFF_DST], tag));
+    dt_md_destroy(md);
+    DT_TRY(dt_cpu_port_add_blocks(dev, exec, tag, BLOCK));
     exec->loops = run;
     exec->way = p.by_amx ? "products of pairs of pixels, AMX" : "products of pairs of pixels";
-    exec->work_offset = dt_cpu_reserve(exec, (size_t)(p.in.blocks + p.out.blocks) * (size_t)p.room *
-                                                 BLOCK * sizeof(uint32_t));
+    size_t bytes = pairs_bytes(exec);
+    if (exec->node->dst[DT_BWD_DIFF_BIAS] >= 0)
+        bytes += (size_t)(p.images * p.out.blocks) * sizeof(struct dt_norm_sums);
+    exec->work_offset = dt_cpu_reserve(exec, bytes);
     return DT_OK;
 }
 

@@ -4,6 +4,6 @@
 
 int main(void)
 {
-    return run_ops(&dt_backend_cpu, DT_PRECISION_FP32, DT_LAYOUT_NHWC, false) +
+    return run_ops(&dt_backend_cpu, DT_PRECISION_FP32, DT_LAYOUT_NHWC, true) +
            run_ops(&dt_backend_cpu, DT_PRECISION_BF16, DT_LAYOUT_NHWC, false);
 }
