@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 enum { MOST_STACKS = 64, MOST_FRAMES = 64 };
@@ -16,11 +16,13 @@ static void print_stack(void)
 {
     void *at[MOST_FRAMES];
     char line[32 * MOST_FRAMES];
-    Dl_info info;
+    Dl_info info, program;
     const int n = backtrace(at, MOST_FRAMES);
     int used = snprintf(line, sizeof line, "stack:");
+    if (!dladdr((void *)getauxval(AT_ENTRY), &program))
+        abort();
     for (int i = 1; i < n; i++)
-        if (dladdr(at[i], &info) && strstr(info.dli_fname, "dtrain")) /* the call is before it */
+        if (dladdr(at[i], &info) && info.dli_fbase == program.dli_fbase) /* the call is before it */
             used += snprintf(line + used, sizeof line - (size_t)used, " %lx",
                              (unsigned long)((uintptr_t)at[i] - (uintptr_t)info.dli_fbase - 1));
     used += snprintf(line + used, sizeof line - (size_t)used, "\n");
