@@ -62,9 +62,9 @@ check_figures()
 check_one_rank()
 slow = f"rank 1 ({os.uname().nodename}) computes "
 check_problems(
-    [(69, slow, []), (66, "/nowhere: No such file", [0])],
+    [(69, slow, []), (66, "nowhere: No such file", [0])],
     "data.source=folder",
-    "data.train=/nowhere",
+    "data.train=nowhere",
     fault="slow@1:20",
 )
 check_problems([(73, "cannot create /proc/.tmp-doctor-", [0])], "output.dir=/proc/run")

@@ -115,7 +115,8 @@ RIG_TEST(locate)
     ok(dt_checkpoint_verify(NULL, copy)); /* under a name that promises no step */
     copy = rig_path(r->parent, "best/state.json");
     assert_int_equal(dt_checkpoint_locate(dir, &is_one, copy), DT_ERR_NO_INPUT);
-    assert_int_equal(dt_checkpoint_locate(dir, &is_one, "/nonexistent"), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_checkpoint_locate(dir, &is_one, rig_path(r->parent, "nowhere")),
+                     DT_ERR_NO_INPUT);
 }
 
 /* --- The newest good one --- */
@@ -436,7 +437,7 @@ RIG_TEST(weights)
     save_text(elsewhere, "model.safetensors", "x", 1);
     ok(dt_weights_find(out, elsewhere));
     assert_string_equal(out, rig_path(elsewhere, "model.safetensors"));
-    assert_int_equal(dt_weights_find(out, "/nonexistent"), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_weights_find(out, rig_path(r->parent, "nowhere")), DT_ERR_NO_INPUT);
 }
 
 static void count_bytes(void *context, uint64_t bytes)

@@ -52,7 +52,7 @@ TEST(hosts_of_slurm)
     expect_hosts(NULL, NULL, "n1=8 n2=8 n3=4 ");
     unsetenv("SLURM_TASKS_PER_NODE");
     expect_hosts(NULL, NULL, "n1=1 n2=1 n3=1 ");
-    setenv("PATH", "/nowhere", 1); /* no scontrol: Slurm's launcher knows them */
+    setenv("PATH", at("nowhere"), 1); /* no scontrol: Slurm's launcher knows them */
     expect_hosts(NULL, NULL, "");
     unsetenv("SLURM_JOB_NODELIST");
     setenv("PATH", "/usr/bin:/bin", 1);
