@@ -15,6 +15,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -53,6 +54,9 @@ DETECTOR = {
     "comm.algorithm": "hierarchical",
     "train.box_loss": "smooth_l1",
 }
+
+SECTIONS = ["none", "init", "data", "compute", "reduce", "eval", "save"]
+SLOT = struct.Struct("8sqiiIIQ64s" + 2 * "iiqQdd32s" + "Q")
 
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -187,8 +191,9 @@ class Rig:
         shutil.rmtree(path, ignore_errors=True)
         return path
 
-    def start(self, n_ranks, out, sets=(), env=(), options=(), command=()):
-        """`sets`: configuration keys and values; `command`: instead of training into `out`."""
+    def start(self, n_ranks, out, sets=(), env=(), options=(), command=(), through=()):
+        """`sets`: configuration keys and values; `command`: instead of training into `out`; `through`: a command that
+        the output is piped through."""
         self.n_runs += 1
         config = os.path.join(self.work, "config.json")
         if not os.path.exists(config):
@@ -201,13 +206,16 @@ class Rig:
             command = MPIRUN + [str(n_ranks)] + command
             env = {"LD_PRELOAD": self.patient, **dict(env)} if self.patient else env
         log = open(os.path.join(self.work, f"log-{self.n_runs}"), "w", encoding="utf-8")
+        pipe = subprocess.Popen(through, stdin=subprocess.PIPE, stdout=log) if through else None
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=log,
+            stdout=pipe.stdin if pipe else log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **ENVIRONMENT, **dict(env)},
         )
+        if pipe:
+            pipe.stdin.close()
         return Run(process, log, command)
 
     def finish(self, n_ranks, out, **arguments):
@@ -289,6 +297,18 @@ def bytes_of(folder):
 def events(out):
     with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as file:
         return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def slots(out):
+    """Per process id: rank, section and step, as the others see them."""
+    try:
+        with open(os.path.join(out, "heartbeat.bin"), "rb") as file:
+            data = file.read()
+    except OSError:
+        return {}
+    data = data[: len(data) // SLOT.size * SLOT.size]
+    fields = [s for s in SLOT.iter_unpack(data) if s[0] == b"dtbeat01"]
+    return {s[3]: (s[2], SECTIONS[s[8]], s[10]) for s in fields}
 
 
 def remove_shared_memory():

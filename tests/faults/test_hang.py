@@ -6,31 +6,16 @@ import functools
 import os
 import re
 import signal
-import struct
 import time
 
 import rig as faults
 
-SECTIONS = ["none", "init", "data", "compute", "reduce", "eval", "save"]
-SLOT = struct.Struct("8sqiiIIQ64s" + 2 * "iiqQdd32s" + "Q")
 LIMIT, BUSY_LIMIT = 5, 20
 GRACE = LIMIT  # seconds after the limit within which the job must end, in the long form
 START_LIMIT = 10
 MESSAGE = re.compile(
     r"dtrain: error\[HANG\] rank (\d+) \(\S+ pid (\d+)\) .* since step (\d+), section (\w+), for \d+ s"
 )
-
-
-def slots(out):
-    """Per process id: rank, section and step, as the others see them."""
-    try:
-        with open(os.path.join(out, "heartbeat.bin"), "rb") as file:
-            data = file.read()
-    except OSError:
-        return {}
-    data = data[: len(data) // SLOT.size * SLOT.size]
-    fields = [s for s in SLOT.iter_unpack(data) if s[0] == b"dtbeat01"]
-    return {s[3]: (s[2], SECTIONS[s[8]], s[10]) for s in fields}
 
 
 def state_of(pid):
@@ -100,7 +85,7 @@ class Case:
             self.pids.update(self.run.ranks())
             self.stop_or_notice(now)
         elif self.seen is None and now > self.stopped + 0.5:
-            self.seen = slots(self.out)
+            self.seen = faults.slots(self.out)
         if now > self.run.begin + faults.HANG_S:
             self.run.kill()
         return False
@@ -110,7 +95,7 @@ class Case:
             stopped = [pid for pid in self.pids if state_of(pid) == "T"]
             self.stopped = now if stopped else None
             return
-        there = {rank: pid for pid, (rank, _, _) in slots(self.out).items()}
+        there = {rank: pid for pid, (rank, _, _) in faults.slots(self.out).items()}
         if len(there) == self.n_ranks and self.delay <= 0:
             faults.send([there[self.victim]], signal.SIGSTOP)
             self.stopped = now
@@ -216,7 +201,7 @@ def suspend_all(rig, n_times):
         expected = rig.reference(n_ranks, sets)
         out = rig.folder("suspended")
         run = rig.start(n_ranks, out, sets=sets)
-        while len(slots(out)) < n_ranks and run.process.poll() is None:
+        while len(faults.slots(out)) < n_ranks and run.process.poll() is None:
             time.sleep(0.05)
         time.sleep(rig.random.uniform(0.0, 0.5))
         pids = run.ranks()
@@ -234,7 +219,7 @@ def suspend_all(rig, n_times):
 def campaign(rig):
     model = rig.folder("model")
     rig.finish(1, model, sets={"train.max_steps": 1})
-    sections = SECTIONS[1:] * (5 if rig.long else 1) + [None] * (30 if rig.long else 0)
+    sections = faults.SECTIONS[1:] * (5 if rig.long else 1) + [None] * (30 if rig.long else 0)
     stops = [functools.partial(Case, rig, number, name) for number, name in enumerate(sections)]
     starts = [functools.partial(Start, rig, n, model) for n in range(52 if rig.long else 4)]
     cases = watch(stops + starts, 3 if rig.long else 10)
