@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# The checks that need a GPU, in four parts of at most 560 s each, for a machine that is lent for
-# minutes and has no packages (README.md in this folder):
+# The checks that need a GPU, in four parts of at most 560 s each, also for a machine without access
+# to packages (README.md in this folder):
 #
-#   scripts/gpu_check.sh pack [FOLDER [OUT [CMAKE OPTIONS]]]  # here: packs what travels with the source
-#   scripts/gpu_check.sh 1|2|3|4 [FOLDER [OUT [OPTIONS]]]     # there: one part
+#   scripts/gpu_check.sh pack [FOLDER [RESULTS [CMAKE OPTIONS]]]  # packs what travels with the source
+#   scripts/gpu_check.sh 1|2|3|4 [FOLDER [RESULTS [OPTIONS]]]     # on the GPU machine: one part
 #
 # FOLDER (default runs/gpu) may contain:
 #   build.tar.xz    made by pack: the programs, for the case that they cannot be built there
 #   use-deps.sh     sourced with dtrain-deps.tar.xz and a folder to unpack it in as arguments, to make
 #                   CMake, gcc and mpirun find the libraries that are not installed there
 #   *.c             programs that ask cuDNN; built and run
-#   last/           OUT of the part before
-# OUT (default runs/gpu_check) gets gpu.json, reports, logs and the algorithms chosen. OPTIONS go
+#   last/           RESULTS of the part before
+# RESULTS (default runs/gpu_check) gets gpu.json, reports, logs and the algorithms chosen. OPTIONS go
 # to tests/perf/gpu_check.py. Uses the PyTorch of $PYTHON (default python3, at least 3.11).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-part=$1 folder=${2:-runs/gpu} out=${3:-runs/gpu_check}
+part=$1 folder=${2:-runs/gpu} results=${3:-runs/gpu_check}
 shift $(($# < 3 ? $# : 3))
 python=${PYTHON:-python3}
-mkdir -p "$folder" "$out"
+mkdir -p "$folder" "$results"
 
 if [ "$part" = pack ]; then
     mapfile -t programs < <("$python" tests/perf/gpu_check.py programs)
@@ -56,6 +56,6 @@ run_part() {
         echo "mpirun: without other interfaces than lo"
         export OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_btl=self,vader
     fi
-    "$python" tests/perf/gpu_check.py "$part" "$folder" --out "$out" --seconds $((545 - SECONDS)) "$@"
+    "$python" tests/perf/gpu_check.py "$part" "$folder" --out "$results" --seconds $((545 - SECONDS)) "$@"
 }
-run_part "$@" 2>&1 | tee -a "$out/report-$part.txt"
+run_part "$@" 2>&1 | tee -a "$results/report-$part.txt"

@@ -1,4 +1,4 @@
-"""Parallel modes: central has the bits of allreduce, local SGD sends 1/H of the bytes, async keeps its bound."""
+"""Parallel modes: central has the bits of the ring, local SGD sends 1/H of the bytes, async keeps its bound."""
 
 import os
 import sys
@@ -28,10 +28,11 @@ def loss(out):
 
 
 def check_central():
-    """Also if a step is skipped."""
-    for ranks, fault in ((2, "nan@5:1"), (3, "")):
-        for mode in ("allreduce", "central"):
-            trained(f"{mode}-{ranks}", ranks, {"comm.mode": mode}, env={"DTRAIN_FAULT": fault} if fault else ())
+    """Also if a step is skipped; on two ranks of every order."""
+    for ranks, order, fault in ((2, "auto", "nan@5:1"), (3, "ring", ""), (4, "ring", "")):
+        for mode, algorithm in (("allreduce", order), ("central", "auto")):
+            sets = {"comm.mode": mode, "comm.algorithm": algorithm, "train.deterministic": "false"}
+            trained(f"{mode}-{ranks}", ranks, sets, env={"DTRAIN_FAULT": fault} if fault else ())
         same = model(f"allreduce-{ranks}") == model(f"central-{ranks}")
         assert same, f"central differs from allreduce on {ranks} ranks"
 
