@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/pulse.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/run_folder.h"
@@ -281,6 +282,11 @@ dt_status dt_cmd_average(struct dt_comm *comm, const struct dt_config *config,
 {
     if (args->n_images > 0 && !args->recompute_bn)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--images is for --recompute-bn");
+    if (args->output && !dt_name_has_suffix(args->output, ".safetensors"))
+        DT_FAIL_ALIKE(DT_ERR_USAGE,
+                      "-o %s: weights are written as safetensors, so the name must "
+                      "end in .safetensors",
+                      args->output);
     struct dt_average_options options = {.paths = args->operands,
                                          .n_paths = args->n_operands,
                                          .out = args->output,

@@ -174,12 +174,13 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
     if (images % split.unit != 0)
         DT_FAIL(DT_ERR_CONFIG, "%s: data.mixup and data.cutmix mix pairs, so %d must be even",
                 batch_key(engine->config, stage, key), images);
+    const bool is_virtual = stage->n_slices > 0;
     if (dt_split_least(&split) == 0)
         DT_FAIL(DT_ERR_CONFIG,
-                "%s: %d image%s%s too few for %d ranks; raise it, or start at most %d rank%s",
+                "%s: %d image%s%s too few for %d %sranks; raise it, or %s at most %d",
                 batch_key(engine->config, stage, key), images, DT_S(images),
-                images == 1 ? " is" : " are", split.n_parts, images / split.unit,
-                DT_S(images / split.unit));
+                images == 1 ? " is" : " are", split.n_parts, is_virtual ? "virtual " : "",
+                is_virtual ? "set train.virtual_ranks to" : "start", images / split.unit);
     DT_TRY(count_passes(engine, dt_split_most(&split)));
     split = dt_engine_split(engine);
     stage->least = dt_split_least(&split);

@@ -70,6 +70,10 @@ def test_refused():
     assert "cannot be averaged" in done.stderr, done.stderr
     run("average", "run", "other", code=64)
     run("average", "run", "-o", "x.safetensors", "--images", "8", code=64)
+    for name in "x.onnx", "x":
+        done = run("average", "run", "-o", name, code=64)
+        assert f"-o {name}: " in done.stderr and "must end in .safetensors" in done.stderr, done.stderr
+        assert not os.path.exists(name)
     assert not os.path.exists("x.safetensors")
     # Whether it can be written is found out before anything is read, and no other file is touched.
     done = run("average", "nowhere", "-o", "missing/x.safetensors", code=73)

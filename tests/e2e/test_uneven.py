@@ -103,7 +103,7 @@ def check_bench():
 def check_refusals():
     cases = (
         (3, {"train.global_batch_size": 2}, "train.global_batch_size: 2 images are too few for 3 ranks"),
-        (3, {"train.global_batch_size": 4, "data.mixup": 0.2}, "or start at most 2 ranks"),
+        (3, {"train.global_batch_size": 4, "data.mixup": 0.2}, "or start at most 2"),
         (2, {"train.global_batch_size": 5, "data.mixup": 0.2}, "mix pairs, so 5 must be even"),
         (1, {"train.micro_batch_size": 1, "data.mixup": 0.2}, "1 image is too few; make it even"),
         (2, {"train.global_batch_size": 5, "train.micro_batch_size": 1}, "set it to 2"),

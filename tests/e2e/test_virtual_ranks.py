@@ -145,7 +145,7 @@ def check_report():
 def check_refusals():
     cases = (
         (3, {"train.virtual_ranks": 2}, "2 of them cannot be shared by 3 ranks; start at most 2"),
-        (1, {"train.virtual_ranks": 49}, "48 images are too few for 49 ranks"),
+        (1, {"train.virtual_ranks": 49}, "48 images are too few for 49 virtual ranks; raise it, or set train.virtual_ranks to at most 48"),
         (1, {"train.virtual_ranks": 2, "train.micro_batch_size": 4}, "remove train.micro_batch_size"),
         (1, {"train.virtual_ranks": 6, "model.name": "resnet20", "model.sync_bn": 4}, "cannot form groups of 4"),
         (1, {"train.virtual_ranks": 2, "comm.grad_dtype": "fp16"}, "summed in fp32"),

@@ -22,7 +22,7 @@ chmod +x "$work/late"
 dtrain=$work/late expect 2 64 "did you mean --config" --confg x
 expect 2 66 "nowhere.json" --config nowhere.json
 expect 2 78 "train.epochs" $good --set train.epochs=0
-expect 3 78 "2 images are too few for 3 ranks; raise it, or start at most 2 ranks" $good \
+expect 3 78 "2 images are too few for 3 ranks; raise it, or start at most 2" $good \
     --set train.global_batch_size=2
 expect 3 78 "mix pairs, so 9 must be even" $good --set train.global_batch_size=9 --set data.cutmix=1
 expect 3 66 "nowhere" $good --set data.train=nowhere
