@@ -55,7 +55,8 @@ struct dt_field {
  *               sync_s (waiting for other ranks in agreements and sums of counters), other_s
  *   eval        epoch, step, images, [the metrics of eval.metrics and those that decide], [with
  *               train.ema_decay, unless eval.weights is raw: weights "ema", whose metrics these
- *               are; both: the metrics of the weights themselves as loss_raw, top1_raw, ...]
+ *               are; both: the metrics of the weights themselves as loss_raw, top1_raw, ...], [of
+ *               one that does not count for the best: reported_only true]
  *   detections  path (a picture of some validation images with what a detector found in them, of
  *               the evaluation just reported), width, height
  *   checkpoint  step, path, seconds (writing), stall_s (training blocked), bytes

@@ -83,7 +83,8 @@ static void on_eval(const struct dt_event *e)
     for (int i = 0; i < e->n_fields; i++)
         if (e->fields[i].kind == DT_FIELD_NUMBER && is_metric(e->fields[i].key))
             dt_text_add(&line, " %s %.5g", e->fields[i].key, e->fields[i].number);
-    dt_log(DT_LOG_INFO, " * epoch %" PRId64 ":%s (%" PRId64 " images)", integer(e, "epoch"), text,
+    const char *unit = dt_field_find(e, "reported_only") ? "step" : "epoch";
+    dt_log(DT_LOG_INFO, " * %s %" PRId64 ":%s (%" PRId64 " images)", unit, integer(e, unit), text,
            integer(e, "images"));
 }
 

@@ -16,8 +16,9 @@
 #include "page/html.h"
 
 static const char definitions[] =
-    "Best: over all evaluations. Time to accuracy: training time until an evaluation first reaches "
-    "75 % or 90 % of the best accuracy of all runs on this page. Images per second: median of the "
+    "Best: over the evaluations that are due, without the one where train.max_steps ends a run "
+    "sooner. Time to accuracy: training time until an evaluation first reaches 75 % or 90 % of the "
+    "best accuracy of all runs on this page. Images per second: median of the "
     "step events. Wall time: from the start of training to the last event, over all starts of the "
     "run; pauses between them do not count, repeated steps do. Waits: share of a step in which the "
     "mean rank waited for data, or for sums of gradients. Computing and agreeing: share of "

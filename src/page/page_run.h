@@ -15,6 +15,7 @@ enum { DT_CURVE_STRETCHES = 500, DT_CURVE_POINTS = 2 * DT_CURVE_STRETCHES, DT_CU
 struct dt_point {
     int64_t step;
     double elapsed_s, value; /* elapsed_s: as in struct dt_run */
+    bool is_aside;           /* of an evaluation that does not count for the best */
 };
 
 struct dt_curve {

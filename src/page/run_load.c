@@ -59,7 +59,8 @@ static dt_status add_point(struct events *e, const char *event, const char *key,
         DT_TRY(DT_GROW(run->curves, e->curve_capacity, i, "curves"));
         memcpy(run->curves[run->n_curves++].name, name, sizeof name);
     }
-    dt_curve_add(&run->curves[i], &(struct dt_point){run->step, run->elapsed_s, value});
+    const bool is_aside = dt_json_get(dt_json_root(e->event), "reported_only");
+    dt_curve_add(&run->curves[i], &(struct dt_point){run->step, run->elapsed_s, value, is_aside});
     return DT_OK;
 }
 

@@ -137,13 +137,15 @@ static bool choose(struct results *results, enum dt_metric metric)
     return any_has(results, results->curve);
 }
 
-/* The best or the last point of a run, NULL if there is none. */
+/* The best point that counts, or if none does the best, or the last; NULL if there is none. */
 static const struct dt_point *find_point(const struct results *results, size_t run, bool best)
 {
     const struct dt_point *points = results->points;
     size_t n = dt_run_points(&results->runs[run], results->curve, results->points), at = 0;
     for (size_t i = 1; i < n; i++)
-        if (!best || dt_metric_gain(results->metric, points[at].value, points[i].value) > 0)
+        if (!best || points[at].is_aside > points[i].is_aside ||
+            (points[at].is_aside == points[i].is_aside &&
+             dt_metric_gain(results->metric, points[at].value, points[i].value) > 0))
             at = i;
     return n > 0 ? &points[at] : NULL;
 }

@@ -191,7 +191,7 @@ static const char *const raw_names[] = {DT_METRIC_LIST(RAW_NAME)};
 
 static void report_evaluation(const struct run *r, const struct dt_eval_result *result)
 {
-    struct dt_field fields[5 + 2 * DT_N_METRICS + DT_N_COCO] = {
+    struct dt_field fields[6 + 2 * DT_N_METRICS + DT_N_COCO] = {
         DT_INT("epoch", r->at.epoch),
         DT_INT("step", r->at.step),
         DT_INT("images", result->n_images),
@@ -207,6 +207,8 @@ static void report_evaluation(const struct run *r, const struct dt_eval_result *
             fields[n++] = (struct dt_field)DT_NUM(raw_names[m], result->raw[m]);
     if (dt_engine_uses_ema(&r->engine))
         fields[n++] = (struct dt_field)DT_TEXT("weights", "ema");
+    if (!is_scheduled(r))
+        fields[n++] = (struct dt_field)DT_JSONV("reported_only", "true");
     dt_events_emit(r->engine.report, "eval", fields, n);
 }
 

@@ -197,6 +197,18 @@ def check_list():
     assert "no run has begun in empty" in dtrain("runs", "empty", code=66)
 
 
+def check_part():
+    """A run that train.max_steps ends inside an epoch: that evaluation is reported, and the best is the same everywhere."""
+    said = train("part", "schedule.lr=0.02", "train.max_steps=25").said
+    assert re.findall(r" \* (.*?):", said) == ["epoch 1", "epoch 2", "step 25"], said
+    evals = events("part", "eval")
+    assert [event.get("reported_only", False) for event in evals] == [False, False, True], evals
+    best, (end,) = max(event["top1"] for event in evals[:2]), events("part", "run_end")
+    assert end["best"] == best and f" top1 {best:.2f} " in dtrain("runs", "part"), end
+    dtrain("report", "part", "slow", "-o", "part.html")
+    assert columns_of(load_page("part.html"))["best top1"][0].startswith(f"{best:.2f} %, "), best
+
+
 def check_refused():
     assert "RUN" in dtrain("report", code=64)
     assert "RUN" in dtrain("compare", "fast", code=64)
@@ -220,4 +232,5 @@ check_classes()
 check_picture()
 check_resumed()
 check_list()
+check_part()
 check_refused()

@@ -74,15 +74,15 @@ TEST(results)
 {
     struct dt_run run;
     struct dt_table table;
-    assert_int_equal(load(&run, START("00", "0") EVAL("10", "10", "40") EVAL("20", "20", "61")
-                                    EVAL("30", "30", "80") EVAL("40", "40", "79")
-                                        AT("41") "\"run_end\",\"status\":\"OK\",\"warnings\":2}\n"),
+    assert_int_equal(load(&run, START("00", "0") EVAL("10", "10", "40") EVAL("20", "20", "61") EVAL(
+                                    "30", "30", "80") EVAL("40", "40", "90,\"reported_only\":true")
+                                    AT("41") "\"run_end\",\"status\":\"OK\",\"warnings\":2}\n"),
                      DT_OK);
     assert_int_equal(dt_facts_results(&table, &run, 1), DT_OK);
     static const char *const expected[][2] = {
         {"status", "finished"},
         {"best top1", "80.00 %, epoch 4"},
-        {"last top1", "79.00 %"},
+        {"last top1", "90.00 %"},
         {"time to 60.0 % (75 % of best)", "20 s, epoch 2"},
         {"time to 72.0 % (90 % of best)", "30 s, epoch 4"},
         {"wall time", "41 s"},
