@@ -211,9 +211,15 @@ static void write_file(enum dt_log_level level, const char *text)
     state.n_lost = 0;
 }
 
+static void count(enum dt_log_level level)
+{
+    state.n_warnings += level == DT_LOG_WARNING || level == DT_LOG_NOTICE;
+}
+
 void dt_log_record(enum dt_log_level level, const char *text)
 {
     pthread_mutex_lock(&state.lock);
+    count(level);
     write_file(level, text);
     pthread_mutex_unlock(&state.lock);
 }
@@ -231,7 +237,7 @@ void dt_log(enum dt_log_level level, const char *format, ...)
     pthread_mutex_lock(&state.lock);
     if (is_shown)
         print(level, text);
-    state.n_warnings += level == DT_LOG_WARNING || level == DT_LOG_NOTICE;
+    count(level);
     write_file(level, text);
     pthread_mutex_unlock(&state.lock);
 }

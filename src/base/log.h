@@ -29,7 +29,7 @@ void dt_log_tee(void);
  * written whole or not at all: if it cannot be, a warning says so, and the next line that can be
  * how many are lacking. If the file has 64 MiB, a warning says that it ends. */
 void dt_log_open(const char *dir);
-/* A line for the file only. */
+/* A line for the file only; a warning is counted. */
 void dt_log_record(enum dt_log_level level, const char *text);
 
 /* Lines look like "dtrain: warning: text", wrapped at words on a terminal. A transient line

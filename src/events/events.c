@@ -85,6 +85,7 @@ void dt_events_emit(struct dt_events *report, const char *event, const struct dt
                     int n_fields)
 {
     const struct dt_event all = {event, fields, n_fields};
+    bool is_shown = !report || strcmp(event, "warning") != 0;
     dt_error_keep();
     for (size_t i = 0; report && i < DT_COUNT(rows); i++) {
         const struct dt_sink *sink = rows[i].sink;
@@ -96,7 +97,10 @@ void dt_events_emit(struct dt_events *report, const char *event, const struct dt
             status = sink->flush(state);
         note(report, i, status != DT_OK);
         dt_error_restore();
+        is_shown |= sink == &dt_sink_console;
     }
+    if (!is_shown) /* otherwise the console has logged it */
+        dt_log_record(DT_LOG_WARNING, dt_field_text(&all, "text"));
 }
 
 void dt_events_progress(struct dt_events *report, const char *what, int64_t done, int64_t total)

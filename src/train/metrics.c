@@ -64,12 +64,23 @@ static dt_status check_loss(struct dt_engine *engine, double n_finite,
         (long long)first + 1, (long long)last, where_from(checkpoint), checkpoint);
 }
 
+/* Finite gradients may be too large for the messages between ranks. */
+static const char *not_finite(const struct dt_engine *engine)
+{
+    const bool is_sent =
+        engine->config->comm.grad_dtype == DT_GRAD_FP16 && engine->ranks.n_ranks > 1;
+    return is_sent ? "not finite, or larger than the 65504 that comm.grad_dtype=fp16 can send "
+                     "(bf16 has "
+                     "no such limit)"
+                   : "not finite";
+}
+
 /* Does nothing with a dynamic loss scale, which is found by skipping. All ranks have the same
  * counts. */
 static dt_status check_skipped(struct dt_engine *engine, const struct dt_counters *counters,
                                int64_t first, int64_t last, double lr, const char *checkpoint)
 {
-    char steps[64], text[160];
+    char steps[64], text[240];
     const struct dt_field fields[] = {DT_TEXT("text", text)};
     bool scales = dt_engine_scales_loss(engine);
     if ((scales && engine->config->train.loss_scale == 0) || counters->n_skipped == 0)
@@ -79,8 +90,9 @@ static dt_status check_skipped(struct dt_engine *engine, const struct dt_counter
     else
         snprintf(steps, sizeof steps, "steps %lld to %lld", (long long)first + 1, (long long)last);
     if (counters->n_in_a_row <= MOST_IN_A_ROW) {
-        snprintf(text, sizeof text, "%lld step%s skipped in %s: the gradients are not finite",
-                 (long long)counters->n_skipped, counters->n_skipped > 1 ? "s" : "", steps);
+        snprintf(text, sizeof text, "%lld step%s skipped in %s: the gradients are %s",
+                 (long long)counters->n_skipped, counters->n_skipped > 1 ? "s" : "", steps,
+                 not_finite(engine));
         if (!scales) /* otherwise check_scale reports it */
             dt_events_emit(engine->report, "warning", fields, DT_COUNT(fields));
         return DT_OK;
@@ -88,9 +100,10 @@ static dt_status check_skipped(struct dt_engine *engine, const struct dt_counter
     DT_FAIL_ALIKE(
         DT_ERR_NUMERICAL,
         "%lld steps in a row were skipped, the last of them in %s, because their gradients are "
-        "not finite; the learning rate is %.6g there; those steps changed no weights; %s%s; try "
+        "%s; the learning rate is %.6g there; those steps changed no weights; %s%s; try "
         "a lower schedule.lr or more schedule.warmup_epochs",
-        (long long)counters->n_in_a_row, steps, lr, where_from(checkpoint), checkpoint);
+        (long long)counters->n_in_a_row, steps, not_finite(engine), lr, where_from(checkpoint),
+        checkpoint);
 }
 
 /* Prints the message that fp16 users know from Apex; aborts a run whose gradients overflow at any

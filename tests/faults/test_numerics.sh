@@ -74,6 +74,19 @@ for ((i = 0; i < injections; i++)); do
 done
 echo "four in a row: $ended of $injections runs ended with 81 and named a checkpoint"
 
+# Gradients that are too large for fp16 are skipped where messages are fp16, which the warning names; without a console the
+# end counts the warnings too.
+for count in fp16=3 bf16=0; do
+    run 2 large "" --set model.name=squeezenet1_1 --set 'data.std=[1e-6,1e-6,1e-6]' --set schedule.lr=1e-25 \
+        --set comm.algorithm=ring --set comm.grad_dtype=${count%=*} --set train.max_steps=3 --set output.log_every=1 \
+        --set 'output.sinks=["jsonl"]'
+    expect 0 "large gradients"
+    n=$(grep -c '"event":"warning".*larger than the 65504 that comm.grad_dtype=fp16 can send' "$work/large/metrics.jsonl") ||
+        [ "$n" = 0 ]
+    [ "$n" = "${count#*=}" ] || fail "$count: $n warnings"
+    grep -q "\"event\":\"run_end\".*\"warnings\":$n," "$work/large/metrics.jsonl" || fail "$(tail -1 "$work/large/metrics.jsonl")"
+done
+
 # A flipped bit of a weight is reported before the next save, which is not performed.
 found=0
 for ((i = 0; i < injections; i++)); do
