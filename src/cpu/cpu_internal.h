@@ -355,8 +355,8 @@ DT_OP_LIST(DT_CPU_DECLARE)
 #define dt_cpu_run_second_half DT_ISA_NAME(dt_cpu_run_second_half)
 dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec);
 
-/* The ranks of a synced batch norm exchange two sums per channel and their numbers of images, at
- * the start of its scratch. */
+/* The ranks of a synced batch norm exchange two sums per channel and their numbers of lines, at the
+ * start of its scratch. */
 static inline size_t dt_cpu_slot_floats(const struct dt_cpu_rows *rows)
 {
     return 2 * (size_t)rows->channels + 1;

@@ -15,13 +15,13 @@ void dt_bn_load_channels(double out[LANES], const float *values, const struct bn
 
 /* --- Forward --- */
 
-/* A slot ends with the number of images of its rank. */
+/* A slot ends with the number of lines of its rank, however that divides its images. */
 static float *slot_of(const struct bn *bn, int rank)
 {
     return bn->slots + (size_t)rank * dt_cpu_slot_floats(bn->rows);
 }
 
-static double n_images_of(const struct bn *bn, int rank)
+static double n_lines_of(const struct bn *bn, int rank)
 {
     return (double)slot_of(bn, rank)[2 * bn->rows->channels];
 }
@@ -34,10 +34,10 @@ static int first_rank(const struct bn *bn)
 /* Values over which the statistics are taken: of this rank, or in the second half of its group. */
 static double n_values(const struct bn *bn)
 {
-    double n_images = bn->half == SECOND ? 0 : bn->rows->n;
+    double n_lines = bn->half == SECOND ? 0 : (double)bn->rows->n * bn->rows->height;
     for (int i = 0; bn->half == SECOND && i < bn->n_ranks; i++)
-        n_images += n_images_of(bn, first_rank(bn) + i);
-    return n_images * bn->rows->height * bn->rows->width;
+        n_lines += n_lines_of(bn, first_rank(bn) + i);
+    return n_lines * bn->rows->width;
 }
 
 /* Puts the sums of a block into this pass's slot. */
@@ -51,7 +51,7 @@ static void share_sums(const struct bn *bn, int block, const double first[LANES]
         slot[rows->channels + block * rows->block + i] = (float)second[i];
     }
     if (block == 0)
-        slot[2 * rows->channels] = (float)rows->n;
+        slot[2 * rows->channels] = (float)(rows->n * rows->height);
 }
 
 static void load_sums(double first[LANES], double second[LANES], const struct bn *bn, int block,
@@ -132,7 +132,7 @@ static void combine_ranks(struct statistics *s, double m2[LANES], const struct b
     *s = (struct statistics){0};
     memset(m2, 0, LANES * sizeof *m2);
     for (int rank = first; rank < first + bn->n_ranks; rank++) {
-        const double n = n_images_of(bn, rank) * bn->rows->height * bn->rows->width;
+        const double n = n_lines_of(bn, rank) * bn->rows->width;
         load_sums(mean, more, bn, block, rank);
         for (int i = 0; i < LANES; i++)
             add_moments(&count[i], &s->mean[i], &m2[i], n, mean[i], more[i]);
