@@ -357,6 +357,7 @@ struct dt_canvases dt_config_canvases(const struct dt_config *config);
 struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes);
 /* The optimizer's numbers, with its own where the keys are 0. */
 struct dt_optim_options dt_config_optim(const struct dt_config *config);
+double dt_config_own_lr(const struct dt_config *config); /* of its optimizer */
 
 /* The global batch on `n_ranks` ranks, and the key that it follows from. */
 int dt_config_batch_size(const struct dt_config *config, int n_ranks);

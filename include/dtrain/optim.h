@@ -25,7 +25,8 @@ enum dt_trust { DT_TRUST_NONE, DT_TRUST_GRADIENT, DT_TRUST_DIRECTION };
  * gradient. */
 enum dt_optim_state { DT_KEEPS_MOMENTUM, DT_KEEPS_SQUARE };
 
-/* X(NAME, name, enum dt_optim_state, enum dt_trust, default of beta2, of epsilon). With w the
+/* X(NAME, name, enum dt_optim_state, enum dt_trust, defaults of beta2, of epsilon and of
+ * the learning rate). With w the
  * parameter, g its gradient, clipped, d weight decay (0 for batch norm and bias unless they are to
  * decay), t the number of updates, and m and v from 0:
  *
@@ -46,13 +47,13 @@ enum dt_optim_state { DT_KEEPS_MOMENTUM, DT_KEEPS_SQUARE };
  *   w -= lr m. PyTorch's RMSprop.
  *
  * r is 1 where a norm is 0. */
-#define DT_OPTIM_LIST(X)                                            \
-    X(SGD, sgd, DT_KEEPS_MOMENTUM, DT_TRUST_NONE, 0, 0)             \
-    X(LARS, lars, DT_KEEPS_MOMENTUM, DT_TRUST_GRADIENT, 0, 0)       \
-    X(LAMB, lamb, DT_KEEPS_SQUARE, DT_TRUST_DIRECTION, 0.999, 1e-6) \
-    X(ADAMW, adamw, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.999, 1e-8)    \
-    X(ADAM, adam, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.999, 1e-8)      \
-    X(RMSPROP, rmsprop, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.99, 1e-8)
+#define DT_OPTIM_LIST(X)                                                   \
+    X(SGD, sgd, DT_KEEPS_MOMENTUM, DT_TRUST_NONE, 0, 0, 0.1)               \
+    X(LARS, lars, DT_KEEPS_MOMENTUM, DT_TRUST_GRADIENT, 0, 0, 0.1)         \
+    X(LAMB, lamb, DT_KEEPS_SQUARE, DT_TRUST_DIRECTION, 0.999, 1e-6, 0.005) \
+    X(ADAMW, adamw, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.999, 1e-8, 0.001)    \
+    X(ADAM, adam, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.999, 1e-8, 0.001)      \
+    X(RMSPROP, rmsprop, DT_KEEPS_SQUARE, DT_TRUST_NONE, 0.99, 1e-8, 0.001)
 
 enum dt_optim {
 #define DT_OPTIM_VALUE(NAME, ...) DT_OPTIM_##NAME,

@@ -391,6 +391,13 @@ static void settle_warmup(struct loading *l)
     *warmup = epochs / 4.0;
 }
 
+/* A rate that is not given is the optimizer's own. */
+static void settle_rate(struct loading *l)
+{
+    if (!is_set(l, "schedule.lr") && !is_in_file(l, "schedule.lr"))
+        l->config->schedule.lr = dt_config_own_lr(l->config);
+}
+
 dt_status dt_config_load(struct dt_config *config, const char *path, const char *const *sets,
                          size_t n_sets)
 {
@@ -411,6 +418,7 @@ dt_status dt_config_load(struct dt_config *config, const char *path, const char 
     settle_alternatives(&l);
     settle_data(&l);
     settle_warmup(&l);
+    settle_rate(&l);
     if (!dt_model_find(config->model.name))
         report_rule(&l, "model.name", dt_error_text());
     if (l.text.used == 0)

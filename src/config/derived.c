@@ -148,13 +148,18 @@ struct dt_model_options dt_config_model_options(const struct dt_config *config, 
                                 .min_score = (float)config->eval.score_threshold}}};
 }
 
+#define DT_OPTIM_DEFAULTS(NAME, name, square, trust, beta2, eps, lr) {beta2, eps, lr},
+static const struct {
+    double beta2, eps, lr;
+} own[] = {DT_OPTIM_LIST(DT_OPTIM_DEFAULTS)};
+
+double dt_config_own_lr(const struct dt_config *config)
+{
+    return own[config->optim.name].lr;
+}
+
 struct dt_optim_options dt_config_optim(const struct dt_config *config)
 {
-#define DT_OPTIM_DEFAULTS(NAME, name, square, trust, beta2, eps) {beta2, eps},
-    static const struct {
-        double beta2, eps;
-    } own[] = {DT_OPTIM_LIST(DT_OPTIM_DEFAULTS)};
-#undef DT_OPTIM_DEFAULTS
     const struct dt_config_optim *o = &config->optim;
     return (struct dt_optim_options){
         .momentum = o->momentum,

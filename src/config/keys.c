@@ -394,7 +394,10 @@ const struct dt_key dt_keys[] = {
 
     CHOICE(schedule.kind, DT_SCHEDULE_STEP, schedules,
            "Learning rate schedule after warm-up (src/engine/schedule.h has the formulas)"),
-    POSITIVE(schedule.lr, 0.1, 1000, "Peak learning rate"),
+    POSITIVE(schedule.lr, 0.1, 1000,
+             "Peak learning rate; unless given, the optimizer's own: adam, adamw, rmsprop 0.001, "
+             "lamb 0.005, sgd and lars the "
+             "default here"),
     CHOICE(schedule.lr_scaling, DT_LR_SCALING_LINEAR, scalings,
            "How lr and min_lr follow the batch: both are multiplied by global batch / lr_base_size "
            "(linear), by its square root (sqrt), or taken as they are (none)"),

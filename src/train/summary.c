@@ -162,6 +162,10 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
     if (summary->engine->config->optim.head_lr_factor != 1)
         dt_text_add(line, " (%s: %.6g times that)", summary->engine->model->head,
                     summary->engine->config->optim.head_lr_factor);
+    if (summary->engine->config->schedule.lr == dt_config_own_lr(summary->engine->config))
+        dt_text_add(line, "; schedule.lr %g is the default of %s",
+                    summary->engine->config->schedule.lr,
+                    dt_optim_name(summary->engine->config->optim.name));
 }
 
 /* "epochs 4 to 6: 160 x 160, batch 128, 97 steps per epoch, learning rate times 2, 1.2 GB per

@@ -103,7 +103,7 @@ static const struct {
     void (*update)(const struct optim_case *c);
     double beta2, eps;
 } references[] = {
-#define REFERENCE(NAME, name, square, trust, beta2, eps) {#name, reference_##name, beta2, eps},
+#define REFERENCE(NAME, name, square, trust, beta2, eps, lr) {#name, reference_##name, beta2, eps},
     DT_OPTIM_LIST(REFERENCE)
 #undef REFERENCE
 };

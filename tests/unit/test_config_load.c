@@ -413,6 +413,7 @@ static void check_key_alone(const char *path, const struct dt_json *rule)
                                 "optim.freeze=[\"fc\"]",
                                 is_local ? "train.sync_every=2" : "train.sync_every=0",
                                 "schedule.warmup_epochs=0",
+                                "schedule.lr=0.1",
                                 optimizer,
                                 set};
     const char *where = "";
