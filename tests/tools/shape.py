@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The shape of the source in figures: tests/tools/shape.py [-v]
+"""The shape of the source in figures: tests/tools/shape.py [-v | --max FILE]
 
 Lines, lengths of functions, literal operands, files that tell kinds of run apart, members of the structs that are
 passed around and functions that take them, and the circles of calls between the files of a room; -v names the files
 and the calls of every circle. It reads the text: a call is the name of a function in the body of another one.
+--max compares the lines with FILE, such as most_lines.txt, and fails if there are more.
 """
 import collections
 import pathlib
@@ -27,9 +28,27 @@ OPERANDS = {  # tests/ops and tests/emulator speak of operands too
 }
 
 
-def tracked(*folders):
+def tracked(*folders, suffixes=r"c|h|cu|cuh|cpp"):
     names = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [ROOT / name for name in names.splitlines() if re.search(r"\.(c|h|cu|cuh|cpp)$", name)]
+    return [ROOT / name for name in names.splitlines() if re.search(rf"\.({suffixes})$", name)]
+
+
+def n_lines(paths):
+    return sum(path.read_bytes().count(b"\n") for path in paths)
+
+
+def check_lines(path):
+    """Every line of the file: product or tests, the most lines, and why. Returns the exit code."""
+    parts = {"product": tracked(*PRODUCT), "tests": tracked("tests", suffixes=r"c|h|cpp|py|sh|js")}
+    n_over = 0
+    for line in pathlib.Path(path).read_text().splitlines():
+        what, most, why = line.split(maxsplit=2)
+        n = n_lines(parts[what])
+        print(f"{what}: {n} lines, at most {most}: {why}")
+        if n > int(most):
+            print(f"{what}: {n - int(most)} lines too many; remove some, or raise the number in {path} and say why")
+            n_over += 1
+    return min(n_over, 1)
 
 
 def without_comments(text):
@@ -108,12 +127,14 @@ def print_circles(bodies, verbose):
 
 
 def main():
+    if sys.argv[1:2] == ["--max"]:
+        sys.exit(check_lines(sys.argv[2]))
     verbose = "-v" in sys.argv[1:]
     text = {path: without_comments(path.read_text()) for path in tracked(*PRODUCT, "tests/ops", "tests/emulator")}
     product = {path: t for path, t in text.items() if path.relative_to(ROOT).parts[0] in PRODUCT}
     bodies = {path: list(functions(t)) for path, t in product.items()}
     lengths = sorted(len(body) for found in bodies.values() for _, _, body in found)
-    print(f"product: {sum(len(p.read_text().splitlines()) for p in product)} lines, {len(product)} files")
+    print(f"product: {n_lines(product)} lines, {len(product)} files")
     print(
         f"functions: {len(lengths)}, lines: median {statistics.median(lengths):g}, "
         f"90 % at most {lengths[len(lengths) * 9 // 10]}, longest {lengths[-1]}"
