@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
 # From a fresh machine to a trained network: installs, builds, generates labelled JPEG files, packs
 # them into shards, trains on them with two ranks and prints the accuracy on the validation set.
-# Where dtrain is installed, its copy of this script does the rest, in the current folder.
+# Where dtrain is installed, its copy of this script does the rest, in the current folder. Arguments go
+# to CMake: -DDTRAIN_CUDA=OFF builds without kernels for GPUs.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=scripts/mpi_env.sh
 . "$root/scripts/mpi_env.sh"
 case $root in */share/dtrain) ;; *) cd "$root" ;; esac
-[ ! -e "$root/scripts/setup.sh" ] || scripts/setup.sh build
+gpus=() # the first build is for those that are there
+[[ -e build/CMakeCache.txt || $(nvidia-smi -L 2>/dev/null) != GPU* ]] || gpus=(-DCMAKE_CUDA_ARCHITECTURES=native)
+[ ! -e "$root/scripts/setup.sh" ] || scripts/setup.sh build release ${gpus[@]+"${gpus[@]}"} "$@"
 
 data=data/quickstart
 if [ ! -e $data/val/_info.json ]; then
@@ -19,7 +22,7 @@ if [ ! -e $data/val/_info.json ]; then
     "$DTRAIN" shard $data/jpeg-val $data/val --prefix val --per-shard 1000 --seed 1
 fi
 
-echo "quickstart: training on 2 ranks"
+echo "quickstart: training on 2 ranks, $SECONDS s after the start"
 out=runs/quickstart
 rm -rf $out
 "$DTRAIN" --ranks 2 --config quickstart --out $out --set device.threads=1 \

@@ -84,6 +84,8 @@ build=build
 [ "$preset" = release ] || build=build-$preset
 echo "setup: building $preset in $build"
 cmake --preset "$preset" -G Ninja "$@" >"$build.log" 2>&1 || { cat "$build.log" >&2; exit 1; }
+kernels='with kernels for GPU generations \1, most of a build; -DDTRAIN_CUDA=OFF leaves them out,'
+sed -n "s/^-- CUDA backend: .*, architectures \(.*\)/setup: $kernels -DCMAKE_CUDA_ARCHITECTURES=90 takes one/p" "$build.log"
 rm -f "$build.log"
 target=all
 [ "$what" = test ] || target=dtrain

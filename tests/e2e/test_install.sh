@@ -21,10 +21,25 @@ ends 66 "no such file in .*/share/dtrain/configs" "$installed" config show --con
 sed -i 's/images-per-class 1000/images-per-class 40/; s/images-per-class 200/images-per-class 10/
     s/per-shard 2500/per-shard 100/; s/per-shard 1000/per-shard 50/; s/> 90/>= 0/' "$share/dtrain/scripts/quickstart.sh"
 ends 0 "" "$share/dtrain/scripts/quickstart.sh"
-shows "curves in runs/quickstart/report.html"
+shows "training on 2 ranks, [0-9]* s after the start" "curves in runs/quickstart/report.html"
 [ -s runs/quickstart/report.html ] || fail "no report"
 "$share/dtrain/scripts/make_job.py" --for slurm --nodes 2 --gpus 4 --config resnet50 >job || fail "make_job.py"
 grep -q -- "--config resnet50" job || fail "$(cat job)"
+
+# The quick start builds for the GPUs that are there, the first time, and says for which.
+mkdir -p "$work/tree/build" "$work/fake"
+cp -r "$DTRAIN_SOURCE_DIR/scripts" "$work/tree/"
+printf '#!/bin/sh\necho "$@" >>"%s"\necho "-- CUDA backend: toolkit 13, NCCL 2, architectures 80-real;90"\n' "$work/calls" \
+    >"$work/fake/cmake"
+printf '#!/bin/sh\necho "GPU 0: one"\n' >"$work/fake/nvidia-smi"
+chmod +x "$work"/fake/*
+for native in "-DCMAKE_CUDA_ARCHITECTURES=native " ""; do
+    rm -f "$work/calls"
+    ends 1 "" env PATH="$work/fake:$PATH" DTRAIN=false DTRAIN_NO_INSTALL=1 "$work/tree/scripts/quickstart.sh" -DA=B
+    shows "^setup: with kernels for GPU generations 80-real;90, most of a build; -DDTRAIN_CUDA=OFF leaves them out, "
+    grep -q "^--preset release -G Ninja $native-DA=B$" "$work/calls" || fail "$(cat "$work/calls")"
+    touch "$work/tree/build/CMakeCache.txt"
+done
 
 # Without root, where there is nothing but a shell.
 mkdir "$work/few"
