@@ -7,7 +7,7 @@
  * non-finite value ends the run. Rank 0 then copies the state into the snapshot, and its writer
  * thread (checkpoint/writer.c) writes it while training continues: the loop waits only for the
  * comparison and the copy. If the previous save is still under way, a periodic save is postponed
- * until it ends; the other kinds wait for it.
+ * until it ends; the other kinds, and one for checkpoint.keep_every, wait for it.
  *
  * A failed write causes a warning; the next attempt, checkpoint.retry_s later, saves the state of
  * that later step. A failure ends the run only if another run has taken over the folder

@@ -317,7 +317,8 @@ static dt_status after_step(struct run *r)
     if (check_due)
         DT_TRY(dt_replicas_compare(&r->engine, at->step, r->save_policy.last));
     r->met_step = at->step;
-    bool must_save = is_finished(r) || (is_best && config->checkpoint.keep_best);
+    bool must_save = is_finished(r) || (is_best && config->checkpoint.keep_best) ||
+                     (save_due && is_due(at->step, config->checkpoint.keep_every));
     return must_save || save_due ? save_state(r, must_save) : DT_OK;
 }
 

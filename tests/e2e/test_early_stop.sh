@@ -39,6 +39,13 @@ for ranks in 1 2; do
     says "already finished after $steps steps (best loss .*).*; to train longer, raise early_stop.patience: "
 done
 
+# What keep_every keeps is also saved where the one before is still being written; others wait until that has ended.
+train 1 often --set train.max_steps=60 --set checkpoint.every_steps=1 --set checkpoint.keep=1 --set checkpoint.keep_every=3 \
+    --set checkpoint.keep_best=false
+for ((step = 3; step <= 60; step += 3)); do
+    [ -d "$work/often/checkpoints/step-$(printf %09d $step)" ] || fail "no checkpoint of step $step: $(ls "$work/often/checkpoints")"
+done
+
 # A metric that is never defined is waited for no longer than another, also when started again.
 printf 'circle\nring\n' > "$work/two"
 mkdir "$work/one_class"
