@@ -231,16 +231,16 @@ struct dt_config {
     } schedule;
     struct dt_config_device {
         enum dt_device_kind kind;
-        int threads;           /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
-        bool winograd;         /* for most 3x3 convolutions */
+        int threads;   /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
+        bool winograd; /* for most 3x3 convolutions */
         enum dt_tensor_layout layout; /* CPU */
-        bool cuda_graph;       /* CUDA: record the training step once and replay it */
-        bool numa_bind;        /* CUDA: ranks run on the CPUs of their GPU's NUMA node */
-        bool allow_shared_gpu; /* CUDA: several ranks may use one GPU (for tests) */
-        double timeout_s;      /* limit of waiting for the device, 0 = no limit */
-        char cache_dir[DT_PATH_MAX]; /* for chosen algorithms; "" = the user's cache */
-        int conv_candidate;          /* CUDA, for tests: from 1; 0 = the fastest */
-        enum dt_fusion_mode fusion;  /* CUDA */
+        bool cuda_graph;              /* CUDA: record the training step once and replay it */
+        bool numa_bind;               /* CUDA: ranks run on the CPUs of their GPU's NUMA node */
+        bool allow_shared_gpu;        /* CUDA: several ranks may use one GPU (for tests) */
+        double timeout_s;             /* limit of waiting for the device, 0 = no limit */
+        char cache_dir[DT_PATH_MAX];  /* for chosen algorithms; "" = the user's cache */
+        int conv_candidate;           /* CUDA, for tests: from 1; 0 = the fastest */
+        enum dt_fusion_mode fusion;   /* CUDA */
     } device;
     struct dt_config_comm {
         enum dt_comm_kind backend;

@@ -1,5 +1,5 @@
-/* The CPU backend in bf16 with channels innermost, as for AMX, against the fp64 reference, with what
- * this CPU has. Label: numeric. */
+/* The CPU backend in bf16 with channels innermost, as for AMX, against the fp64 reference, with
+ * what this CPU has. Label: numeric. */
 #include "run_ops.h"
 
 int main(void)
