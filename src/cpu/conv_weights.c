@@ -150,7 +150,8 @@ static void copy_pairs(const struct products *p, const struct side *side, uint32
         const int count = (end < past ? end : past) - first, pixel = 2 * (first - image * p->pairs);
         const real *data =
             side->data + (size_t)image * side->next + (size_t)block * side->next_block;
-        if (side->stride == 1 && side->y == 0 && side->x == 0)
+        if (side->stride == 1 && side->y == 0 && side->x == 0 && side->height == p->height &&
+            side->width == p->width)
             copy_same(to, p, side, data, pixel, count);
         else
             copy_places(to, p, side, data, pixel, count);
@@ -259,6 +260,7 @@ WITH_AMX static void begin_tiles(void)
         config.row_bytes[i] = TILE_BYTES;
         config.rows[i] = TILE;
     }
+    __asm__ volatile("" : : "m"(config) : "memory"); /* gcc 12 takes no note of all that is read */
     _tile_loadconfig(&config);
 }
 

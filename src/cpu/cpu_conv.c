@@ -97,7 +97,8 @@ static dt_status make_activation(dt_md *md, const struct dt_exec *exec, int id, 
     if (is_spread(exec) && id == exec->node->dst[0])
         for (int i = 2; i < 4; i++)
             dims[i] = exec->graph->tensor[exec->node->src[DT_BWD_DATA_DIFF_DST]].dim[i];
-    if (exec->formats->nhwc && as_stored)
+    const bool in_parts = stored->md && exec->n_passes > 1; /* which only change the type */
+    if (exec->formats->nhwc && as_stored && !in_parts)
         return DT_DNNL(t->name, dt_md_create(md, exec->type, n_dims, dims, dnnl_acdb));
     if (stored->md && as_stored && tag_of(exec) == dnnl_format_tag_any)
         return DT_DNNL(t->name, dt_md_retype(md, stored->md, exec->type, n_dims, dims));
@@ -350,13 +351,30 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
     return prepare_conv_op(dev, exec, roles, make_forward, ports, DT_COUNT(ports));
 }
 
+/* Whether weights are stored in the blocks from which own loops make mirrored ones. */
+static dt_status has_blocks(bool *has, const struct dt_exec *exec, const struct roles *id)
+{
+    const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, id->weights);
+    dt_md blocks = NULL;
+    *has = stored->shadow && stored->n_dims == 4;
+    if (!*has)
+        return DT_OK;
+    DT_TRY(DT_DNNL(exec->node->name,
+                   dt_md_create(&blocks, DT_BF16, 4, stored->dims, dnnl_ABcd16b16a)));
+    *has = dnnl_memory_desc_equal(stored->shadow, blocks);
+    dt_md_destroy(blocks);
+    return DT_OK;
+}
+
 /* oneDNN has better code for convolutions by AMX than for their gradients. */
 static dt_status mirror(struct dt_device *dev, struct dt_exec *exec, const struct roles *id)
 {
     const struct dt_tensor *weights = &exec->graph->tensor[id->weights];
     dnnl_primitive_desc_t pd = NULL;
     int wide;
-    if (!exec->formats->nhwc || dt_cpu_product_type(exec) == DT_F32 ||
+    bool is_in_blocks;
+    DT_TRY(has_blocks(&is_in_blocks, exec, id));
+    if (!is_in_blocks || !exec->formats->nhwc || dt_cpu_product_type(exec) == DT_F32 ||
         dt_conv_groups(exec->graph, exec->node) > 1 || weights->dim[2] != weights->dim[3] ||
         mirrored_pad(exec, id) < 0 ||
         (exec->node->attr.conv.stride > 1 &&
