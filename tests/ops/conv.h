@@ -110,6 +110,8 @@ static double ref_conv_bwd_weights(struct ref *r, const struct dt_node *node, in
 
 static const struct op_case conv_cases[] = {
     /* Channels that fill no block, odd sizes, every kernel size in use. */
+    {2, 32, 9, 11, 256, 3, 1, 0, F_BIAS, 0},
+    {1, 32, 9, 11, 256, 3, 1, 2, 0, 0},
     {2, 3, 9, 9, 16, 3, 1, 1, 0, 0},
     {2, 5, 11, 7, 17, 3, 2, 1, F_BIAS, 0},
     {2, 17, 13, 13, 5, 3, 1, 0, F_BIAS, 0},
