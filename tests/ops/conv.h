@@ -45,14 +45,17 @@ static double ref_conv(struct ref *r, const struct dt_node *node, int which, siz
     ref_decode(at, ref_dim(r, node->dst[0]), i);
     double sum = bias ? bias[at[1]] : 0;
     const int first = at[1] / per_group * wd[1]; /* channel of the group */
-    for (int c = 0; c < wd[1]; c++)
-        for (int y = 0; y < wd[2]; y++)
-            for (int x = 0; x < wd[3]; x++) {
-                int h = at[2] * stride - pad + y * step, w = at[3] * stride - pad + x * step;
-                if (h >= 0 && h < sd[2] && w >= 0 && w < sd[3])
-                    sum += src[ref_index(sd, at[0], first + c, h, w)] *
-                           weights[ref_index(wd, at[1], c, y, x)];
-            }
+    const size_t plane = (size_t)sd[2] * (size_t)sd[3], window = (size_t)wd[2] * (size_t)wd[3];
+    for (int y = 0; y < wd[2]; y++)
+        for (int x = 0; x < wd[3]; x++) {
+            const int h = at[2] * stride - pad + y * step, w = at[3] * stride - pad + x * step;
+            if (h < 0 || h >= sd[2] || w < 0 || w >= sd[3])
+                continue;
+            const double *from = src + ref_index(sd, at[0], first, h, w);
+            const double *weight = weights + ref_index(wd, at[1], 0, y, x);
+            for (size_t c = 0; c < (size_t)wd[1]; c++)
+                sum += from[c * plane] * weight[c * window];
+        }
     return ref_relu(r, node->relu, sum);
 }
 

@@ -49,9 +49,11 @@ static dt_status rig_alloc(struct rig *rig, void **block, size_t *block_bytes, s
     size_t total = RIG_CHUNK + rig_round(bytes) + RIG_CHUNK;
     unsigned char *image;
     DT_TRY(DT_NEW(image, total));
-    for (size_t i = 0; i < total; i++)
+    for (size_t i = 0; i < RIG_CHUNK; i++)
         image[i] = rig_guard_byte(i);
     memset(image + RIG_CHUNK, fill, bytes);
+    for (size_t i = RIG_CHUNK + bytes; i < total; i++)
+        image[i] = rig_guard_byte(i);
     dt_status status = rig->backend->alloc(rig->dev, block, total);
     if (status == DT_OK) {
         *block_bytes = total;

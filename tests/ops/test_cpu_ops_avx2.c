@@ -1,5 +1,7 @@
 /* The same as on a CPU without AVX-512: oneDNN then picks blocks of 8 channels instead of 16, and
  * the backend's own loops are at most those for AVX2. */
+#include <stdlib.h>
+
 #include "cpu/isa.h"
 #include "run_ops.h"
 
