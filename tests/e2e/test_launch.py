@@ -73,7 +73,7 @@ def ends(process, code, folder):
 write_config({**rig.SETTINGS, "checkpoint": {"every_epochs": 0, "every_steps": 20}})
 plain = train("plain", "train.max_steps=60", ranks=2)
 short = run("--ranks", "2", "--config", "config.json", "--out", "short", "--set", "train.max_steps=60")
-line = r"^dtrain: launch: .* -np? 2 .*dtrain --config config.json --out short"
+line = r"^dtrain: launch: .* -np? 2 .*dtrain'? --config config.json --out short"
 assert re.search(line, short.said, re.M), short.said
 assert content("plain/model.safetensors") == content("short/model.safetensors"), "other bits than with mpirun"
 assert not os.path.exists("short/restarts.jsonl")

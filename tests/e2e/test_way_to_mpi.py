@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import DTRAIN, TESTS, train, write_config  # noqa: E402
+from scratch import DTRAIN, TESTS, rig, train, write_config  # noqa: E402
 
-PRELOADED = os.path.join(os.path.dirname(DTRAIN), "tests", "isend_stack.so")
+PRELOADED = rig.preloaded(DTRAIN, "isend_stack.so")
 
 
 def listed():
@@ -26,7 +26,7 @@ def named(addresses):
     return lines[::2][::-1]
 
 
-if not os.path.exists(PRELOADED):
+if not PRELOADED:
     print("skipped: this build has no isend_stack.so, as with sanitizers")
     sys.exit(77)
 write_config({"data": {"source": "synthetic"}, "model": {"name": "tiny", "num_classes": 10}})

@@ -6,6 +6,7 @@ with 1 if one is violated.
 """
 
 import argparse
+import atexit
 import contextlib
 import glob
 import hashlib
@@ -82,6 +83,17 @@ def run(program, *arguments, ranks=1, code=0, env=(), text=""):
     done.said = done.stdout + done.stderr
     assert code in (done.returncode, None), (arguments, done.returncode, done.said)
     return done
+
+
+def preloaded(program, name):
+    """A library that was built for LD_PRELOAD, which cuts paths at blanks; None if this build has none."""
+    path = os.path.join(os.path.dirname(os.path.abspath(program)), "tests", name)
+    if not os.path.exists(path):
+        return None
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder)
+    os.symlink(path, os.path.join(folder, name))
+    return os.path.join(folder, name)
 
 
 def after(number):
@@ -173,8 +185,7 @@ class Run:
 class Rig:
     def __init__(self, program, long_form=False, seed=1):
         self.program = os.path.abspath(program)
-        patient = os.path.join(os.path.dirname(self.program), "tests", "patient.so")
-        self.patient = patient if os.path.exists(patient) else None
+        self.patient = preloaded(program, "patient.so")
         self.long = long_form
         self.random = random.Random(seed)
         self.work = tempfile.mkdtemp(prefix="dtrain-faults-")

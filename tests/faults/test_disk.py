@@ -3,6 +3,7 @@ result."""
 
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import time
@@ -94,8 +95,8 @@ def small_file_system(rig, expected, factor, checkpoint_bytes):
     keep = "--set checkpoint.keep=1"
     script = (
         f"mount -t tmpfs -o size={size} none {out} && "
-        f"{rig.program} --config {config} --out {out}{sets} {keep}; code=$?; "
-        f"{rig.program} verify {out}; echo verify $?; exit $code"
+        f"{shlex.quote(rig.program)} --config {config} --out {out}{sets} {keep}; code=$?; "
+        f"{shlex.quote(rig.program)} verify {out}; echo verify $?; exit $code"
     )
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script],

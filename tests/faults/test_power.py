@@ -76,7 +76,7 @@ def campaign(rig):
     start = begin(rig, "start")
     for name, folder in (("first save and on", None), ("with older ones", start)):
         print(f"crash@io, {name}: {crashes(rig, folder, expected)} points", flush=True)
-    shim = os.path.join(os.path.dirname(rig.program), "tests", "power_loss.so")
+    shim = faults.preloaded(rig.program, "power_loss.so")
     with open(rig.program, "rb") as file:
         if b"__asan_init" in file.read():
             print("no power loss: libraries cannot be preloaded into a program with sanitizers")

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 
-LIBRARY = os.path.join(os.path.dirname(os.path.abspath(sys.argv[1])), "tests", "power_loss.so")
+import rig
+
+LIBRARY = rig.preloaded(sys.argv[1], "power_loss.so")
 
 # Operations of the children; each makes one or two counted calls.
 OPS = """

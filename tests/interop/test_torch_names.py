@@ -38,7 +38,9 @@ def run(folder, name, source="", classes=CLASSES):
 
 
 def shape(values):
-    """Standard deviation, and how far the largest value is: sqrt(3) of a uniform distribution."""
+    """Standard deviation, and how far the largest value is: sqrt(3) of a uniform distribution. PyTorch's truncated
+    normal distribution now and then gives 2 instead of 0.02, where its erfinv overflows."""
+    values = values[np.abs(values) < 50 * np.median(np.abs(values))]
     return values.std(), np.abs(values - values.mean()).max() / max(values.std(), 1e-30) < 1.9
 
 
@@ -56,6 +58,7 @@ def check_initial(model, found):
 
 
 def check(folder, name):
+    torch.manual_seed(1)
     model = getattr(torchvision.models, name)(num_classes=CLASSES)
     found = run(folder, name)[1]
     check_initial(model, found)
@@ -82,7 +85,6 @@ def check_classes(folder):
 
 
 def main(folder):
-    torch.manual_seed(1)
     check_classes(folder)
     for name in names():
         if "full" in sys.argv or not LARGE.match(name):

@@ -143,7 +143,10 @@ cluster_start() {
     : > "$own/home/.ssh/environment"
     # CLUSTER_KEEP: the build folder. See tests/support/patient.c.
     local patient=${CLUSTER_KEEP:-}/tests/patient.so
-    [[ ! -e $patient ]] || echo "LD_PRELOAD=$patient" >> "$own/home/.ssh/environment"
+    if [[ -e $patient ]]; then # LD_PRELOAD cuts paths at blanks
+        ln -sf "$patient" "$CLUSTER/patient.so"
+        echo "LD_PRELOAD=$CLUSTER/patient.so" >> "$own/home/.ssh/environment"
+    fi
     unshare --net --uts --ipc --pid --fork --kill-child --mount --mount-proc \
         bash "$CLUSTER_SELF" boot "$1" < /dev/null > /dev/null 2> "$own/boot.log" &
     outer=$!

@@ -1,6 +1,5 @@
-# What makes a build quick where it is installed. ccache: what was compiled before is not compiled again, in
-# whichever folder it lies. lld: links a test in a third of the time; programs that are released have the
-# system's linker. Sets DTRAIN_PATH_IN_FILES: how the names of source files begin.
+# Where ccache is installed, what was compiled before is not compiled again, in whichever folder it lies.
+# Sets DTRAIN_PATH_IN_FILES: how the names of source files begin.
 find_program(DTRAIN_CCACHE ccache DOC "Keeps compiled files for the next build; empty: none is used")
 set(DTRAIN_PATH_IN_FILES ${CMAKE_SOURCE_DIR}/)
 if(DTRAIN_CCACHE)
@@ -11,10 +10,4 @@ if(DTRAIN_CCACHE)
         set(CMAKE_${language}_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
             CCACHE_NOHASHDIR=1 CCACHE_EXTRAFILES=${CMAKE_BINARY_DIR}/cpu_flags ${DTRAIN_CCACHE})
     endforeach()
-endif()
-
-include(CheckLinkerFlag)
-check_linker_flag(C -fuse-ld=lld DTRAIN_HAVE_LLD)
-if(DTRAIN_HAVE_LLD AND NOT CMAKE_BUILD_TYPE STREQUAL "Release")
-    add_link_options(-fuse-ld=lld)
 endif()
