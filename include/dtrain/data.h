@@ -50,6 +50,12 @@ struct dt_dataset_options {
                         data have names for, or labels */
     const struct dt_names *classes;   /* names in the order of labels, kept until dt_dataset_close;
                                          NULL or empty = the data set's own */
+    const struct dt_names *class_map; /* names for labels that are numbers, kept as long; NULL or
+                                         empty = there is no data.class_map */
+    const char *classes_of;           /* in messages: whose `classes` or, where there are none,
+                                         num_classes are; NULL = nobody's, this set decides */
+    bool by_order;                    /* if those have no names, this set's are taken in order, else
+                                         DT_ERR_DATA */
     bool subset;                      /* skip samples of classes that are not listed there, else
                                          DT_ERR_DATA */
     const struct dt_names *images;    /* NULL, or these files instead of `path`, with label 0; kept

@@ -34,6 +34,12 @@ dt_status dt_names_insert(struct dt_names *names, size_t index, const char *text
     return DT_OK;
 }
 
+void dt_names_remove(struct dt_names *names, size_t index)
+{
+    uint32_t *place = names->offset + index;
+    memmove(place, place + 1, (--names->n - index) * sizeof *place);
+}
+
 dt_status dt_names_add_all(struct dt_names *names, const struct dt_names *from)
 {
     for (size_t i = 0; i < from->n; i++) {
@@ -90,6 +96,18 @@ size_t dt_names_find(const struct dt_names *sorted, const char *name)
     return low;
 }
 
+/* Hidden, or made by macOS, Synology, Windows, Linux's file systems. */
+static bool is_not_listed(const char *name)
+{
+    static const char *const made[] = {
+        "__MACOSX",    "@eaDir",     "#recycle",     "Thumbs.db",
+        "desktop.ini", "lost+found", "$RECYCLE.BIN", "System Volume Information"};
+    for (size_t i = 0; i < DT_COUNT(made); i++)
+        if (strcasecmp(name, made[i]) == 0)
+            return true;
+    return name[0] == '.';
+}
+
 dt_status dt_names_list(struct dt_names *names, const char *folder)
 {
     dt_status status = DT_OK;
@@ -103,7 +121,7 @@ dt_status dt_names_list(struct dt_names *names, const char *folder)
         const struct dirent *entry = readdir(dir);
         if (!entry)
             break;
-        if (entry->d_name[0] != '.')
+        if (!is_not_listed(entry->d_name))
             DT_TRY_OUT(dt_names_add(&found, entry->d_name, strlen(entry->d_name)));
     }
     if (errno)

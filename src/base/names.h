@@ -20,6 +20,7 @@ struct dt_names {
 dt_status dt_names_add(struct dt_names *names, const char *text, size_t bytes);
 /* Adds a name before the one at `index`. */
 dt_status dt_names_insert(struct dt_names *names, size_t index, const char *text, size_t bytes);
+void dt_names_remove(struct dt_names *names, size_t index);
 /* Adds all names of `from` in their order. */
 dt_status dt_names_add_all(struct dt_names *names, const struct dt_names *from);
 /* Adds each name of `from` once, sorted by bytes. */
@@ -28,7 +29,8 @@ const char *dt_names_get(const struct dt_names *names, size_t index);
 void dt_names_sort(struct dt_names *names); /* by bytes */
 /* Index of a name that is in a sorted list. */
 size_t dt_names_find(const struct dt_names *sorted, const char *name);
-/* Adds the entries of a folder, sorted by bytes; names that begin with a dot are skipped. */
+/* Adds the entries of a folder, sorted by bytes, but for those that begin with a dot, and those
+ * that systems and programs put there: __MACOSX, @eaDir, Thumbs.db, lost+found, ... */
 dt_status dt_names_list(struct dt_names *names, const char *folder);
 void dt_names_reset(struct dt_names *names);
 /* Whether a path stays inside the folder that it is relative to: without a leading slash and

@@ -5,6 +5,7 @@
  * and the labels their positions in byte-sorted order. All images must exist when the file is
  * opened, where it is read (struct dt_data_share). */
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,12 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/pulse.h"
+#include "base/text.h"
+#include "data/class_map.h"
 #include "data/dataset.h"
+#include "data/wds_pair.h"
 
-enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, PROGRESS_EVERY = 4096 };
+enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, PROGRESS_EVERY = 4096, COLUMNS_BYTES = 512 };
 
 struct row {
     int32_t label;
@@ -43,6 +47,7 @@ struct text {
     const char *path;
     char *at;
     uint32_t line, row_line; /* where `at` is; where its row begins */
+    size_t n_trimmed;        /* fields with blanks before or after them */
     char *fields[MAX_COLUMNS];
     int n_fields;
 };
@@ -65,6 +70,19 @@ static dt_status read_quoted(struct text *text, char **out)
     }
 }
 
+/* Tables that were written by hand have blanks after commas. */
+static void trim(struct text *text)
+{
+    char **field = &text->fields[text->n_fields - 1];
+    char *last = *field + strlen(*field);
+    const size_t before = strspn(*field, " \t");
+    const bool is_trimmed = before > 0 || (last > *field && strchr(" \t", last[-1]));
+    *field += before;
+    while (last > *field && strchr(" \t", last[-1]))
+        *--last = '\0';
+    text->n_trimmed += is_trimmed;
+}
+
 static dt_status read_field(struct text *text, char *end)
 {
     char *out = text->at;
@@ -83,6 +101,7 @@ static dt_status read_field(struct text *text, char *end)
         text->at++;
     text->at += *end != '\0';
     *out = '\0';
+    trim(text);
     return DT_OK;
 }
 
@@ -104,6 +123,16 @@ static dt_status read_row(struct text *text)
     return DT_OK;
 }
 
+/* In quotes, but for two of them. */
+static const char *list_columns(char out[COLUMNS_BYTES], const struct text *text, int but, int or)
+{
+    struct dt_text list = dt_text_in(out, COLUMNS_BYTES);
+    for (int i = 0; i < text->n_fields; i++)
+        if (i != but && i != or)
+            dt_text_add(&list, "%s\"%s\"", list.used ? ", " : "", text->fields[i]);
+    return out;
+}
+
 static dt_status find_column(int *column, const struct text *text, const char *name)
 {
     for (int i = 0; i < text->n_fields; i++)
@@ -111,13 +140,56 @@ static dt_status find_column(int *column, const struct text *text, const char *n
             *column = i;
             return DT_OK;
         }
+    char list[COLUMNS_BYTES];
     FAIL_AT(1,
-            "no column \"%s\": the first line names %d column(s), the first of them \"%.40s\"; "
-            "it must name the columns path and label, separated by commas",
-            name, text->n_fields, text->n_fields ? text->fields[0] : "");
+            "no column \"%s\": the first line names %s; it must name the columns path and label, "
+            "separated by commas",
+            name, list_columns(list, text, -1, -1));
+}
+
+/* A second label would be lost. */
+static dt_status check_columns(const struct text *text, int path_at, int label_at)
+{
+    char list[COLUMNS_BYTES];
+    for (int i = 0; i < text->n_fields; i++) {
+        const char *name = text->fields[i];
+        if (i != label_at && strncmp(name, "label", 5) == 0 &&
+            name[5 + strspn(name + 5, "s_ 0123456789")] == '\0')
+            FAIL_AT(1,
+                    "the column \"%s\": an image has one label, that of the column label; leave "
+                    "the others out, or give them other names",
+                    name);
+    }
+    if (text->n_fields > 2)
+        dt_log(DT_LOG_NOTICE, "%s: columns that are not used: %s", text->path,
+               list_columns(list, text, path_at, label_at));
+    return DT_OK;
 }
 
 /* --- Rows --- */
+
+/* What pandas and other programs write for a value that is missing. */
+static const char *const missing[] = {"nan", "NaN", "None", "NULL", "null",
+                                      "NA",  "N/A", "n/a",  "<NA>"};
+
+/* Whole numbers may have been written as reals: 1.0. */
+static dt_status check_label(struct table *table, const struct text *text, const char *label)
+{
+    char *end;
+    for (size_t i = 0; i < DT_COUNT(missing); i++)
+        if (strcmp(label, missing[i]) == 0)
+            FAIL_AT(text->row_line,
+                    "the label \"%s\" stands for a missing value; leave the row out, or give the "
+                    "class another name",
+                    label);
+    const double value = strtod(label, &end);
+    const bool is_number = label[strspn(label, "-.0123456789")] == '\0' && *end == '\0';
+    if (is_number && value != floor(value))
+        FAIL_AT(text->row_line, "the label %s is a fraction; labels are names or whole numbers",
+                label);
+    table->has_names |= !is_number;
+    return DT_OK;
+}
 
 static dt_status read_rows(struct table *table, struct text *text)
 {
@@ -126,6 +198,7 @@ static dt_status read_rows(struct table *table, struct text *text)
     DT_TRY(read_row(text));
     DT_TRY(find_column(&path_at, text, "path"));
     DT_TRY(find_column(&label_at, text, "label"));
+    DT_TRY(check_columns(text, path_at, label_at));
     const int n_columns = text->n_fields;
     for (size_t n = 0;; n++) {
         DT_TRY(read_row(text));
@@ -135,7 +208,6 @@ static dt_status read_rows(struct table *table, struct text *text)
             FAIL_AT(text->row_line, "%d column(s), but the first line names %d", text->n_fields,
                     n_columns);
         const char *path = text->fields[path_at], *label = text->fields[label_at];
-        const char *digits = label + (*label == '-');
         if (!path[0] || !label[0])
             FAIL_AT(text->row_line, "the %s is empty", path[0] ? "label" : "path");
         if (strlen(path) + (size_t)table->folder_bytes >= DT_PATH_MAX)
@@ -144,7 +216,7 @@ static dt_status read_rows(struct table *table, struct text *text)
             FAIL_AT(text->row_line, "more than %d images", DT_MAX_SAMPLES);
         DT_TRY(DT_GROW(table->rows, table->capacity, n, "rows of a table"));
         table->rows[n].line = text->row_line;
-        table->has_names |= !*digits || digits[strspn(digits, "0123456789")] != '\0';
+        DT_TRY(check_label(table, text, label));
         DT_TRY(dt_names_add(&table->files, path, strlen(path)));
         DT_TRY(dt_names_add(&table->labels, label, strlen(label)));
         dt_pulse_beat(&dt_pulse_main);
@@ -167,6 +239,9 @@ static dt_status read_table(struct table *table)
     else
         status = read_rows(table, &text);
     free(content);
+    if (status == DT_OK && text.n_trimmed > 0)
+        dt_log(DT_LOG_NOTICE, "%s: blanks around %zu of its values are left out", table->path,
+               text.n_trimmed);
     return status;
 }
 
@@ -175,8 +250,8 @@ static dt_status read_table(struct table *table)
 static dt_status number_labels(struct table *table, int *n_classes,
                                const struct dt_dataset_options *options)
 {
-    const int limit = options->num_classes > 0 ? options->num_classes : DT_MAX_CLASSES;
-    long long least = DT_MAX_CLASSES;
+    const int limited = dt_dataset_label_limit(options);
+    const int limit = limited > 0 ? limited : DT_MAX_CLASSES;
 
     for (size_t i = 0; i < table->labels.n; i++) {
         const char *text = dt_names_get(&table->labels, i);
@@ -191,15 +266,7 @@ static dt_status number_labels(struct table *table, int *n_classes,
         table->rows[i].label = (int32_t)label;
         if (label >= *n_classes)
             *n_classes = (int)label + 1;
-        if (label < least)
-            least = label;
     }
-    if (least > 0 && options->part == DT_PART_TRAIN)
-        dt_log(DT_LOG_NOTICE,
-               "%s: no label is below %lld, so %lld of %d classes have no images; if labels begin "
-               "there, set data.label_offset=%lld",
-               table->path, least + options->data->label_offset, least, *n_classes,
-               least + options->data->label_offset);
     return DT_OK;
 }
 
@@ -212,9 +279,48 @@ static void name_csv(const struct dt_dataset *dataset, uint32_t id, char *out, s
     snprintf(out, bytes, "%.*s%s", file[0] == '/' ? 0 : table->folder_bytes, table->path, file);
 }
 
+struct repeated {
+    const struct table *table;
+    bool lists_all;
+    size_t n, n_other; /* rows; with another label */
+};
+
+static dt_status count_repeated(void *context, size_t at, size_t before)
+{
+    struct repeated *repeated = context;
+    const struct table *table = repeated->table;
+    const struct row *row = &table->rows[at], *first = &table->rows[before];
+    const bool differs = row->label != first->label;
+    repeated->n++;
+    repeated->n_other += differs;
+    if (repeated->lists_all || repeated->n == 1)
+        dt_log(DT_LOG_NOTICE, "%s:%u: %s is also in line %u, with %s label", table->path,
+               (unsigned)row->line, dt_names_get(&table->files, at), (unsigned)first->line,
+               differs ? "another" : "the same");
+    return DT_OK;
+}
+
+/* Images that are listed more than once: the first, or all. */
+static dt_status tell_repeated(const struct table *table, bool lists_all)
+{
+    struct repeated repeated = {.table = table, .lists_all = lists_all};
+    uint64_t *keys;
+    DT_TRY(DT_NEW(keys, table->files.n));
+    for (size_t i = 0; i < table->files.n; i++)
+        keys[i] = XXH64(dt_names_get(&table->files, i), strlen(dt_names_get(&table->files, i)), 0);
+    dt_status status = dt_wds_find_repeated(keys, table->files.n, count_repeated, &repeated);
+    free(keys);
+    if (repeated.n > 0)
+        dt_log(
+            DT_LOG_NOTICE,
+            "%s: %zu of %zu rows name an image of an earlier row, %zu of them with another label",
+            table->path, repeated.n, table->files.n, repeated.n_other);
+    return status;
+}
+
 /* Adds name, size and label of each file to the fingerprint. Missing files are counted, to name
  * their number; any other problem ends the search. */
-static dt_status check_files(struct dt_dataset *dataset)
+static dt_status check_files(struct dt_dataset *dataset, bool lists_all)
 {
     const struct table *table = dataset->state;
     const double start_s = dt_clock_s();
@@ -246,10 +352,13 @@ static dt_status check_files(struct dt_dataset *dataset)
     }
     dt_log_progress("");
     if (n_missing)
-        DT_FAIL(DT_ERR_NO_INPUT, "%u of %u images in %s are missing, the first in line %u: %s",
+        DT_FAIL(DT_ERR_NO_INPUT, "%u of %u images in %s are missing, the first in line %u: %s%s",
                 (unsigned)n_missing, (unsigned)dataset->n, table->path,
-                (unsigned)table->rows[first].line, dt_names_get(&table->files, first));
-    return DT_OK;
+                (unsigned)table->rows[first].line, dt_names_get(&table->files, first),
+                strchr(dt_names_get(&table->files, first), '\\')
+                    ? " (it has backslashes; folders end in /)"
+                    : "");
+    return tell_repeated(table, lists_all);
 }
 
 /* --- The kind --- */
@@ -275,7 +384,7 @@ static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_op
     }
     dt_names_reset(&table->labels);
     dataset->n = dataset->n_files = (uint32_t)table->files.n;
-    return check_files(dataset);
+    return check_files(dataset, options->part == DT_PART_ALL);
 }
 
 static dt_status share_csv(struct dt_block *block, struct dt_dataset *dataset)

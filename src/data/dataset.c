@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"
+#include "data/class_map.h"
 #include "data/select.h"
 
 #define ROW(upper, lower, help) &dt_dataset_##lower,
@@ -46,43 +47,6 @@ static const char *name_of(const struct dt_dataset_options *options)
     return options->path && options->path[0] ? options->path : "the synthetic data set";
 }
 
-/* --- Classes --- */
-
-/* The label of the kind's sample `id`. */
-static int label_of(const struct dt_dataset *dataset, uint32_t id)
-{
-    const int label = dataset->kind->label ? dataset->kind->label(dataset, id) : 0;
-    return dataset->label_map ? dataset->label_map[label] : label;
-}
-
-static bool has_names(const struct dt_dataset *dataset)
-{
-    return dataset->classes && dataset->classes->n > 0;
-}
-
-static dt_status follow_classes(struct dt_dataset *dataset,
-                                const struct dt_dataset_options *options)
-{
-    const struct dt_names *classes = options->classes, *own = dataset->classes;
-    if (!has_names(dataset) && (size_t)dataset->n_classes > classes->n)
-        DT_FAIL(DT_ERR_DATA, "%s holds the label %d, but there are names of %zu classes only",
-                name_of(options), dataset->n_classes - 1, classes->n);
-    if (has_names(dataset)) {
-        DT_TRY(DT_NEW(dataset->label_map, own->n));
-        DT_TRY(dt_classes_map(dataset->label_map, own, classes, options->subset,
-                              options->part == DT_PART_TRAIN, options->path));
-        DT_TRY(DT_NEW(dataset->ids, dataset->n));
-        for (uint32_t id = 0; id < dataset->n; id++)
-            if (label_of(dataset, id) >= 0) /* of a class that is listed */
-                dataset->ids[dataset->n_ids++] = id;
-        dataset->fingerprint =
-            XXH64(dataset->label_map, own->n * sizeof *dataset->label_map, dataset->fingerprint);
-    }
-    dataset->classes = classes;
-    dataset->n_classes = (int)classes->n;
-    return DT_OK;
-}
-
 /* Where the number of classes follows from labels without names, one that is wrong would make a
  * huge classifier. */
 static dt_status check_largest(const struct dt_dataset *dataset,
@@ -90,12 +54,12 @@ static dt_status check_largest(const struct dt_dataset *dataset,
 {
     char name[DT_PATH_MAX + 64];
     uint32_t largest = 0;
-    if (options->part != DT_PART_TRAIN || options->num_classes > 0 || has_names(dataset))
+    if (options->part != DT_PART_TRAIN || options->num_classes > 0 || dt_dataset_has_names(dataset))
         return DT_OK;
     for (uint32_t id = 1; id < dataset->n; id++)
-        if (label_of(dataset, id) > label_of(dataset, largest))
+        if (dt_dataset_label_of(dataset, id) > dt_dataset_label_of(dataset, largest))
             largest = id;
-    const long long label = label_of(dataset, largest);
+    const long long label = dt_dataset_label_of(dataset, largest);
     if (label < dataset->n)
         return DT_OK;
     dataset->kind->name(dataset, largest, name, sizeof name);
@@ -103,23 +67,6 @@ static dt_status check_largest(const struct dt_dataset *dataset,
             "%s has the label %lld, which makes more classes than the %u images of %s; correct it, "
             "or if it is right, set model.num_classes",
             name, label + options->data->label_offset, (unsigned)dataset->n, options->path);
-}
-
-static dt_status relate_classes(struct dt_dataset *dataset,
-                                const struct dt_dataset_options *options)
-{
-    const bool follows_already = dataset->classes == options->classes;
-    if (options->classes && options->classes->n > 0 && !follows_already)
-        DT_TRY(follow_classes(dataset, options));
-    const int wanted = options->num_classes, n = dataset->n_classes;
-    if (wanted > 0 && has_names(dataset) && n != wanted)
-        DT_FAIL(DT_ERR_CONFIG,
-                "%s has %d classes (the last is %s), but model.num_classes is %d; leave that key "
-                "out to follow the data, or choose classes with data.class_map",
-                options->path, n, dt_dataset_class(dataset, n - 1), wanted);
-    if (wanted > n) /* labels without names may stand for fewer classes than there are */
-        dataset->n_classes = wanted;
-    return DT_OK;
 }
 
 /* --- Selection --- */
@@ -195,7 +142,7 @@ static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset
         return DT_OK;
     DT_TRY(DT_NEW(picks, dataset->n));
     for (uint32_t id = 0; id < dataset->n; id++) {
-        const int label = label_of(dataset, id);
+        const int label = dt_dataset_label_of(dataset, id);
         const uint64_t key = kind->key ? kind->key(dataset, id, seed) : XXH64(&id, sizeof id, seed);
         if (label >= 0)
             picks[n++] = (struct dt_pick){.key = key, .id = id, .label = label};
@@ -311,7 +258,7 @@ static dt_status open_shared(struct dt_dataset *dataset, const struct dt_dataset
 static dt_status open_kind(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     DT_TRY(options->share ? open_shared(dataset, options) : read_kind(dataset, options));
-    return relate_classes(dataset, options);
+    return dt_dataset_map_classes(dataset, options);
 }
 
 dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_options *options)
@@ -369,7 +316,7 @@ static uint32_t kind_id(const struct dt_dataset *dataset, uint32_t id)
 
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id)
 {
-    return label_of(dataset, kind_id(dataset, id));
+    return dt_dataset_label_of(dataset, kind_id(dataset, id));
 }
 
 int dt_dataset_max_boxes(const struct dt_dataset *dataset)
@@ -399,7 +346,7 @@ int dt_dataset_n_classes(const struct dt_dataset *dataset)
 
 const char *dt_dataset_class(const struct dt_dataset *dataset, int label)
 {
-    bool named = has_names(dataset) && (size_t)label < dataset->classes->n;
+    bool named = dt_dataset_has_names(dataset) && (size_t)label < dataset->classes->n;
     return named ? dt_names_get(dataset->classes, (size_t)label) : NULL;
 }
 
@@ -412,7 +359,7 @@ const char *dt_dataset_label_text(const struct dt_dataset *dataset, int label, c
 
 const struct dt_names *dt_dataset_classes(const struct dt_dataset *dataset)
 {
-    return has_names(dataset) ? dataset->classes : NULL;
+    return dt_dataset_has_names(dataset) ? dataset->classes : NULL;
 }
 
 const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)

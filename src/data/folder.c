@@ -200,11 +200,17 @@ static dt_status scan_class(struct folder *folder, uint64_t *hash, size_t label)
     for (; scan.at < scan.folders.n; scan.at++)
         DT_TRY_OUT(list_folder(&scan, class));
     folder->first[label + 1] = (uint32_t)folder->files.n;
-    if (folder->first[label + 1] == folder->first[label])
-        dt_log(DT_LOG_NOTICE, "class folder %s/%s holds no images", folder->root, class);
 out:
     dt_names_reset(&scan.folders);
     return status;
+}
+
+/* A folder without images is no class. */
+static void leave_out_class(struct folder *folder, size_t label)
+{
+    dt_log(DT_LOG_NOTICE, "folder %s/%s holds no images, so it is no class", folder->root,
+           dt_names_get(&folder->classes, label));
+    dt_names_remove(&folder->classes, label);
 }
 
 /* Says what the folder is, if not one of class folders. */
@@ -245,20 +251,23 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
     dataset->classes = &folder->classes;
     DT_TRY(dt_file_path(folder->root, "%s", options->path));
     DT_TRY(find_classes(folder));
-    const size_t n_classes = folder->classes.n;
-    if (n_classes == 0)
+    if (folder->classes.n == 0)
         return refuse_root(folder);
     DT_TRY(check_splits(folder));
-    DT_TRY(DT_NEW(folder->first, n_classes + 1));
-    for (size_t label = 0; label < n_classes; label++) {
+    DT_TRY(DT_NEW(folder->first, folder->classes.n + 1));
+    for (size_t label = 0; label < folder->classes.n;) {
         DT_TRY(scan_class(folder, &dataset->fingerprint, label));
-        dt_log_progress_of("listing", label + 1, n_classes, "classes", start_s);
+        if (folder->first[label + 1] > folder->first[label])
+            label++;
+        else
+            leave_out_class(folder, label);
+        dt_log_progress_of("listing", label, folder->classes.n, "classes", start_s);
     }
     dt_log_progress("");
     tell_left_out(folder);
     dataset->n = dataset->n_files = (uint32_t)folder->files.n;
-    dataset->n_classes = (int)n_classes;
-    return DT_OK;
+    dataset->n_classes = (int)folder->classes.n;
+    return folder->classes.n > 0 ? DT_OK : refuse_root(folder);
 }
 
 static dt_status share_folder(struct dt_block *block, struct dt_dataset *dataset)

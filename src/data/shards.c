@@ -28,6 +28,7 @@
 #include "base/pulse.h"
 #include "base/text.h"
 #include "boxes/wds_boxes.h"
+#include "data/class_map.h"
 #include "data/coco_set.h"
 #include "data/dataset.h"
 #include "data/shard_list.h"
@@ -237,9 +238,10 @@ static dt_status refuse_label(const struct shards *shards, size_t i,
 static dt_status check_labels(const struct shards *shards, int *n_classes,
                               const struct dt_dataset_options *options)
 {
-    int limit = shards->classes.n > 0 ? (int)shards->classes.n : options->num_classes;
+    const int n_named = (int)shards->classes.n;
+    const int limit = n_named > 0 ? n_named : dt_dataset_label_limit(options);
 
-    *n_classes = (int)shards->classes.n;
+    *n_classes = n_named;
     for (size_t i = 0; i < shards->n_entries; i++) {
         struct dt_tar_entry *entry = &shards->entries[i];
         const int64_t label = (int64_t)entry->label - options->data->label_offset;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"
@@ -76,6 +77,16 @@ static dt_status give(void *context, dt_status mine, struct dt_shared *shared, c
     return dt_comm_share(sets->ranks.comm, shared, data, bytes);
 }
 
+/* In messages: who has said what the classes are; NULL if nobody has. */
+static const char *whose_classes(const struct dt_sets *sets)
+{
+    if (sets->train_set)
+        return sets->config->data.train;
+    if (sets->weights_classes > 0)
+        return "the weights";
+    return sets->classes.n > 0 ? sets->config->data.class_map : NULL;
+}
+
 static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool train,
                           const char *cache_dir)
 {
@@ -97,6 +108,9 @@ static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool tr
         .cache_dir = cache_dir,
         .num_classes = sets->num_classes,
         .classes = &sets->classes,
+        .class_map = sets->class_map,
+        .classes_of = whose_classes(sets),
+        .by_order = !sets->train_set,
         .subset = config->data.class_map[0] != '\0',
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = train ? largest_size(config) : config->model.image_size,
@@ -132,22 +146,27 @@ static dt_status open_images(struct dt_sets *sets)
     return DT_OK;
 }
 
-/* Rank 0 reads data.class_map. */
-static dt_status load_classes(struct dt_sets *sets)
+/* Rank 0 reads data.class_map. Classes of weights stay; then the map only says what numbers mean,
+ * and may be gone. */
+static dt_status load_class_map(struct dt_sets *sets)
 {
     const char *path = sets->config->data.class_map;
+    const bool decides = sets->classes.n == 0;
+    struct dt_names *names = decides ? &sets->classes : &sets->numbers;
     struct dt_shared shared = {0};
     char *text = NULL;
     dt_status status = DT_OK;
-    if (sets->ranks.rank == 0)
-        status = dt_classes_load(&sets->classes, path);
+    sets->class_map = names;
+    if (sets->ranks.rank == 0 && (decides || dt_file_exists(path)))
+        status = dt_classes_load(names, path);
     if (sets->ranks.n_ranks == 1)
         return status;
     if (status == DT_OK && sets->ranks.rank == 0)
-        status = dt_classes_text(&text, &sets->classes);
-    status = give(sets, status, &shared, text, text ? strlen(text) + 1 : 0);
+        status = dt_classes_text(&text, names);
+    const char *lines = text ? text : "";
+    status = give(sets, status, &shared, lines, strlen(lines) + 1);
     if (status == DT_OK && sets->ranks.rank != 0)
-        status = dt_classes_parse(&sets->classes, shared.data, path);
+        status = dt_classes_parse(names, shared.data, path);
     dt_shared_free(&shared);
     free(text);
     return status;
@@ -159,8 +178,8 @@ static dt_status open_sets(struct dt_sets *sets, const struct dt_sets_options *o
     dt_status status = DT_OK;
     if (sets->num_classes == 0)
         sets->num_classes = sets->config->model.num_classes;
-    if (sets->config->data.class_map[0] && sets->classes.n == 0)
-        status = dt_comm_agree(comm, load_classes(sets));
+    if (sets->config->data.class_map[0])
+        status = dt_comm_agree(comm, load_class_map(sets));
     if (status == DT_OK && options->train)
         status = dt_comm_agree(comm, open_set(sets, &sets->train_set, true, options->cache_dir));
     if (status == DT_OK && options->val && sets->images)
@@ -283,6 +302,7 @@ void dt_sets_close(struct dt_sets *sets)
     if (sets->val_set)
         dt_dataset_close(sets->val_set);
     dt_names_reset(&sets->classes);
+    dt_names_reset(&sets->numbers);
     free(sets->classes_text);
     free(sets->class_weights);
 }

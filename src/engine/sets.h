@@ -14,9 +14,11 @@ struct dt_sets {
     const struct dt_config *config;
     struct dt_ranks ranks;
     const struct dt_task *task;
-    struct dt_canvases canvases; /* of a detector */
-    struct dt_names classes;     /* names in the order of labels; none if the data have none */
-    char *classes_text;          /* the same with a newline after each; NULL if none */
+    struct dt_canvases canvases;      /* of a detector */
+    struct dt_names classes;          /* names in the order of labels; none if the data have none */
+    struct dt_names numbers;          /* of data.class_map, if it differs from `classes` */
+    const struct dt_names *class_map; /* one of both; NULL without that key */
+    char *classes_text;               /* the same with a newline after each; NULL if none */
     int num_classes;
     int weights_classes; /* of weights that are evaluated; data without names may show fewer */
     const struct dt_names *images;          /* dtrain predict: instead of data.val; else NULL */

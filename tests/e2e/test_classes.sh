@@ -80,7 +80,7 @@ ends 0 "" "$dtrain" eval "$work/numbers" --set data.val="$work/two.csv"
 ends 0 "" "$dtrain" predict "$work/numbers" "$work/train/ring/00000.jpg"
 [ "$(wc -l < "$work/out")" = 3 ] || fail "$(cat "$work/out")"
 table 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 > "$work/one.csv"
-ends 0 "no label is below 1, .*data.label_offset=1" train from_one --set data.train="$work/one.csv" --set data.val=
+ends 0 "no label is below 1: .*data.label_offset=1" train from_one --set data.train="$work/one.csv" --set data.val=
 table 0 2000000000 > "$work/far.csv"
 refused 65 "far.csv:3: label 2000000000 is out of range" train new --set data.train="$work/far.csv"
 

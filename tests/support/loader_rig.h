@@ -66,8 +66,7 @@ static inline void folder_add_good(struct folder *folder, int n)
 
 static inline struct dt_dataset *open_folder(const struct folder *folder)
 {
-    struct dt_dataset_options options = {
-        .data = &folder_data, .path = folder->path, .num_classes = CLASSES};
+    struct dt_dataset_options options = {.data = &folder_data, .path = folder->path};
     struct dt_dataset *dataset;
     assert_ok(dt_dataset_open(&dataset, &options));
     assert_int_equal(dt_dataset_size(dataset), folder->n_files);

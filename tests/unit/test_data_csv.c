@@ -1,6 +1,7 @@
 /* Tables of images: what is read, and every mistake with its line. Files read by Python's csv
  * module too: interop/data_sets. */
 #include "base/rng.h"
+#include "capture.h"
 #include "data/dataset.h"
 #include "data_files.h"
 
@@ -61,8 +62,35 @@ TEST(tables)
                   8, "7 set/in/a.jpg\n7 set/in/a.jpg\n");
     check_samples("path,label\n\"\n\",1\n", 2, "1 set/?\n");
     check_samples("path,label\rin/a.jpg,7\rin/a.jpg,x\r", 2, "0 set/in/a.jpg\n1 set/in/a.jpg\n");
+    check_samples("path, label\n in/a.jpg ,ring \n\"in/a.jpg\", ring\n", 1,
+                  "0 set/in/a.jpg\n0 set/in/a.jpg\n");
+    check_samples("path,label\nin/a.jpg,1.0\nin/a.jpg,2.\n", 3, "1 set/in/a.jpg\n2 set/in/a.jpg\n");
+    check_samples("path,label\nin/a.jpg,1.0.0\n", 1, "0 set/in/a.jpg\n");
     snprintf(absolute, sizeof absolute, "path,label\n%s,\"\xc3\xa9,\"\n", at("set/in/a.jpg"));
     check_samples(absolute, 1, "0 set/in/a.jpg\n");
+}
+
+static void says(const char *text, const char *what)
+{
+    char said[2048];
+    struct dt_dataset *dataset;
+    struct capture capture = capture_begin(stderr);
+    const dt_status status = open_text(&dataset, text, 0);
+    capture_end(&capture, said, sizeof said);
+    assert_ok(status);
+    dt_dataset_close(dataset);
+    if (!strstr(said, what))
+        fail_msg("no \"%s\" in: %s", what, said);
+}
+
+TEST(notices)
+{
+    says("path, label\nin/a.jpg, ring\n", "blanks around 2 of its values are left out");
+    says("id,path,label,sex\n1,in/a.jpg,0,f\n", "columns that are not used: \"id\", \"sex\"");
+    says("path,label\nin/a.jpg,0\nin/a.jpg,1\nin/a.jpg,0\n",
+         "2 of 3 rows name an image of an earlier row, 1 of them with another label");
+    says("path,label\nin/a.jpg,0\nin/a.jpg,1\n",
+         "list.csv:3: in/a.jpg is also in line 2, with another");
 }
 
 TEST(fingerprint)
@@ -89,9 +117,19 @@ TEST(mistakes)
         const char *text, *message;
         dt_status status;
     } cases[] = {
-        {"", "list.csv:1: no column \"path\": the first line names 0 column(s)", DT_ERR_DATA},
-        {"path;label\n", "list.csv:1: no column \"path\": the first line names 1", DT_ERR_DATA},
-        {"path,class\n", "list.csv:1: no column \"label\": the first line names 2", DT_ERR_DATA},
+        {"", "list.csv:1: no column \"path\": the first line names ;", DT_ERR_DATA},
+        {"path;label\n", "no column \"path\": the first line names \"path;label\"", DT_ERR_DATA},
+        {"path,class\n", "no column \"label\": the first line names \"path\", \"class\"",
+         DT_ERR_DATA},
+        {"path,label,label_2\n", "list.csv:1: the column \"label_2\": an image has one",
+         DT_ERR_DATA},
+        {"labels,path,label\n", "list.csv:1: the column \"labels\": an image has one", DT_ERR_DATA},
+        {"path,label\nin/a.jpg,1.0\nin/a.jpg,nan\n", "list.csv:3: the label \"nan\" stands for",
+         DT_ERR_DATA},
+        {"path,label\nin/a.jpg, N/A \n", "list.csv:2: the label \"N/A\" stands for", DT_ERR_DATA},
+        {"path,label\nin/a.jpg,0.5\n", "list.csv:2: the label 0.5 is a fraction", DT_ERR_DATA},
+        {"path,label\nin\\a.jpg,1\n", "in\\a.jpg (it has backslashes; folders end in /)",
+         DT_ERR_NO_INPUT},
         {"path,label\n", "holds no samples", DT_ERR_DATA},
         {"path,label\n\nin/a.jpg\n", "list.csv:3: 1 column(s), but the first line", DT_ERR_DATA},
         {"path,label\nin/a.jpg,1,2\n", "list.csv:2: 3 column(s)", DT_ERR_DATA},

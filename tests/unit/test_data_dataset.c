@@ -208,13 +208,16 @@ TEST(folder)
         int label;
     } expected[] = {{"A/x.JPG", 0},         {"A/deep/y.jpg", 0}, {"A/deep er/y.jpg", 0},
                     {"A/deep/er/y.jpg", 0}, {"a b/10.jpeg", 1},  {"a b/2.jpg", 1},
-                    {"\xc3\xa9/n.jpg", 3}};
+                    {"\xc3\xa9/n.jpg", 2}};
     const size_t n = sizeof expected / sizeof expected[0];
     struct dt_sample sample = {0};
     char name[300];
 
     make_folder("set/a b");
-    make_folder("set/empty"); /* keeps its label */
+    make_folder("set/empty"); /* no class */
+    make_folder("set/__MACOSX");
+    write_text("set/__MACOSX/._1.jpg", "no image");
+    write_text("set/__MACOSX/1.jpg", "no image");
     make_folder("set/\xc3\xa9");
     make_folder("set/.hidden");
     make_folder("set/A/deep er");
@@ -231,7 +234,7 @@ TEST(folder)
         write_text(name, expected[i].name);
     }
     const struct dt_dataset_options options = {
-        .data = &folder_data, .path = at("set"), .num_classes = 4};
+        .data = &folder_data, .path = at("set"), .num_classes = 3};
     struct dt_dataset *dataset = open_good(&options);
     assert_int_equal(dt_dataset_size(dataset), n);
     assert_false(dt_dataset_is_raw(dataset));
@@ -305,7 +308,7 @@ TEST(folder_errors)
     options.path = at("bad");
     make_folder("bad/a");
     make_folder("bad/b");
-    expect_error(DT_ERR_DATA, "holds no samples", &options);
+    expect_error(DT_ERR_DATA, "bad holds shards, not class folders", &options);
     options.path = at("nowhere");
     expect_error(DT_ERR_NO_INPUT, "nowhere", &options);
     write_text("plain", "file");
