@@ -7,6 +7,13 @@
 
 #include "dtrain/backend.h"
 
+/* With sanitizers the backend is slow, too. */
+#ifdef __SANITIZE_ADDRESS__
+enum { HAS_SANITIZERS = true };
+#else
+enum { HAS_SANITIZERS = false };
+#endif
+
 /* Returns the number of tests that failed. few_images: as in struct suite (op_cases.h). */
 int run_ops(const struct dt_backend *backend, enum dt_precision precision,
             enum dt_tensor_layout layout, bool few_images);

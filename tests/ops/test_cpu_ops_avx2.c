@@ -12,5 +12,5 @@ int main(void)
         return 1;
     if (dt_cpu_isa(2, DT_F32)) /* more than AVX2 and the plain set */
         return 1;
-    return run_ops(&dt_backend_cpu, DT_PRECISION_FP32, DT_LAYOUT_BLOCKED, false);
+    return run_ops(&dt_backend_cpu, DT_PRECISION_FP32, DT_LAYOUT_BLOCKED, HAS_SANITIZERS);
 }

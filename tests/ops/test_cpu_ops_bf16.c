@@ -3,5 +3,5 @@
 
 int main(void)
 {
-    return run_ops(&dt_backend_cpu, DT_PRECISION_BF16, DT_LAYOUT_BLOCKED, false);
+    return run_ops(&dt_backend_cpu, DT_PRECISION_BF16, DT_LAYOUT_BLOCKED, HAS_SANITIZERS);
 }

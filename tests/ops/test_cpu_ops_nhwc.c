@@ -4,5 +4,5 @@
 
 int main(void)
 {
-    return run_ops(&dt_backend_cpu, DT_PRECISION_BF16, DT_LAYOUT_NHWC, false);
+    return run_ops(&dt_backend_cpu, DT_PRECISION_BF16, DT_LAYOUT_NHWC, HAS_SANITIZERS);
 }
