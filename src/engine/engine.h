@@ -108,6 +108,7 @@ void dt_engine_use(struct dt_engine *engine, const struct dt_device_choice *choi
  * destroys them. */
 dt_status dt_engine_split_batch(struct dt_engine *engine); /* stages.c */
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets);
+void dt_engine_find_end(struct dt_engine *engine); /* last_step, of the schedule */
 dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout);
 /* Splits the batch into ever smaller micro-batches until a layout takes at most dt_engine_room, or
  * to the end. The last layout remains. Collective. */

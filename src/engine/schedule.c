@@ -26,9 +26,10 @@ static void add_part(struct dt_schedule *s, const struct dt_config *config, int 
     const struct dt_train_stage stage = dt_config_stage(config, plain_batch, epoch, NULL);
     const enum dt_lr_scaling scaling = config->schedule.lr_scaling;
     const double ratio = (double)stage.batch / config->schedule.lr_base_size;
+    const int64_t n_steps = dt_schedule_steps(n_images, stage.batch);
     *part = (struct dt_schedule_part){
         .epoch = epoch,
-        .steps_per_epoch = dt_schedule_steps(n_images, stage.batch),
+        .steps_per_epoch = n_steps > 0 ? n_steps : 1,
         .scale = scaling == DT_LR_SCALING_NONE   ? 1
                  : scaling == DT_LR_SCALING_SQRT ? sqrt(ratio)
                                                  : ratio,
@@ -108,6 +109,26 @@ void dt_schedule_init(struct dt_schedule *s, const struct dt_config *config, int
         s->milestones[i] = dt_schedule_step_at(s, c->milestones[i]);
 }
 
+void dt_schedule_resume(struct dt_schedule *s, struct dt_checkpoint *at)
+{
+    const struct dt_schedule_part *part =
+        dt_schedule_part(s, dt_schedule_step_at(s, (double)at->epoch));
+    const int64_t batch = at->batch * at->global_batch_size / part->stage.batch;
+    const bool is_over = batch >= part->steps_per_epoch;
+    at->epoch += is_over;
+    at->batch = is_over ? 0 : batch;
+    at->eval_due |= is_over;
+    at->global_batch_size = part->stage.batch;
+    const int64_t moved = at->step - at->batch - dt_schedule_step_at(s, (double)at->epoch);
+    s->resumed = moved != 0 ? at->step : 0;
+    s->warmup_steps += moved;
+    s->total_steps += moved;
+    for (int i = 0; i < s->n_parts; i++)
+        s->parts[i].step += moved;
+    for (int i = 0; i < s->config->n_milestones; i++)
+        s->milestones[i] += moved;
+}
+
 /* --- The kinds, for a scale of 1 --- */
 
 /* min_lr for a share of 0, lr for 1. */
@@ -183,8 +204,9 @@ static double poly_lr(const struct dt_schedule *s, int64_t step)
 /* The first step of the decay. */
 static int64_t wsd_first(const struct dt_schedule *s)
 {
-    int64_t n_stable = llround((1 - s->config->decay_fraction) * (double)s->total_steps);
-    return n_stable > s->warmup_steps ? n_stable : s->warmup_steps;
+    const int64_t begin = s->parts[0].step, n_steps = s->total_steps - begin;
+    int64_t first = begin + llround((1 - s->config->decay_fraction) * (double)n_steps);
+    return first > s->warmup_steps ? first : s->warmup_steps;
 }
 
 static double wsd_lr(const struct dt_schedule *s, int64_t step)
@@ -203,7 +225,8 @@ static double one_cycle_lr(const struct dt_schedule *s, int64_t step)
 static double warmup_lr(const struct dt_schedule *s, int64_t step)
 {
     double start = s->config->warmup_start * s->config->lr, rise = s->config->lr - start,
-           n_steps = (double)s->warmup_steps;
+           n_steps = (double)(s->warmup_steps - s->parts[0].step);
+    step -= s->parts[0].step;
     if (s->config->kind == DT_SCHEDULE_ONE_CYCLE && n_steps > 1)
         return start + rise * (1 - half_cosine((double)step / (n_steps - 1)));
     return start + rise * (double)(step + 1) / n_steps;
@@ -245,18 +268,21 @@ void dt_schedule_describe(char *out, size_t bytes, const struct dt_schedule *s)
 #define NAME(upper, name, ...) #name,
     static const char *const names[] = {DT_SCHEDULE_LIST(NAME)};
     const struct dt_config_schedule *c = s->config;
+    const double peak = dt_schedule_peak(s, s->parts[0].step);
     const double end_lr = c->min_lr * dt_schedule_part(s, s->total_steps)->scale;
     const bool in_steps = c->kind == DT_SCHEDULE_STEP || c->kind == DT_SCHEDULE_PIECEWISE;
     struct dt_text text = dt_text_in(out, bytes);
-    dt_text_add(&text, "%.6g", dt_schedule_peak(s, 0));
+    int n_told = 0;
+    dt_text_add(&text, "%.6g", peak);
     if (c->kind != DT_SCHEDULE_CONSTANT)
         dt_text_add(&text, ", %s", names[c->kind]);
-    if (s->warmup_steps > 0)
-        dt_text_add(&text, ", warm-up over %" PRId64 " steps from %.6g", s->warmup_steps,
-                    c->warmup_start * dt_schedule_peak(s, 0));
+    if (s->warmup_steps > s->resumed)
+        dt_text_add(&text, ", warm-up over %" PRId64 " steps from %.6g",
+                    s->warmup_steps - s->parts[0].step, c->warmup_start * peak);
     for (int i = 0; in_steps && i < c->n_milestones; i++)
-        dt_text_add(&text, "%s%.6g from step %" PRId64, i == 0 ? ", then " : ", ",
-                    dt_schedule_lr(s, s->milestones[i]), s->milestones[i]);
+        if (s->milestones[i] >= s->resumed)
+            dt_text_add(&text, "%s%.6g from step %" PRId64, n_told++ == 0 ? ", then " : ", ",
+                        dt_schedule_lr(s, s->milestones[i]), s->milestones[i]);
     if (c->kind == DT_SCHEDULE_EXPONENTIAL)
         dt_text_add(&text, ", times %.6g per epoch", c->gamma);
     if (c->kind == DT_SCHEDULE_PLATEAU)

@@ -1,5 +1,6 @@
-/* The learning rate as a pure function of the step: there is no state to save, except that the
- * schedule plateau follows the evaluations. */
+/* The one place where the position of a run becomes epochs, steps and learning rates. All follow
+ * from the step: there is no state to save, except that the schedule plateau follows the
+ * evaluations. */
 #ifndef DTRAIN_ENGINE_SCHEDULE_H
 #define DTRAIN_ENGINE_SCHEDULE_H
 
@@ -8,7 +9,7 @@
 
 /* Epochs of the same stage. */
 struct dt_schedule_part {
-    int64_t epoch, step; /* the first ones */
+    int64_t epoch, step; /* the first ones; a step may be negative, see dt_schedule_resume */
     int64_t steps_per_epoch;
     double scale; /* of lr and min_lr, see lr_scaling */
     struct dt_train_stage stage;
@@ -19,7 +20,8 @@ struct dt_schedule {
     enum dt_metric metric;                            /* that plateau follows */
     struct dt_schedule_part parts[DT_MAX_STAGES + 1]; /* at least one */
     int n_parts;
-    int64_t warmup_steps, total_steps;
+    int64_t resumed;                       /* earlier steps had other lengths; 0 = none */
+    int64_t warmup_steps, total_steps;     /* the first step after them */
     int64_t milestones[DT_MAX_MILESTONES]; /* steps */
     double plateau;                        /* product of the reductions so far */
 };
@@ -29,12 +31,18 @@ struct dt_schedule {
  * `config` is used from then on. */
 void dt_schedule_init(struct dt_schedule *schedule, const struct dt_config *config, int plain_batch,
                       const uint32_t n_images[DT_MAX_CANVASES]);
+/* Goes on where a run was saved. Its epochs and images tell where, as its steps may have been made
+ * with another batch, other data or other stages: all steps are moved so that at->step lies there,
+ * and at->batch counts batches of this schedule from then on. Images that make no whole batch are
+ * repeated; if all images of the epoch are done, it is over and its evaluation is due. */
+void dt_schedule_resume(struct dt_schedule *schedule, struct dt_checkpoint *at);
 /* Global batches of an epoch: of each canvas the whole ones. */
 int64_t dt_schedule_steps(const uint32_t n_images[DT_MAX_CANVASES], int batch);
 
 /* The learning rate of update number `step` (from 0). With x = global batch / lr_base_size, or its
  * square root, or 1, in the stage of the step: peak = lr * x, start = warmup_start * peak, end =
- * min_lr * x. With W warm-up steps, T steps in all and t = (step - W) / (T - W):
+ * min_lr * x. With W warm-up steps, T steps in all and t = (step - W) / (T - W), all counted as if
+ * every step had been made by this schedule:
  *
  *   step < W      start + (peak - start) * (step + 1) / W
  *   constant      peak

@@ -75,6 +75,14 @@ static dt_status check_batch(const struct dt_engine *engine, const struct dt_set
     return DT_OK;
 }
 
+void dt_engine_find_end(struct dt_engine *engine)
+{
+    const int64_t most = engine->config->train.max_steps;
+    engine->last_step = engine->schedule.total_steps;
+    if (most > 0 && most < engine->last_step)
+        engine->last_step = most;
+}
+
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets)
 {
     const struct dt_config *config = engine->config;
@@ -94,9 +102,7 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
                 "schedule.warmup_steps: a warm-up of %" PRId64 " steps is longer than the run of "
                 "%" PRId64 " steps",
                 engine->schedule.warmup_steps, engine->schedule.total_steps);
-    engine->last_step = engine->schedule.total_steps;
-    if (config->train.max_steps > 0 && config->train.max_steps < engine->last_step)
-        engine->last_step = config->train.max_steps;
+    dt_engine_find_end(engine);
     return DT_OK;
 }
 

@@ -168,46 +168,16 @@ static bool is_own_batch(const struct dt_checkpoint *state, const struct dt_engi
            state->global_batch_size == dt_config_stage(engine->config, plain, last, NULL).batch;
 }
 
-static bool has_batches(const struct dt_config *config)
-{
-    bool has = false;
-    for (int i = 0; i < config->train.n_stages; i++)
-        has |= config->train.stages[i].batch > 0;
-    return has;
-}
-
-/* Steps are counted over all epochs, so with stages of several batches those of the epochs that
- * have begun must be what they were. */
-static dt_status check_stages(const struct dt_resume *resume, const struct dt_engine *engine,
-                              const struct dt_config *saved)
-{
-    const struct dt_checkpoint *at = &resume->state;
-    const int then = dt_config_batch_size(saved, at->n_ranks);
-    const int now = dt_config_batch_size(engine->config, engine->ranks.n_ranks);
-    const bool has_stages = has_batches(saved) || has_batches(engine->config);
-    for (int64_t e = 0; has_stages && e < at->epoch + (at->batch > 0); e++)
-        if (dt_config_stage(saved, then, e, NULL).batch !=
-            dt_config_stage(engine->config, now, e, NULL).batch)
-            DT_FAIL(DT_ERR_CONFIG,
-                    "cannot resume from %s: epoch %" PRId64 " of it had batches of %d images, but "
-                    "train.stages and %s now say %d; change only epochs that have not begun, or "
-                    "choose another --out",
-                    resume->path, e + 1, dt_config_stage(saved, then, e, NULL).batch,
-                    dt_config_batch_key(engine->config),
-                    dt_config_stage(engine->config, now, e, NULL).batch);
-    return DT_OK;
-}
-
 static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine)
 {
-    struct dt_config saved, now = *engine->config;
+    struct dt_config *saved = &resume->saved, now = *engine->config;
     char refused[LIST_BYTES], inexact[LIST_BYTES];
-    DT_TRY(dt_checkpoint_config(&saved, resume->path));
+    DT_TRY(dt_checkpoint_config(saved, resume->path));
     dt_config_make_absolute(&now);
     if (now.train.precision == DT_PRECISION_AUTO)
-        now.train.precision = saved.train.precision; /* else dt_resume_load says so */
-    dt_config_make_absolute(&saved);                 /* older runs stored paths as given */
-    dt_config_compare(&saved, &now, refused, inexact, LIST_BYTES);
+        now.train.precision = saved->train.precision; /* else dt_resume_load says so */
+    dt_config_make_absolute(saved);                   /* older runs stored paths as given */
+    dt_config_compare(saved, &now, refused, inexact, LIST_BYTES);
     if (!refused[0] && !is_own_batch(&resume->state, engine))
         snprintf(refused, LIST_BYTES,
                  "    train.batch_size_per_rank: %d made a global batch of %d on %d rank%s, now %d "
@@ -221,18 +191,16 @@ static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine
                 "values: dtrain resume %s; with the new ones: add --allow-config-change; as a new "
                 "run: another --out",
                 resume->path, refused, resume->is_own ? engine->config->output.dir : "RUN");
-    DT_TRY(check_stages(resume, engine, &saved));
     if (refused[0])
         dt_log(DT_LOG_WARNING, "continuing as a different run: %s", one_line(refused));
-    resume->saved_epochs = saved.train.epochs;
-    resume->new_optimizer = saved.optim.name != engine->config->optim.name;
+    resume->new_optimizer = saved->optim.name != engine->config->optim.name;
     if (resume->new_optimizer)
         dt_log(DT_LOG_WARNING, "optim.name has changed: momentum and all other states of the "
                                "optimizer start at 0");
     if (inexact[0])
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", one_line(inexact));
     const struct dt_checkpoint *state = &resume->state;
-    if (saved.train.micro_batch_size <= 0 && is_own_batch(state, engine))
+    if (saved->train.micro_batch_size <= 0 && is_own_batch(state, engine))
         engine->saved_parts = state->n_parts;
     return DT_OK;
 }

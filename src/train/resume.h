@@ -9,7 +9,7 @@ struct dt_resume {
     bool found, is_own; /* is_own: it is in this run's folder */
     bool may_differ;    /* --allow-config-change */
     bool new_optimizer; /* another one than the checkpoint's, whose states mean something else */
-    int saved_epochs;   /* train.epochs of the run it is of */
+    struct dt_config saved; /* of the run it is of */
     struct dt_checkpoint state;
     char path[DT_PATH_MAX]; /* the checkpoint folder, verified */
 };
@@ -24,9 +24,9 @@ struct dt_resume {
  * Collective; all ranks get the same result. */
 dt_status dt_resume_find(struct dt_resume *resume, struct dt_engine *engine,
                          const struct dt_train_options *options, const char *dir);
-/* Sets weights, running statistics and momentum of all ranks. *state is the position of
- * training: the checkpoint's, whose training data must be the same, or the beginning. Collective.
- */
+/* Sets weights, running statistics and momentum of all ranks. *state is the position of training:
+ * the beginning, or the checkpoint's, by dt_schedule_resume; its training data must be the same
+ * unless the configuration may differ. Collective. */
 dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *resume,
                          struct dt_engine *engine, struct dt_sets *sets);
 /* Loads model.initial_checkpoint, if any, on rank 0 and describes it in engine->weights; into a

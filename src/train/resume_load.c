@@ -1,5 +1,6 @@
 /* The state from which a run starts: initial weights, or a checkpoint's position and tensors. Rank
  * 0 reads, the others receive copies. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,19 +105,51 @@ static void log_changes(const struct dt_checkpoint *saved, const struct dt_engin
                dt_precision_name(engine->config->train.precision));
 }
 
-/* The rate of most schedules depends on the length of the run, so it jumps. */
-static void log_new_length(const struct dt_resume *resume, const struct dt_engine *engine)
+/* The schedule that the saved run had; of other data it knows only how many images there were. */
+static void find_course(struct dt_schedule *s, const struct dt_resume *resume,
+                        const struct dt_engine *engine, bool has_same_data)
 {
-    const int then = resume->saved_epochs, now = engine->config->train.epochs;
-    const int64_t step = resume->state.step;
-    struct dt_schedule old = engine->schedule;
-    old.total_steps = dt_schedule_step_at(&old, then);
-    if (then == now || step == 0 || !dt_schedule_has_end(old.config->kind))
-        return;
-    dt_log(DT_LOG_INFO,
-           "train.epochs was %d and is now %d, over which the schedule stretches: the learning "
-           "rate was %.4g in the last step, goes on with %.4g and ends in epoch %d",
-           then, now, dt_schedule_lr(&old, step - 1), dt_schedule_lr(&engine->schedule, step), now);
+    const struct dt_config *saved = &resume->saved;
+    struct dt_checkpoint at = resume->state;
+    const uint32_t n_images[DT_MAX_CANVASES] = {(uint32_t)at.n_train_images};
+    dt_schedule_init(s, saved, dt_config_batch_size(saved, at.n_ranks),
+                     has_same_data ? engine->n_images : n_images);
+    dt_schedule_resume(s, &at);
+    s->plateau = engine->schedule.plateau;
+}
+
+/* The rate depends on the length of the run in steps, and on the batch, so it may jump. */
+static void log_course(const struct dt_resume *resume, const struct dt_engine *engine,
+                       const struct dt_checkpoint *state)
+{
+    const struct dt_checkpoint *saved = &resume->state;
+    const struct dt_schedule *now = &engine->schedule;
+    const int64_t step = state->step, images = state->n_train_images;
+    const int then_epochs = resume->saved.train.epochs, epochs = engine->config->train.epochs;
+    const bool has_same_data = saved->fingerprint == state->fingerprint;
+    struct dt_schedule then;
+    char changes[256];
+    struct dt_text text = dt_text_in(changes, sizeof changes);
+    find_course(&then, resume, engine, has_same_data);
+    const int then_batch = dt_schedule_part(&then, step)->stage.batch;
+    const int batch = dt_schedule_part(now, step)->stage.batch;
+    if (then_epochs != epochs && dt_schedule_has_end(now->config->kind))
+        dt_text_add(&text, ", train.epochs was %d and is now %d", then_epochs, epochs);
+    if (then_batch != batch)
+        dt_text_add(&text, ", a global batch had %d images and now has %d", then_batch, batch);
+    if (!has_same_data)
+        dt_text_add(&text, ", data.train had %" PRId64 " images and now has %" PRId64 "%s",
+                    saved->n_train_images, images,
+                    saved->n_train_images == images ? " others" : "");
+    if (dt_schedule_lr(&then, step) != dt_schedule_lr(now, step) && text.used == 0)
+        dt_text_add(&text, ", the learning rate follows another schedule");
+    if (text.used > 0 && step > 0 && step < engine->last_step)
+        dt_log(
+            DT_LOG_INFO,
+            "%s: the run goes on after %.4g of %d epochs; the learning rate was %.4g in the last "
+            "step, goes on with %.4g and ends after step %" PRId64,
+            changes + 2, dt_schedule_epochs(now, step), epochs, dt_schedule_lr(&then, step - 1),
+            dt_schedule_lr(now, step), engine->last_step);
 }
 
 /* Why a resumed run goes another way than one that was never stopped; NULL if it does not. */
@@ -134,30 +167,23 @@ static const char *find_loss(const struct dt_engine *engine)
     return NULL;
 }
 
-/* Weights and momentum are fp32 in a checkpoint, so any precision can continue from it. With other
- * data or another global batch, the images of the epoch that are done are skipped as nearly as
- * possible. */
+/* Weights and momentum are fp32 in a checkpoint, so any precision can continue from it. */
 static void adopt(struct dt_checkpoint *state, const struct dt_checkpoint *saved,
-                  const struct dt_engine *engine)
+                  struct dt_engine *engine)
 {
-    state->step = saved->step;
-    state->epoch = saved->epoch;
-    state->batch = saved->batch;
+    struct dt_checkpoint at = *saved;
+    dt_schedule_resume(&engine->schedule, &at);
+    dt_engine_find_end(engine);
+    state->step = at.step;
+    state->epoch = at.epoch;
+    state->batch = at.batch;
     state->n_updates = saved->n_updates;
     state->n_passes = saved->n_passes;
     dt_best_adopt(state, saved);
     state->epoch_loss = saved->epoch_loss;
-    state->eval_due = saved->eval_due;
+    state->eval_due = at.eval_due;
     state->loss_scale = saved->loss_scale;
     memcpy(state->origin, saved->origin, sizeof state->origin);
-    if (saved->global_batch_size != engine->stage.global_batch_size ||
-        saved->n_train_images != state->n_train_images) {
-        state->batch = saved->batch * saved->global_batch_size / engine->stage.global_batch_size;
-        if (state->batch >= engine->stage.steps_per_epoch) {
-            state->batch = 0;
-            state->epoch++;
-        }
-    }
     if (find_loss(engine))
         dt_log(DT_LOG_INFO, "the resumed run will not be bit-identical: %s", find_loss(engine));
     log_changes(saved, engine);
@@ -215,12 +241,13 @@ dt_status dt_resume_load(struct dt_checkpoint *state, const struct dt_resume *re
         adopt(state, &resume->state, engine);
         if (engine->ranks.rank == 0)
             log_device(resume, engine);
-        log_new_length(resume, engine);
         if (resume->new_optimizer)
             state->n_updates = 0;
     }
     if (state->plateau.factor > 0)
         engine->schedule.plateau = state->plateau.factor;
+    if (resume->found)
+        log_course(resume, engine, state);
     DT_TRY(dt_comm_agree(engine->ranks.comm, load_loss_scale(state, engine)));
     DT_TRY(dt_comm_agree(engine->ranks.comm, load_state(engine, resume)));
     return dt_plan_broadcast(engine->plan);

@@ -141,7 +141,8 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
     dt_text_add(line, "%" PRId64 " epoch%s", epochs, DT_S(epochs));
     if (!has_stages)
         dt_text_add(line, " of %" PRId64 " step%s", steps, DT_S(steps));
-    if (has_stages || summary->engine->last_step < summary->engine->schedule.total_steps)
+    if (has_stages || summary->engine->schedule.resumed > 0 ||
+        summary->engine->last_step < summary->engine->schedule.total_steps)
         dt_text_add(line, ", %" PRId64 " step%s in all", summary->engine->last_step,
                     DT_S(summary->engine->last_step));
     dt_text_add(line, ", ");
@@ -477,17 +478,23 @@ static void put_libraries(struct dt_jsonw *w, const struct dt_engine *engine, co
     dt_jsonw_close(w, ']');
 }
 
-/* Tells where epochs are in steps: pieces, within each of which all epochs have as many steps. */
+/* Tells where epochs are in steps: pieces, within each of which all epochs have as many steps. Of
+ * steps of other lengths only the mean is known. */
 static void put_stages(struct dt_jsonw *w, const struct dt_schedule *schedule)
 {
+    const struct dt_schedule_part *parts = schedule->parts;
+    const int64_t from = schedule->resumed;
+    const double epochs = dt_schedule_epochs(schedule, from);
     dt_jsonw_begin(w, NULL, '[');
-    for (int i = 0; i < schedule->n_parts; i++) {
-        const struct dt_schedule_part *part = &schedule->parts[i];
+    if (from > 0)
+        dt_jsonw_add(w, "{epoch: %d, step: %d, steps_per_epoch: %g}", 0, 0, (double)from / epochs);
+    for (int i = (int)(dt_schedule_part(schedule, from) - parts); i < schedule->n_parts; i++) {
+        const bool is_before = parts[i].step < from;
         dt_jsonw_add(w,
-                     "{epoch: %" PRId64 ", step: %" PRId64 ", steps_per_epoch: %" PRId64
+                     "{epoch: %g, step: %" PRId64 ", steps_per_epoch: %" PRId64
                      ", image_size: %d, global_batch_size: %d}",
-                     part->epoch, part->step, part->steps_per_epoch, part->stage.image_size,
-                     part->stage.batch);
+                     is_before ? epochs : (double)parts[i].epoch, is_before ? from : parts[i].step,
+                     parts[i].steps_per_epoch, parts[i].stage.image_size, parts[i].stage.batch);
     }
     dt_jsonw_close(w, ']');
 }

@@ -105,7 +105,7 @@ longer() { # code text epochs
 }
 longer 0 "end: OK" 1
 longer 0 "already finished after .*; to train longer, raise train.epochs: dtrain resume $work/longer --set" 1
-longer 0 "train.epochs was 1 and is now 2, .* rate was 0.0007612 in the last step, goes on with 0.01 " 2
+longer 0 "train.epochs was 1 and is now 2: .* after 1 of 2 epochs; .* rate was 0.0007612 in the last step, goes on with 0.01 " 2
 (cd "$work" && ends 0 "end: OK after 24 steps" "$dtrain" resume longer --set train.epochs=3)
 longer 78 " with the old values: dtrain resume $work/longer; with the new ones: add --allow" 1
 

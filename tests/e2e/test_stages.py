@@ -1,12 +1,15 @@
 """train.stages: one stage is the run with those values, the learning rate follows the batch, what is
-reported is right when the batch changes, and a stage that cannot be trained is refused at the start.
+reported is right when the batch changes, and a stage that cannot be trained is refused at the start. A run
+whose batches, ranks or data change when it is resumed goes on where it was and ends after its epochs.
 
     python3 test_stages.py BUILD/dtrain
 
 Resuming is in test_recipe_resume.py."""
 
 import json
+import math
 import os
+import shutil
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -71,19 +74,51 @@ def check_refusals():
         assert not os.path.exists("refused/checkpoints"), f"{what}: training began"
 
 
-def check_changes():
-    """Stages of epochs to come may change in a run; a batch of those before decides what a step is."""
-    train("changed", COMMON, stages({"epoch": 3, "batch": 24}), "train.max_steps=6", ranks=2)
-    allowed = {"options": ["--allow-config-change"], "ranks": 2}
-    failed = train("changed", COMMON, stages({"epoch": 1, "batch": 24}), "train.max_steps=9", **allowed, code=78).said
-    text = "epoch 2 of it had batches of 12 images, but train.stages and train.global_batch_size now say 24"
-    assert text in failed, failed
-    train("changed", COMMON, stages({"epoch": 2, "batch": 24}), "train.max_steps=9", **allowed)
-    assert [e["epoch"] for e in events("changed", "step")] == [1] * 4 + [2] * 4 + [3], "not the third epoch"
+COURSE = {**COMMON, "train.epochs": 4, "schedule.kind": "cosine", "schedule.lr_scaling": "none"}
+ALLOWED = {"options": ["--allow-config-change"]}
+
+
+def goes_on(folder, done, last_step, change, ranks=1, share=None):
+    """From folder's checkpoint, after `done` epochs, and `share` of the schedule's steps."""
+    epochs = {**COURSE, **change}["train.epochs"]
+    n_steps = len(events(folder, "step"))
+    text = train(folder, COURSE, change, ranks=ranks, **ALLOWED).said
+    steps = events(folder, "step")
+    assert (steps[-1]["step"], steps[-1]["epoch"]) == (last_step, epochs), f"{change}: {steps[-1]}"
+    rate = 0.02 * (1 + math.cos(math.pi * (share or done / epochs))) / 2
+    assert abs(steps[n_steps]["lr"] / rate - 1) < 1e-6, f"{change}: {steps[n_steps]}, not {rate}"
+    line = f"the run goes on after {done:g} of {epochs} epochs; the learning rate was "
+    assert line in text and f"goes on with {rate:.4g} and ends after step {last_step}" in text, text
+    assert "reached train.epochs" in text, text
+
+
+def check_position():
+    """After one and a half of four epochs: 24 of 48 images of the second."""
+    train("half", COURSE, "train.max_steps=6")
+    cases = (
+        ({"train.global_batch_size": 24}, 1.5, 6 + 1 + 2 * 2, {}),
+        ({"train.global_batch_size": 6}, 1.5, 6 + 4 + 2 * 8, {}),
+        ({"train.global_batch_size": 10, "train.epochs": 5}, 1.5, 6 + 2 + 3 * 4, {}),
+        ({"train.global_batch_size": 0, "train.batch_size_per_rank": 12}, 1.5, 6 + 1 + 2 * 2, {"ranks": 2}),
+        ({"data.synthetic_train": 96}, 1.25, 6 + 6 + 2 * 8, {}),
+        ({"data.synthetic_train": 24}, 2, 6 + 2 * 2, {}),
+        (stages({"epoch": 1, "batch": 24}), 1.5, 6 + 1 + 2 * 2, {"share": 5 / 10}),
+    )
+    for i, (change, done, last_step, how) in enumerate(cases):
+        shutil.copytree("half", f"case {i}")
+        goes_on(f"case {i}", done, last_step, change, **how)
+    # Stopped once more, it ends with the same bits, and without a line; finished, it trains longer.
+    shutil.copytree("half", "twice")
+    train("twice", COURSE, cases[0][0], "train.max_steps=8", **ALLOWED)
+    text = train("twice", COURSE, cases[0][0]).said
+    assert "the run goes on" not in text and rig.state_of("twice") == rig.state_of("case 0"), text
+    goes_on("twice", 4, 11 + 8, {"train.global_batch_size": 6, "train.epochs": 5})
+    start = events("twice", "run_start")[-1]["stages"]
+    assert [(s["step"], s["epoch"]) for s in start] == [(0, 0), (11, 4)], start
 
 
 write_config(rig.SETTINGS)
 check_one_stage()
-check_changes()
+check_position()
 check_course()
 check_refusals()

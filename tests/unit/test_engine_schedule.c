@@ -190,6 +190,73 @@ TEST(stages)
     assert_true(fabs(dt_schedule_lr(&s, 20) - 0.001) < 1e-15);
 }
 
+/* 50 steps of batches of 512 are 2.5 epochs, and so are 25 of 1024, wherever they come from. */
+TEST(resume)
+{
+    static const enum dt_schedule_kind alike[] = {
+        DT_SCHEDULE_CONSTANT, DT_SCHEDULE_STEP, DT_SCHEDULE_PIECEWISE, DT_SCHEDULE_EXPONENTIAL,
+        DT_SCHEDULE_LINEAR,   DT_SCHEDULE_POLY, DT_SCHEDULE_COSINE,    DT_SCHEDULE_WSD};
+    const uint32_t n_images[DT_MAX_CANVASES] = {N_IMAGES};
+    for (size_t i = 0; i < sizeof alike / sizeof *alike; i++) {
+        struct dt_config config = base(alike[i]);
+        config.schedule.lr_scaling = DT_LR_SCALING_NONE;
+        struct dt_checkpoint at = {.step = 50, .epoch = 2, .batch = 10, .global_batch_size = 512};
+        const struct dt_checkpoint saved = at;
+        struct dt_schedule old, now, once;
+        dt_schedule_init(&old, &config, 512, n_images);
+        const struct dt_schedule before = old;
+        dt_schedule_resume(&old, &at);
+        assert_memory_equal(&at, &saved, sizeof at);
+        assert_memory_equal(&old, &before, sizeof old);
+        dt_schedule_init(&now, &config, 1024, n_images);
+        once = now;
+        dt_schedule_resume(&now, &at);
+        assert_true(at.step == 50 && at.epoch == 2 && at.batch == 5 && !at.eval_due);
+        assert_true(dt_schedule_epochs(&now, 50) == 2.5 && now.total_steps == 50 + 75);
+        assert_true(dt_schedule_images(&now, 50, 125) == 75 * 1024);
+        for (int64_t step = 50; step <= 125; step++)
+            if (fabs(dt_schedule_lr(&now, step) - dt_schedule_lr(&old, 2 * step - 50)) > 1e-12)
+                fail_msg("kind %zu, step %d", i, (int)step);
+        at = (struct dt_checkpoint){.step = 55, .epoch = 3, .global_batch_size = 512};
+        dt_schedule_resume(&once, &at); /* the same run, saved and resumed again */
+        assert_memory_equal(once.parts, now.parts, sizeof now.parts);
+    }
+}
+
+/* In the warm-up, after all images of a shrunken epoch, and in stages whose batches have changed.
+ */
+TEST(resume_edges)
+{
+    struct dt_config config = base(DT_SCHEDULE_STEP);
+    struct dt_checkpoint at = {.step = 4, .batch = 4, .global_batch_size = 1024};
+    struct dt_schedule s;
+    char text[DT_SCHEDULE_TEXT];
+    dt_schedule_init(&s, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
+    dt_schedule_resume(&s, &at);
+    assert_true(at.batch == 8 && fabs(dt_schedule_lr(&s, 4) - (0.02 + 0.18 * 9 / 20)) < 1e-15);
+    dt_schedule_describe(text, sizeof text, &s);
+    assert_string_equal(text, "0.2, step, warm-up over 20 steps from 0.02, then 0.02 from step 56, "
+                              "0.002 from step 126");
+    at = (struct dt_checkpoint){.step = 100, .epoch = 5, .global_batch_size = 1024};
+    dt_schedule_init(&s, &config, 512, (uint32_t[DT_MAX_CANVASES]){N_IMAGES});
+    dt_schedule_resume(&s, &at);
+    assert_true(s.resumed == 0 && s.total_steps == 200);
+    at.step = 50;
+    dt_schedule_resume(&s, &at);
+    dt_schedule_describe(text, sizeof text, &s);
+    assert_string_equal(text, "0.2, step, then 0.002 from step 80");
+    at = (struct dt_checkpoint){.step = 205, .epoch = 9, .batch = 10, .global_batch_size = 1024};
+    dt_schedule_resume(&s, &at);
+    assert_true(at.epoch == 10 && at.batch == 0 && at.eval_due && s.total_steps == 205);
+    config.train.n_stages = 1;
+    config.train.stages[0] = (struct dt_train_stage){.epoch = 2, .batch = 256};
+    dt_schedule_init(&s, &config, 128, (uint32_t[DT_MAX_CANVASES]){1024});
+    at = (struct dt_checkpoint){.step = 20, .epoch = 3, .batch = 4, .global_batch_size = 128};
+    dt_schedule_resume(&s, &at);
+    assert_true(at.epoch == 3 && at.batch == 2 && at.global_batch_size == 256);
+    assert_true(s.parts[1].step == 20 - 2 - 4 && s.total_steps == 20 + 2 + 6 * 4);
+}
+
 TEST(text)
 {
     struct dt_config config = base(DT_SCHEDULE_STEP);
