@@ -106,7 +106,8 @@ void dt_engine_use(struct dt_engine *engine, const struct dt_device_choice *choi
 /* Parts of dt_engine_open. dt_engine_build (engine_plan.c), which is collective, builds graph and
  * plan, with train.micro_batch_size auto of the largest micro-batch that fits; dt_engine_release
  * destroys them. */
-dt_status dt_engine_split_batch(struct dt_engine *engine); /* stages.c */
+dt_status dt_engine_split_batch(struct dt_engine *engine);       /* stages.c */
+dt_status dt_engine_check_norms(const struct dt_engine *engine); /* of a graph for training */
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets);
 void dt_engine_find_end(struct dt_engine *engine); /* last_step, of the schedule */
 dt_status dt_engine_build(struct dt_engine *engine, const struct dt_sets *sets, bool is_layout);

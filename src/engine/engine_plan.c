@@ -73,8 +73,12 @@ static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *set
         DT_TRY(build_phase(engine, sets, DT_TRAIN));
     if (engine->options.eval)
         DT_TRY(build_phase(engine, sets, DT_EVAL));
+    if (learns && engine->config->optim.unfreeze_epoch > 0)
+        DT_TRY(dt_engine_check_norms(engine));
     if (learns && engine->stage.is_frozen) /* else no statistics */
         DT_TRY(dt_freeze(g, engine->config->optim.freeze));
+    if (learns)
+        DT_TRY(dt_engine_check_norms(engine));
     for (int t = 0; t < g->n_tensors; t++)
         if (dt_graph_is_within(g->tensor[t].name, engine->model->head))
             g->tensor[t].rate = (float)engine->config->optim.head_lr_factor;

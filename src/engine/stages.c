@@ -200,6 +200,44 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
     return DT_OK;
 }
 
+/* The output of a norm over one value is its bias, whatever the image is. */
+static bool is_constant(const struct dt_graph *g, const struct dt_node *node)
+{
+    const bool is_norm =
+        node->op == DT_OP_BN || node->op == DT_OP_GROUP_NORM || node->op == DT_OP_LAYER_NORM;
+    return is_norm && dt_node_has_statistics(node) && !dt_node_is_synced(node) &&
+           dt_tensor_elements(&g->tensor[node->src[DT_BN_SRC]]) ==
+               dt_tensor_elements(&g->tensor[node->dst[DT_BN_MEAN]]);
+}
+
+dt_status dt_engine_check_norms(const struct dt_engine *engine)
+{
+    const struct dt_stage *stage = &engine->stage;
+    const struct dt_graph *g = engine->graph;
+    char buffer[KEY_BYTES];
+    const char *key = stage->n_passes > 1 && stage->n_slices == 0
+                          ? "train.micro_batch_size"
+                          : batch_key(engine->config, stage, buffer);
+    for (int i = 0; i < g->n_nodes && !engine->options.no_comm; i++) {
+        const struct dt_node *node = &g->node[i];
+        if (!is_constant(g, node))
+            continue;
+        const int *dim = g->tensor[node->src[DT_BN_SRC]].dim;
+        if (node->op != DT_OP_BN)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "%s: the feature map of %d x %d leaves it one value per group, so no gradient "
+                    "passes; use larger images (model.image_size) or more channels "
+                    "(model.fpn_channels)",
+                    node->name, dim[2], dim[3]);
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s: a micro-batch of %d image and its feature map of %d x %d leave this batch "
+                "norm one value per channel, so no gradient passes; use more images per rank (%s), "
+                "larger images (model.image_size), or model.sync_bn with several ranks",
+                node->name, dim[0], dim[2], dim[3], key);
+    }
+    return DT_OK;
+}
+
 static dt_status check_stage(struct dt_engine *engine)
 {
     if (!engine->task->has_boxes && engine->stage.image_size < engine->model->min_image_size)

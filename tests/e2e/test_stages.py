@@ -74,6 +74,40 @@ def check_refusals():
         assert not os.path.exists("refused/checkpoints"), f"{what}: training began"
 
 
+# A layer whose norm would see one value: layer4 of ResNet-18 has 1 x 1 places on images of 32 x 32.
+ONE_VALUE = {"model.name": "resnet18", "model.image_size": 32, "train.global_batch_size": 2}
+DETECTOR = {
+    "model.name": "retinanet_resnet18_fpn",
+    "model.image_size": 64,
+    "model.fpn_channels": 32,
+    "model.frozen_norm": "true",
+    "model.head_norm": "group",
+    "schedule.lr_scaling": "none",
+}
+
+
+def check_norms():
+    layer = "layer4.0.bn1: a micro-batch of 1 image and its feature map of 1 x 1 leave this batch norm one value"
+    refused = (
+        ({}, layer, "(train.global_batch_size)"),
+        ({"train.global_batch_size": 4, "train.micro_batch_size": 1}, layer, "(train.micro_batch_size)"),
+        ({"train.global_batch_size": 6, "train.virtual_ranks": 6}, layer, "model.sync_bn with several ranks"),
+        ({"train.global_batch_size": 3}, layer, "larger images"),
+        ({"train.global_batch_size": 4, **stages({"epoch": 1, "batch": 2})}, layer, "(train.stages[0].batch)"),
+        ({"optim.freeze": '["layer4"]', "optim.unfreeze_epoch": 1}, layer, "more images per rank"),
+        (DETECTOR, "the feature map of 1 x 1 leaves it one value per group", "more channels (model.fpn_channels)"),
+    )
+    for change, *texts in refused:
+        failed = train("refused", COMMON, ONE_VALUE, change, ranks=2, code=78, options=["--dry-run"]).said
+        assert all(text in failed for text in texts), f"{change}: {failed}"
+    failed = train("refused", COMMON, ONE_VALUE, ranks=2, code=78).said
+    assert layer in failed and not os.path.exists("refused/checkpoints"), failed
+    frozen = {"optim.freeze": '["layer4"]'}
+    detector = {**DETECTOR, "model.fpn_channels": 64}
+    for change in ({"train.global_batch_size": 4}, {"model.image_size": 40}, {"model.sync_bn": "true"}, frozen, detector):
+        train("accepted", COMMON, ONE_VALUE, change, ranks=2, options=["--dry-run"])
+
+
 COURSE = {**COMMON, "train.epochs": 4, "schedule.kind": "cosine", "schedule.lr_scaling": "none"}
 ALLOWED = {"options": ["--allow-config-change"]}
 
@@ -120,5 +154,6 @@ def check_position():
 write_config(rig.SETTINGS)
 check_one_stage()
 check_position()
+check_norms()
 check_course()
 check_refusals()

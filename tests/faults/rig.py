@@ -48,7 +48,7 @@ SETTINGS = {
 DETECTOR = {
     "model.name": "retinanet_resnet18_fpn",
     "model.image_size": 64,
-    "model.fpn_channels": 32,
+    "model.fpn_channels": 64,
     "model.anchor_base": 16,
     "model.frozen_norm": "true",
     "model.head_norm": "group",
