@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -12,6 +13,8 @@
 #include "launch/process.h"
 
 enum { SLOTS_MAX = 65536, TEXT_MAX = 1 << 20 };
+static const char name_characters[] =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._@+";
 
 /* --- Which --- */
 
@@ -31,10 +34,12 @@ static dt_status add_host(struct dt_launch_hosts *out, const char *name, size_t 
     return DT_OK;
 }
 
-/* One entry, which is changed: "a", "a:8", "a slots=8 max_slots=8". */
+/* One entry, which is changed: "a", "a:8", "a slots=8 max_slots=8", "a slots = 8". */
 static dt_status take_entry(struct dt_launch_hosts *out, char *entry, const char *source)
 {
-    entry[strcspn(entry, "#\r")] = '\0';
+    entry[strcspn(entry, "#")] = '\0';
+    for (size_t n = strlen(entry); n > 0 && strchr(" \t\r", entry[n - 1]);)
+        entry[--n] = '\0';
     entry += strspn(entry, " \t");
     const size_t bytes = strcspn(entry, " \t:");
     const char *rest = entry + bytes + strspn(entry + bytes, " \t:");
@@ -42,22 +47,30 @@ static dt_status take_entry(struct dt_launch_hosts *out, char *entry, const char
     long slots = 1;
     if (bytes == 0 && !*rest)
         return DT_OK;
-    if (strncmp(rest, "slots=", 6) == 0)
-        rest += 6;
-    if (*rest)
+    const bool has_word = strncasecmp(rest, "slots", 5) == 0;
+    if (has_word)
+        rest += 5 + strspn(rest + 5, " \t=");
+    if (*rest || has_word)
         slots = strtol(rest, &end, 10);
-    /* The name becomes a word of ssh's command line. */
+    /* The name becomes a word of ssh's and of the launcher's command line. */
     if (bytes == 0 || bytes >= DT_HOST_MAX || entry[0] == '-' || slots < 1 || slots > SLOTS_MAX ||
-        (end && (end == rest || (*end && *end != ' ' && *end != '\t'))))
-        DT_FAIL(DT_ERR_USAGE, "%s: \"%s\" is not a host such as node1 or node1:8", source, entry);
+        strspn(entry, name_characters) < bytes || (end && (end == rest || !strchr(" \t", *end))))
+        DT_FAIL(DT_ERR_USAGE, "%s: \"%s\" is not a host such as node1, node1:8 or node1 slots=8",
+                source, entry);
     return add_host(out, entry, bytes, (int)slots);
 }
 
+/* Lines of a file have numbers, and may follow a byte order mark. */
 static dt_status take_all(struct dt_launch_hosts *out, char *text, const char *separators,
                           const char *source)
 {
-    for (char *entry; (entry = strsep(&text, separators));)
-        DT_TRY(take_entry(out, entry, source));
+    char place[DT_PATH_MAX];
+    int n = 0;
+    text += strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    for (char *entry; (entry = strsep(&text, separators));) {
+        snprintf(place, sizeof place, "%s:%d", source, ++n);
+        DT_TRY(take_entry(out, entry, *separators == '\n' ? place : source));
+    }
     if (out->n == 0)
         DT_FAIL(DT_ERR_USAGE, "%s names no host", source);
     return DT_OK;

@@ -20,9 +20,9 @@ struct dt_launch_hosts {
     int n;
 };
 
-/* "a:8,b:8", or lines "a", "a:8" or "a slots=8" of a file, where # begins a comment and a name that
- * comes again adds a slot; either may be NULL. Without both, the file that PBS, LSF or Kubernetes
- * names, or the nodes of the job of Slurm. DT_ERR_USAGE, or those of reading a file. */
+/* "a:8,b:8", or lines "a", "a:8" or "a slots = 8" of a file, where # begins a comment and a name
+ * that comes again adds a slot; either may be NULL. Without both, the file that PBS, LSF or
+ * Kubernetes names, or the nodes of the job of Slurm. DT_ERR_USAGE, or those of reading a file. */
 dt_status dt_launch_hosts_find(struct dt_launch_hosts *out, const char *hosts,
                                const char *hostfile);
 int dt_launch_slots(const struct dt_launch_hosts *hosts); /* that are not gone */

@@ -32,6 +32,9 @@ TEST(hosts)
     expect_hosts("a,b,a", NULL, "a=2 b=1 ");
     write_text("hosts", "# of the job\nnode1 slots=4 max_slots=4\nnode2:2\r\n\n node3\t# one\n");
     expect_hosts(NULL, at("hosts"), "node1=4 node2=2 node3=1 ");
+    write_text("hosts",
+               "\xef\xbb\xbfnode1 slots = 2\r\nnode2 Slots =3 max_slots= 4\r\n\tme@node3:2 \r\n");
+    expect_hosts(NULL, at("hosts"), "node1=2 node2=3 me@node3=2 ");
     expect_hosts(NULL, NULL, "");
     write_text("nodes", "n1\nn1\nn2\nn2\n");
     setenv("PBS_NODEFILE", at("nodes"), 1);
@@ -88,6 +91,25 @@ TEST(bad_hosts)
     struct dt_launch_hosts found;
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         assert_error(dt_launch_hosts_find(&found, texts[i], NULL), DT_ERR_USAGE, "--hosts");
+        free(found.list);
+    }
+    static const char *const lines[] = {"b slots=x",
+                                        "b slots",
+                                        "b slots = ",
+                                        "b max_slots=4",
+                                        "b,c",
+                                        "b slots=2,",
+                                        "\xef\xbb\xbf"
+                                        "b",
+                                        "\xff\xfe"
+                                        "b",
+                                        "b\rc"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "a\n\n%s\n", lines[i]);
+        write_text("hosts", text);
+        assert_error(dt_launch_hosts_find(&found, NULL, at("hosts")), DT_ERR_USAGE, "hosts:3: \"");
+        assert_non_null(strstr(dt_error_text(), "\" is not a host such as node1, node1:8 or"));
         free(found.list);
     }
     assert_error(dt_launch_hosts_find(&found, NULL, at("none")), DT_ERR_NO_INPUT, "none");
