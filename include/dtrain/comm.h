@@ -83,11 +83,13 @@ int dt_comm_local_rank(const struct dt_comm *comm); /* on this node */
 int dt_comm_local_size(const struct dt_comm *comm);
 int dt_comm_first_of_node(const struct dt_comm *comm); /* rank of the node's local rank 0 */
 const char *dt_comm_host(const struct dt_comm *comm, int rank); /* name of its node */
-/* CPUs that this rank may use, and how many ranks of its node, itself included, may use some of
- * them: from the sched_getaffinity masks when find_binding was last called. Local. */
+/* CPUs that this rank may use, within the quota of its control group, and how many ranks of its
+ * node, itself included, may use some of them: from the sched_getaffinity masks when find_binding
+ * was last called. Local. */
 int dt_comm_allowed_cpus(const struct dt_comm *comm);
 int dt_comm_sharing_ranks(const struct dt_comm *comm);
-/* The rank's own CPUs, or its part of those that ranks of the node share; at least 1. Local. */
+/* The rank's own CPUs, or its part of those, or of the quota, that ranks of the node share; at
+ * least 1. Local. */
 int dt_comm_cpus(const struct dt_comm *comm);
 /* Collective. dt_comm_open calls it; call it again after ranks have bound themselves. */
 dt_status dt_comm_find_binding(struct dt_comm *comm);

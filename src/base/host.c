@@ -4,13 +4,16 @@
 #include "base/host.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
-enum { V1 = 1, V2 }; /* of control groups; a machine may have both, of which one limits memory */
+/* Of control groups; a machine may have both, of which one limits memory, and one CPUs. */
+enum { V1 = 1, V2, V1_CPU };
 #define KIB " %" SCNu64 " kB"
 
 /* gethostname need not NUL-terminate a name that it truncates. */
@@ -44,16 +47,21 @@ __attribute__((format(scanf, 3, 4))) static bool find_value(const char *root, co
 
 static bool find_group(char group[PATH_BYTES], const char *root, int version)
 {
-    return find_value(root, "/proc/self/cgroup",
-                      version == V1 ? "%*d:memory:%4095[^\n]" : "0::%4095[^\n]", group) &&
-           group[0] == '/';
+    static const char file[] = "/proc/self/cgroup";
+    const bool found = version == V2 ? find_value(root, file, "0::%4095[^\n]", group)
+                       : version == V1
+                           ? find_value(root, file, "%*d:memory:%4095[^\n]", group)
+                           : find_value(root, file, "%*d:cpu:%4095[^\n]", group) ||
+                                 find_value(root, file, "%*d:cpu,cpuacct:%4095[^\n]", group) ||
+                                 find_value(root, file, "%*d:cpuacct,cpu:%4095[^\n]", group);
+    return found && group[0] == '/';
 }
 
 static const char *group_file(char path[PATH_BYTES + 64], int version, const char *group,
                               const char *name)
 {
-    snprintf(path, PATH_BYTES + 64, "/sys/fs/cgroup%s%s/%s", version == V1 ? "/memory" : "", group,
-             name);
+    static const char *const folders[] = {[V1] = "/memory", [V2] = "", [V1_CPU] = "/cpu"};
+    snprintf(path, PATH_BYTES + 64, "/sys/fs/cgroup%s%s/%s", folders[version], group, name);
     return path;
 }
 
@@ -98,6 +106,40 @@ static uint64_t least_of_groups(const char *root, bool is_left)
 uint64_t dt_memory_limit(const char *root)
 {
     return least_of_groups(root, false);
+}
+
+double dt_cpu_quota(const char *root)
+{
+    char path[PATH_BYTES + 64], group[PATH_BYTES];
+    double least = INFINITY, quota, period;
+    for (int version = V2; version <= V1_CPU; version++) {
+        const bool is_v2 = version == V2;
+        if (!find_group(group, root, version))
+            continue;
+        for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
+            *end = '\0';
+            group_file(path, version, group, is_v2 ? "cpu.max" : "cpu.cfs_quota_us");
+            if (!find_value(root, path, "%lf", &quota) || quota <= 0) /* "max", -1: none */
+                continue;
+            group_file(path, version, group, is_v2 ? "cpu.max" : "cpu.cfs_period_us");
+            if (find_value(root, path, is_v2 ? "%*f %lf" : "%lf", &period) && period > 0)
+                least = fmin(least, quota / period);
+        }
+    }
+    return least;
+}
+
+int dt_cpus_within(int n, const char *root)
+{
+    return (int)fmin(n, ceil(dt_cpu_quota(root)));
+}
+
+int dt_cpus_allowed(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return dt_cpus_within(CPU_COUNT(&set), "");
+    return dt_cpus_within((int)sysconf(_SC_NPROCESSORS_ONLN), ""); /* more than fit into the set */
 }
 
 uint64_t dt_memory_available(const char *root)

@@ -1,5 +1,5 @@
-/* This node: its name, its available memory, and signs that a process was killed for lack of it,
- * from the machine and from this process's control group (v1 or v2). */
+/* This node: its name, its available memory and CPUs, and signs that a process was killed for lack
+ * of it, from the machine and from this process's control group (v1 or v2). */
 #ifndef DTRAIN_BASE_HOST_H
 #define DTRAIN_BASE_HOST_H
 
@@ -41,5 +41,12 @@ uint64_t dt_memory_limit(const char *root);
 const char *dt_memory_limit_text(char *out, size_t bytes, const char *root);
 /* "31 MB", "1.5 GB" into out[bytes]: decimal units. */
 const char *dt_memory_format(char *out, size_t bytes, uint64_t value);
+
+/* CPUs, of which it may be a fraction, whose time the control group and its ancestors allow;
+ * INFINITY if there is no limit. `root` as above. */
+double dt_cpu_quota(const char *root);
+/* n, or the quota, rounded up, if that is less. */
+int dt_cpus_within(int n, const char *root);
+int dt_cpus_allowed(void); /* CPUs of this thread's mask, within the quota */
 
 #endif

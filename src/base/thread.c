@@ -1,11 +1,11 @@
 #include "base/thread.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host.h"
 #include "base/mem.h"
 
 /* A fault whose signal is blocked kills the process without a report, so those signals stay
@@ -46,9 +46,8 @@ struct worker {
 
 int dt_parallel_threads(int asked, uint32_t n)
 {
-    cpu_set_t allowed;
     if (asked == 0)
-        asked = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+        asked = dt_cpus_allowed();
     if ((uint32_t)asked > n)
         asked = (int)n;
     return asked > 1 ? asked : 1;

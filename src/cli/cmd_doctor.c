@@ -4,7 +4,7 @@
  * starts with "ok", "--" (absent but not needed) or "!!" (required by the configuration but not
  * working). */
 #include <errno.h>
-#include <sched.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +12,7 @@
 
 #include "base/build.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "cli/commands.h"
 #include "doctor/doctor.h"
 #include "engine/devices.h"
@@ -34,20 +35,12 @@ static void say(const char *mark, const char *what, const char *format, ...)
 
 /* --- The CPU --- */
 
-static int count_allowed_cpus(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-    return (int)sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than fit into the set */
-}
-
 /* Opens the device, as a run would, and closes it. */
 static dt_status try_device(const struct dt_backend *backend, const struct dt_config *config,
                             char *text, size_t bytes)
 {
     struct dt_device *device;
-    int threads = config->device.threads > 0 ? config->device.threads : count_allowed_cpus();
+    int threads = config->device.threads > 0 ? config->device.threads : dt_cpus_allowed();
     struct dt_device_options options = dt_devices_options(config, threads);
     DT_TRY(backend->open(&device, &options));
     backend->describe(device, text, bytes);
@@ -73,7 +66,10 @@ static dt_status say_cpu(const struct dt_config *config)
     if (file)
         fclose(file);
     say(good, "model", "%s", text);
-    say(good, "CPUs", "%d allowed for this process", count_allowed_cpus());
+    text[0] = '\0';
+    if (dt_cpu_quota("") < INFINITY)
+        snprintf(text, sizeof text, " (its quota: %.3g CPUs)", dt_cpu_quota(""));
+    say(good, "CPUs", "%d allowed for this process%s", dt_cpus_allowed(), text);
     plain.train.precision = DT_PRECISION_FP32;
     plain.train.loss_scale = 0;
     dt_status status = try_device(&dt_backend_cpu, &plain, text, sizeof text);

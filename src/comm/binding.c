@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -56,6 +57,9 @@ dt_status dt_comm_find_binding(struct dt_comm *comm)
         MPI_Allgather(&mask, sizeof mask, MPI_BYTE, masks, sizeof mask, MPI_BYTE, comm->node),
         "MPI_Allgather of CPU masks", __FILE__, __LINE__));
     comm->n_sharing = count_sharing(masks, comm->local_size, &mask);
+    /* All ranks of the node share a quota, even if each has CPUs of its own. */
+    comm->n_cpus = comm->n_allowed_cpus / comm->n_sharing * comm->local_size;
+    comm->n_cpus = dt_cpus_within(comm->n_cpus, "") / comm->local_size;
     comm->is_bound = true;
     for (int r = 0; r < comm->local_size; r++)
         comm->is_bound &= count_sharing(masks, comm->local_size, &masks[r]) == 1;
@@ -66,7 +70,7 @@ out:
 
 int dt_comm_allowed_cpus(const struct dt_comm *comm)
 {
-    return comm->n_allowed_cpus;
+    return dt_cpus_within(comm->n_allowed_cpus, "");
 }
 
 int dt_comm_sharing_ranks(const struct dt_comm *comm)
@@ -76,8 +80,7 @@ int dt_comm_sharing_ranks(const struct dt_comm *comm)
 
 int dt_comm_cpus(const struct dt_comm *comm)
 {
-    const int cpus = comm->n_allowed_cpus / dt_comm_sharing_ranks(comm);
-    return cpus > 0 ? cpus : 1;
+    return comm->n_cpus > 0 ? comm->n_cpus : 1;
 }
 
 bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes)
@@ -87,7 +90,7 @@ bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out
     struct cpu_mask mask = {{0}};
     /* The launcher may use the CPUs allocated to the job; only its ranks are bound. */
     (void)sched_getaffinity(getppid(), sizeof mask, (cpu_set_t *)&mask);
-    int allowed = comm->n_allowed_cpus, given = count_cpus(&mask);
+    int allowed = comm->n_allowed_cpus, given = dt_cpus_within(count_cpus(&mask), "");
     if (threads > allowed)
         snprintf(out, bytes,
                  "rank %d is bound to %d CPU%s but starts %d threads: %s, or lower "

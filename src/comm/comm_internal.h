@@ -41,11 +41,11 @@ struct dt_comm {
     MPI_Comm data;
     MPI_Comm node; /* the ranks that share memory with this one */
     int rank, size, local_rank, local_size, first_of_node;
-    char (*hosts)[DT_HOST_MAX];    /* of all ranks */
-    int n_allowed_cpus, n_sharing; /* see comm.h */
-    bool is_bound;                 /* no two ranks of the node share a CPU */
-    double wait_s;                 /* spent in collective calls of the control plane */
-    double sent_bytes;             /* see comm.h */
+    char (*hosts)[DT_HOST_MAX];            /* of all ranks */
+    int n_allowed_cpus, n_sharing, n_cpus; /* see comm.h */
+    bool is_bound;                         /* no two ranks of the node share a CPU */
+    double wait_s;                         /* spent in collective calls of the control plane */
+    double sent_bytes;                     /* see comm.h */
     double maxima[DT_COMM_MAXIMA]; /* of dt_comm_begin_max; on the way while request is set */
     int n_maxima;
     MPI_Request request; /* MPI_REQUEST_NULL if none */

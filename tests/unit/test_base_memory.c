@@ -1,4 +1,6 @@
-/* Available memory and out-of-memory kills, read from made-up proc and cgroup files. */
+/* Available memory, CPU quotas and out-of-memory kills, read from made-up proc and cgroup files. */
+#include <math.h>
+
 #include "base/file.h"
 #include "base/host.h"
 #include "base/mem.h"
@@ -62,6 +64,44 @@ TEST_WITH(limit, make_test_dir, remove_test_dir)
     assert_int_equal(dt_memory_available(test_dir), 400000 - 290000);
     put("sys/fs/cgroup/jobs", "memory.current", "300001\n");
     assert_int_equal(dt_memory_available(test_dir), 0);
+}
+
+static void expect_cpus(double quota, int of_8)
+{
+    assert_true(dt_cpu_quota(test_dir) == quota);
+    assert_int_equal(dt_cpus_within(8, test_dir), of_8);
+}
+
+TEST_WITH(cpu_quota, make_test_dir, remove_test_dir)
+{
+    expect_cpus(INFINITY, 8);
+    put("proc/self", "cgroup", "0::/jobs/7\n");
+    put("sys/fs/cgroup/jobs/7", "cpu.max", "max 100000\n");
+    expect_cpus(INFINITY, 8);
+    put("sys/fs/cgroup/jobs", "cpu.max", "250000 100000\n"); /* of an ancestor */
+    expect_cpus(2.5, 3);
+    put("sys/fs/cgroup/jobs/7", "cpu.max", "50000 100000\n");
+    expect_cpus(0.5, 1);
+    put("sys/fs/cgroup/jobs/7", "cpu.max", "6400000 100000\n");
+    put("sys/fs/cgroup/jobs", "cpu.max", "0 0\n");
+    expect_cpus(64, 8);
+}
+
+TEST_WITH(cpu_quota_of_version_1, make_test_dir, remove_test_dir)
+{
+    static const char *const lines[] = {"9:cpu", "9:cpu,cpuacct", "9:cpuacct,cpu"};
+    char text[64];
+    put("sys/fs/cgroup/cpu/a", "cpu.cfs_quota_us", "-1\n"); /* none */
+    put("sys/fs/cgroup/cpu/a", "cpu.cfs_period_us", "100000\n");
+    put("sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "75000\n"); /* a container is the root */
+    put("sys/fs/cgroup/cpu", "cpu.cfs_period_us", "50000\n");
+    put("proc/self", "cgroup", "5:cpuset:/a\n6:memory:/a\n");
+    expect_cpus(INFINITY, 8);
+    for (size_t i = 0; i < DT_COUNT(lines); i++) {
+        snprintf(text, sizeof text, "5:cpuset:/b\n%s:/a\n0::/\n", lines[i]);
+        put("proc/self", "cgroup", text);
+        expect_cpus(1.5, 2);
+    }
 }
 
 /* Version 1, with a version 2 that limits nothing. */
