@@ -32,10 +32,8 @@ static const struct {
     const char *name;
     uint64_t bytes;
 } dtypes[] = {
-    [DT_ST_F32] = {"F32", 4},
-    [DT_ST_F16] = {"F16", 2},
-    [DT_ST_BF16] = {"BF16", 2},
-    [DT_ST_I64] = {"I64", 8},
+    [DT_ST_F32] = {"F32", 4}, [DT_ST_F16] = {"F16", 2}, [DT_ST_BF16] = {"BF16", 2},
+    [DT_ST_F64] = {"F64", 8}, [DT_ST_I64] = {"I64", 8},
 };
 
 /* --- Reading --- */
@@ -46,6 +44,7 @@ struct dt_st_reader {
     uint64_t data_offset; /* of the first data byte in the file */
     struct dt_st_tensor *tensors;
     size_t n_tensors;
+    size_t n_shared;        /* bytes of the prefix of all names, which ends in a dot */
     char *classes, *config; /* of the metadata, NULL = none */
 };
 
@@ -60,7 +59,7 @@ static dt_status parse_dtype(struct dt_st_tensor *t, const struct dt_json *value
         }
     }
     DT_FAIL(DT_ERR_DATA,
-            "%s: tensor \"%s\" has dtype %.20s; F32, F16, BF16 and I64 can be read, so convert it",
+            "%s: tensor \"%s\" has dtype %.20s; F32, F16, BF16, F64, I64 can be read: convert it",
             path, t->name, value->string);
 }
 
@@ -139,6 +138,18 @@ static int compare_offsets(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
+static size_t shared_prefix(const struct dt_st_reader *r)
+{
+    const char *first = r->n_tensors > 0 ? r->tensors[0].name : "";
+    size_t n = strlen(first);
+    for (size_t i = 0; i < r->n_tensors; i++)
+        while (strncmp(r->tensors[i].name, first, n) != 0)
+            n--;
+    while (n > 0 && first[n - 1] != '.')
+        n--;
+    return n;
+}
+
 static dt_status parse_header(struct dt_st_reader *r, const struct dt_json *root,
                               uint64_t data_bytes)
 {
@@ -155,6 +166,7 @@ static dt_status parse_header(struct dt_st_reader *r, const struct dt_json *root
             DT_TRY(parse_tensor(&r->tensors[r->n_tensors++], entry, r->path));
     }
     qsort(r->tensors, r->n_tensors, sizeof *r->tensors, compare_offsets);
+    r->n_shared = shared_prefix(r);
     uint64_t end = 0;
     for (size_t i = 0; i < r->n_tensors; i++) {
         const struct dt_st_tensor *t = &r->tensors[i];
@@ -252,14 +264,16 @@ const struct dt_st_tensor *dt_st_get(const struct dt_st_reader *reader, size_t i
 
 const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const char *name)
 {
-    static const char prefix[] = "module.";
     const struct dt_st_tensor *prefixed = NULL;
+    const size_t bytes = strlen(name);
     for (size_t i = 0; i < reader->n_tensors; i++) {
         const struct dt_st_tensor *t = &reader->tensors[i];
-        if (strcmp(t->name, name) == 0)
+        const size_t all = strlen(t->name), before = all > bytes ? all - bytes : 0;
+        if (strcmp(t->name + before, name) != 0)
+            continue;
+        if (before == 0)
             return t;
-        if (strncmp(t->name, prefix, sizeof prefix - 1) == 0 &&
-            strcmp(t->name + sizeof prefix - 1, name) == 0)
+        if (before <= reader->n_shared && t->name[before - 1] == '.')
             prefixed = t;
     }
     return prefixed;
@@ -267,15 +281,20 @@ const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const c
 
 static dt_status read_converted(struct dt_st_reader *r, const struct dt_st_tensor *t, float *out)
 {
-    uint16_t raw[CONVERT_ELEMENTS];
+    union {
+        uint16_t half[CONVERT_ELEMENTS];
+        double wide[CONVERT_ELEMENTS];
+    } raw;
+    const size_t each = dtypes[t->dtype].bytes;
     for (uint64_t done = 0; done < t->elements;) {
         uint64_t left = t->elements - done;
         size_t n = left < CONVERT_ELEMENTS ? (size_t)left : CONVERT_ELEMENTS;
-        uint64_t at = r->data_offset + t->offset + done * sizeof *raw;
-        DT_TRY(dt_file_pread(r->fd, raw, n * sizeof *raw, at, r->path));
+        uint64_t at = r->data_offset + t->offset + done * each;
+        DT_TRY(dt_file_pread(r->fd, &raw, n * each, at, r->path));
         for (size_t i = 0; i < n; i++)
-            out[done + i] =
-                t->dtype == DT_ST_F16 ? dt_fp16_to_float(raw[i]) : dt_bf16_to_float(raw[i]);
+            out[done + i] = t->dtype == DT_ST_F64   ? (float)raw.wide[i]
+                            : t->dtype == DT_ST_F16 ? dt_fp16_to_float(raw.half[i])
+                                                    : dt_bf16_to_float(raw.half[i]);
         done += n;
     }
     return DT_OK;

@@ -1,8 +1,8 @@
 /* The safetensors file format: named tensors, validated before anything is allocated.
- * Format: u64 LE n | n bytes of JSON header | data (huggingface/safetensors). Read: F32, F16, BF16;
- * accepted: I64; written: F32 and I64. Rules enforced: header <= 16 MiB and inside the file, at
- * most 10,000 tensors, unique names, offsets contiguous from 0 to the end of the file, sizes equal
- * to the product of the dims. */
+ * Format: u64 LE n | n bytes of JSON header | data (huggingface/safetensors). Read: F32, F16, BF16,
+ * F64; accepted: I64; written: F32 and I64. Rules enforced: header <= 16 MiB and inside the file,
+ * at most 10,000 tensors, unique names, offsets contiguous from 0 to the end of the file, sizes
+ * equal to the product of the dims. */
 #ifndef DTRAIN_CHECKPOINT_SAFETENSORS_H
 #define DTRAIN_CHECKPOINT_SAFETENSORS_H
 
@@ -12,7 +12,7 @@
 #include "base/status.h"
 
 enum { DT_ST_MAX_DIMS = 8, DT_ST_NAME_MAX = 256 };
-enum dt_st_dtype { DT_ST_F32, DT_ST_F16, DT_ST_BF16, DT_ST_I64 };
+enum dt_st_dtype { DT_ST_F32, DT_ST_F16, DT_ST_BF16, DT_ST_F64, DT_ST_I64 };
 
 struct dt_st_tensor {
     char name[DT_ST_NAME_MAX];
@@ -28,7 +28,9 @@ dt_status dt_st_open(struct dt_st_reader **reader, const char *path);
 void dt_st_close(struct dt_st_reader *reader); /* accepts NULL */
 size_t dt_st_count(const struct dt_st_reader *reader);
 const struct dt_st_tensor *dt_st_get(const struct dt_st_reader *reader, size_t index);
-/* By name, or by "module." + name (as DDP saves them); NULL if absent. */
+/* By name, which may lack a prefix that all names of the file share, such as DDP's "module." and
+ * the
+ * "_orig_mod." of compiled models; NULL if absent. */
 const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const char *name);
 /* Of the metadata, as written by dt_st_head; NULL if absent. */
 const char *dt_st_classes(const struct dt_st_reader *reader);

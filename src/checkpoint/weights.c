@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
@@ -29,6 +30,7 @@ struct loading {
     const struct dt_st_tensor **saved; /* per tensor of the graph; NULL = not in the file */
     const struct dt_model *model;      /* whose head may keep its values; NULL: nothing may */
     const char *path;
+    size_t n_prefix; /* bytes of all names of the file that the model's names lack */
     bool must_be_finite;
     bool is_backbone; /* the file is a classifier, the model a detector with that backbone */
     float *values;
@@ -86,6 +88,11 @@ static void format_shape(char *out, size_t bytes, int n_dims, const int64_t *dim
     dt_text_add(&text, "]");
 }
 
+static bool is_usable(const struct dt_st_tensor *saved, const struct dt_tensor *tensor)
+{
+    return saved && same_shape(saved, tensor) && saved->dtype != DT_ST_I64;
+}
+
 static void list_mismatch(struct list *list, const struct dt_st_tensor *saved,
                           const struct dt_tensor *tensor)
 {
@@ -95,18 +102,35 @@ static void list_mismatch(struct list *list, const struct dt_st_tensor *saved,
         dim[i] = tensor->dim[i];
     format_shape(from, sizeof from, saved->n_dims, saved->dim);
     format_shape(to, sizeof to, tensor->n_dims, dim);
-    snprintf(text, sizeof text,
-             "size mismatch for %s: copying a param with shape %s from checkpoint, the shape in "
-             "current model is %s.",
-             tensor->name, from, to);
+    if (saved->dtype == DT_ST_I64)
+        snprintf(text, sizeof text,
+                 "%s holds integers (I64), but weights are floating-point numbers: convert them.",
+                 tensor->name);
+    else
+        snprintf(text, sizeof text,
+                 "size mismatch for %s: copying a param with shape %s from checkpoint, the shape "
+                 "in current model is %s.",
+                 tensor->name, from, to);
     list_add(list, "\n    ", text, "");
 }
 
 /* --- Names in the file --- */
 
-static const char *without_ddp(const char *name)
+/* Wrappers of modules, such as DDP and torch.compile, put a prefix before all names. The first
+ * tensor of the model that the file has shows it. */
+static void find_prefix(struct loading *l)
 {
-    return strncmp(name, "module.", 7) == 0 ? name + 7 : name;
+    const struct dt_st_tensor *found = NULL;
+    for (int t = 0; t < l->graph->n_tensors && !found; t++) {
+        const char *name = l->graph->tensor[t].name + (l->is_backbone ? strlen(BODY) : 0);
+        if (is_wanted(&l->graph->tensor[t]))
+            found = dt_st_find(l->file, name);
+        if (found)
+            l->n_prefix = strlen(found->name) - strlen(name);
+    }
+    if (l->n_prefix > 0)
+        dt_log(DT_LOG_INFO, "%s: all names begin with \"%.*s\", which is omitted", l->path,
+               (int)l->n_prefix, found->name);
 }
 
 /* The name in the graph: as torchvision spells it since 0.13, and of a backbone its place in the
@@ -142,30 +166,49 @@ static void find_saved(struct loading *l)
     for (size_t i = 0; i < dt_st_count(l->file); i++) {
         const struct dt_st_tensor *tensor = dt_st_get(l->file, i);
         char name[DT_ST_NAME_MAX];
-        translate(name, l, without_ddp(tensor->name));
+        translate(name, l, tensor->name + l->n_prefix);
         int t = dt_graph_find(l->graph, name);
-        if (t >= 0 && is_wanted(&l->graph->tensor[t])) {
-            if (!l->saved[t] || strcmp(tensor->name, name) == 0)
-                l->saved[t] = tensor;
-        } else if (!is_skipped(l, name)) {
-            list_name(&l->unexpected, without_ddp(tensor->name));
-        }
+        if (t >= 0 && is_wanted(&l->graph->tensor[t]))
+            l->saved[t] = tensor;
+        else if (!is_skipped(l, name))
+            list_name(&l->unexpected, tensor->name + l->n_prefix);
+    }
+}
+
+/* A classifier is taken whole or not at all: new weights do not go with an old bias. */
+static void keep_head_whole(struct loading *l)
+{
+    const struct dt_tensor *tensor = l->graph->tensor, *other = NULL;
+    for (int t = 0; t < l->graph->n_tensors; t++)
+        if (is_wanted(&tensor[t]) && is_head(l, tensor[t].name) &&
+            !is_usable(l->saved[t], &tensor[t]))
+            other = &tensor[t];
+    for (int t = 0; t < l->graph->n_tensors && other; t++) {
+        if (!is_head(l, tensor[t].name) || !is_usable(l->saved[t], &tensor[t]))
+            continue;
+        dt_log(DT_LOG_NOTICE,
+               "%s: %s fits, but %s does not, so neither is taken: a layer is loaded whole or not "
+               "at all",
+               l->path, tensor[t].name, other->name);
+        l->saved[t] = NULL;
     }
 }
 
 /* Compares all tensors before any is changed, so that a file that does not fit changes nothing. */
 static void compare_tensors(struct loading *l)
 {
+    find_prefix(l);
     find_saved(l);
+    keep_head_whole(l);
     for (int t = 0; t < l->graph->n_tensors; t++) {
         const struct dt_tensor *tensor = &l->graph->tensor[t];
         const struct dt_st_tensor *saved = l->saved[t];
         if (!is_wanted(tensor))
             continue;
-        bool fits = saved && same_shape(saved, tensor) && saved->dtype != DT_ST_I64;
+        bool fits = is_usable(saved, tensor);
         l->n_wanted++;
         l->n_fitting += fits;
-        if (!fits && is_head(l, tensor->name))
+        if (!fits && is_head(l, tensor->name) && !(saved && saved->dtype == DT_ST_I64))
             l->n_new++;
         else if (!saved)
             list_name(&l->missing, tensor->name);
@@ -199,7 +242,7 @@ static dt_status copy_tensors(struct loading *l)
         if (!is_wanted(tensor))
             continue;
         const struct dt_st_tensor *saved = l->saved[t];
-        if (!saved || !same_shape(saved, tensor))
+        if (!is_usable(saved, tensor))
             continue; /* the new head */
         DT_TRY(dt_st_read_f32(l->file, saved, l->values));
         if (l->must_be_finite && !is_finite(l->values, dt_tensor_elements(tensor)))
@@ -213,7 +256,7 @@ static dt_status copy_tensors(struct loading *l)
     return DT_OK;
 }
 
-/* Rows of the classifier's weight for every class. */
+/* Outputs of the classifier for every class. */
 static int rows_per_class(const struct dt_model *model)
 {
     return model->detects ? DT_CELL_ANCHORS : 1;
@@ -223,7 +266,7 @@ static int rows_per_class(const struct dt_model *model)
 static int64_t saved_classes(const struct dt_st_reader *file, const struct dt_model *model)
 {
     char name[DT_NAME_MAX + 8];
-    snprintf(name, sizeof name, "%s.weight", model->head);
+    snprintf(name, sizeof name, "%s.bias", model->head); /* a weight may be transposed */
     const struct dt_st_tensor *saved = dt_st_find(file, name);
     return saved && saved->n_dims > 0 ? saved->dim[0] / rows_per_class(model) : 0;
 }

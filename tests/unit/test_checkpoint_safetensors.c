@@ -176,7 +176,7 @@ TEST(round_trip)
     size_t n_data = 0;
     for (int i = 0; i < N; i++) {
         char name[40];
-        snprintf(name, sizeof name, i % 3 ? "layer%d.\"w\\\xc3\xa9" : "module.layer%d", i);
+        snprintf(name, sizeof name, "module.layer%d.\"w\\\xc3\xa9", i);
         declare(&tensors[i], name, DT_ST_F32, 2, i % 7, 1 + i % 5); /* some are empty */
         for (int e = 0; e < (i % 7) * (1 + i % 5); e++)
             data[n_data++] = e == 5 ? (float)NAN : (float)(100 * i + e);
@@ -199,7 +199,7 @@ TEST(round_trip)
         assert_memory_equal(in, (char *)data + tensors[i].offset, t->bytes);
     }
     assert_null(dt_st_find(reader, "layer"));
-    assert_null(dt_st_find(reader, "module.layer1.\"w\\\xc3\xa9"));
+    assert_null(dt_st_find(reader, "\"w\\\xc3\xa9")); /* not all share that layer */
     dt_st_close(reader);
 }
 
