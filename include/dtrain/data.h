@@ -63,6 +63,7 @@ struct dt_dataset_options {
     int synthetic_images, image_size; /* for source synthetic */
     struct dt_canvases canvases;      /* instead, for detectors: image i has size i % n */
     bool has_boxes;                   /* samples must have boxes, else DT_ERR_CONFIG */
+    bool may_lack_boxes;              /* coco: the file may have images without "annotations" */
     uint64_t seed;
     /* Side of data.val_fraction; training: also data.max_train (select.h), and with `has_boxes`
      * only images with a box to train on (dt_truth_is_usable). */
@@ -87,6 +88,7 @@ int dt_dataset_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_t
 struct dt_image_info {
     int64_t id;
     int width, height;
+    const char *text_id; /* NULL, or the id is this text, until dt_dataset_close */
 };
 void dt_dataset_image(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out);
 /* The id of a label in files of annotations and detections. */

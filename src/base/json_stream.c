@@ -232,18 +232,6 @@ dt_status dt_json_stream_string(struct dt_json_stream *stream, const char **text
 
 /* --- Skipping --- */
 
-static dt_status skip_members(struct dt_json_stream *s)
-{
-    const char *key;
-    DT_TRY(dt_json_stream_enter(s, DT_JSON_OBJECT));
-    DT_TRY(dt_json_stream_member(s, &key));
-    while (key) {
-        DT_TRY(dt_json_stream_skip(s));
-        DT_TRY(dt_json_stream_member(s, &key));
-    }
-    return DT_OK;
-}
-
 static dt_status skip_items(struct dt_json_stream *s)
 {
     bool more;
@@ -269,7 +257,8 @@ dt_status dt_json_stream_skip(struct dt_json_stream *stream)
     const uint64_t offset = stream->value;
     switch (type) {
     case DT_JSON_OBJECT:
-        DT_TRY(skip_members(stream));
+        DT_TRY(dt_json_stream_enter(stream, type));
+        DT_TRY(dt_json_stream_leave(stream, stream->depth - 1));
         break;
     case DT_JSON_ARRAY:
         DT_TRY(skip_items(stream));
@@ -287,6 +276,29 @@ dt_status dt_json_stream_skip(struct dt_json_stream *stream)
     }
     stream->value = offset;
     return DT_OK;
+}
+
+int dt_json_stream_depth(const struct dt_json_stream *stream)
+{
+    return stream->depth;
+}
+
+dt_status dt_json_stream_leave(struct dt_json_stream *stream, int depth)
+{
+    const char *key;
+    bool more = dt_json_offset(stream, stream->at) == stream->value; /* it was not taken */
+    for (;;) {
+        if (more)
+            DT_TRY(dt_json_stream_skip(stream));
+        if (stream->depth == depth)
+            return DT_OK;
+        if (stream->open[stream->depth].is_object) {
+            DT_TRY(dt_json_stream_member(stream, &key));
+            more = key;
+        } else {
+            DT_TRY(dt_json_stream_item(stream, &more));
+        }
+    }
 }
 
 dt_status dt_json_stream_end(struct dt_json_stream *stream)

@@ -44,6 +44,11 @@ dt_status dt_json_stream_member(struct dt_json_stream *stream, const char **key)
 dt_status dt_json_stream_item(struct dt_json_stream *stream, bool *more);
 /* Takes the next value, whatever it is. */
 dt_status dt_json_stream_skip(struct dt_json_stream *stream);
+/* How many objects and arrays are around the next value. */
+int dt_json_stream_depth(const struct dt_json_stream *stream);
+/* After an error of a value that is JSON, but not what was asked for: takes it, and what follows it
+ * until only `depth` objects and arrays are around the next value. */
+dt_status dt_json_stream_leave(struct dt_json_stream *stream, int depth);
 /* The number that strtod makes of the text. */
 dt_status dt_json_stream_number(struct dt_json_stream *stream, double *value);
 /* A number without a fraction within +-2^53, so that it is exact however it is written. */

@@ -1,5 +1,6 @@
 #include "boxes/coco.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,9 +136,12 @@ static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coc
     const int64_t category = *label;
     const struct dt_coco_image *found =
         bsearch(&image_id, coco->images, coco->n_images, sizeof *coco->images, compare_image_ids);
-    *label = found ? dt_coco_label(coco, category) : -1;
-    if (!found && !rows->is_strict)
+    const bool is_skipped = found ? found->name == DT_COCO_SKIPPED : rows->is_lenient;
+    *label = found && !is_skipped ? dt_coco_label(coco, category) : -1;
+    if (is_skipped)
         return DT_OK;
+    if (!found && image_id == DT_COCO_NO_ID)
+        FAIL_AT(rows, offset, "its image_id is a text, but ids of images are numbers here");
     if (!found)
         FAIL_AT(rows, offset, "there is no image with the id %lld: the list of images lacks it",
                 (long long)image_id);
@@ -152,13 +156,13 @@ static dt_status find_owner(uint32_t *image, int32_t *label, const struct dt_coc
 static void tell_ignored(const char *path, size_t n, size_t of, const char *what)
 {
     if (n > 0)
-        dt_log(DT_LOG_NOTICE, "%s: %zu of %zu %s are ignored, as in pycocotools", path, n, of,
-               what);
+        dt_log(DT_LOG_NOTICE, "%s: %zu of %zu %s are ignored", path, n, of, what);
 }
 
 static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
 {
     const uint32_t n = coco->n_images;
+    const size_t n_bad = rows->n_bad;
     size_t *next, n_kept = 0;
     DT_TRY(DT_NEW(coco->first_truth, (size_t)n + 1));
     /* Replaces the ids in the rows by indices, and counts the boxes of each image one place on. */
@@ -166,8 +170,11 @@ static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
         struct dt_coco_annotation_row *row = &rows->annotations[n_kept];
         uint32_t image;
         *row = rows->annotations[i];
-        DT_TRY(find_owner(&image, &row->truth.label, coco, rows, row->image, row->offset));
-        if (row->truth.label < 0)
+        const dt_status status = find_owner(&image, &row->truth.label, coco, rows, row->image,
+                                            DT_COCO_PLACE(rows, row->offset));
+        if (status != DT_OK)
+            dt_coco_rows_note_bad(rows);
+        if (status != DT_OK || row->truth.label < 0)
             continue;
         n_kept++;
         row->image = image;
@@ -175,21 +182,43 @@ static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
             FAIL_AT(rows, row->offset, "more than %d boxes in the image with the id %lld",
                     DT_COCO_MAX_BOXES, (long long)coco->images[image].id);
     }
-    tell_ignored(rows->path, rows->n_annotations - n_kept, rows->n_annotations,
-                 "annotations, of images or categories that it does not list,");
+    tell_ignored(rows->path, rows->n_annotations - n_kept - (rows->n_bad - n_bad),
+                 rows->n_annotations,
+                 "annotations, of images or categories that it does not list or that are skipped,");
     rows->n_annotations = n_kept;
     DT_TRY(DT_NEW(coco->truths, n_kept));
     DT_TRY(DT_NEW(next, n));
+    coco->n_images = 0;
     for (uint32_t i = 0; i < n; i++) {
         const size_t boxes = coco->first_truth[i + 1];
         if (boxes > coco->max_boxes)
             coco->max_boxes = (uint32_t)boxes;
-        next[i] = coco->first_truth[i];
-        coco->first_truth[i + 1] = next[i] + boxes;
+        next[i] = coco->first_truth[coco->n_images];
+        if (coco->images[i].name == DT_COCO_SKIPPED && !coco->is_lenient)
+            continue; /* has no boxes; a lenient evaluation may have detections of it */
+        coco->images[coco->n_images++] = coco->images[i];
+        coco->first_truth[coco->n_images] = next[i] + boxes;
     }
     for (size_t i = 0; i < rows->n_annotations; i++)
         coco->truths[next[rows->annotations[i].image]++] = rows->annotations[i].truth;
     free(next);
+    return DT_OK;
+}
+
+/* The one rule for training, evaluation, coco-eval, verify and shard. */
+static dt_status judge_bad(const struct dt_coco_rows *rows, double most)
+{
+    const size_t n = rows->n_bad, of = rows->n_rows;
+    const char *more = n > DT_COCO_BAD_LISTED ? "\n    ..." : "";
+    if ((double)n > most * (double)of)
+        DT_FAIL(DT_ERR_DATA,
+                "%s: %zu of %zu images and annotations cannot be used, but data.max_bad_fraction "
+                "allows at most %g %% of them (%.0f); repair the file or raise the limit:%s%s",
+                rows->path, n, of, 100 * most, floor(most * (double)of), rows->bad, more);
+    if (n > 0)
+        dt_log(DT_LOG_NOTICE,
+               "%s: %zu of %zu images and annotations cannot be used and are skipped:%s%s",
+               rows->path, n, of, rows->bad, more);
     return DT_OK;
 }
 
@@ -204,7 +233,8 @@ uint64_t dt_coco_hash_truth(const struct dt_truth *t, uint64_t hash)
 
 static uint64_t hash_tables(const struct dt_coco *coco)
 {
-    uint64_t hash = 0;
+    const struct dt_names *texts = &coco->text_ids;
+    uint64_t hash = texts->n > 0 ? XXH64(texts->text, texts->bytes, 0) : 0;
     for (size_t i = 0; i < coco->categories.n; i++) {
         const char *name = dt_names_get(&coco->categories, i);
         hash = XXH64(name, strlen(name) + 1, hash);
@@ -257,57 +287,52 @@ static void tell_oddities(const struct dt_coco *coco, const char *path)
                (unsigned)coco->n_images);
 }
 
-static dt_status read_file(struct dt_coco *coco, struct dt_coco_rows *rows)
+/* Where ids of images are texts, they are only collected until `texts` has them. */
+static dt_status read_file(struct dt_coco *coco, const char *path,
+                           const struct dt_coco_rules *rules, const struct dt_names *texts)
 {
+    struct dt_coco_rows rows = {.path = path,
+                                .start_s = dt_clock_s(),
+                                .is_lenient = rules->is_lenient,
+                                .may_lack_annotations = rules->may_lack_annotations,
+                                .text_ids = texts};
     dt_status status = DT_OK;
-    DT_TRY(dt_json_stream_open(&rows->json, rows->path));
-    DT_TRY_OUT(dt_coco_rows_read(rows));
-    if (rows->collected_ids.n == 0) {
-        DT_TRY_OUT(make_images(coco, rows));
-        DT_TRY_OUT(dt_coco_make_categories(coco, rows));
-        DT_TRY_OUT(check_annotation_ids(rows));
-        DT_TRY_OUT(make_truths(coco, rows));
-    }
-out:
-    dt_log_progress("");
-    dt_json_stream_close(rows->json);
-    return status;
-}
-
-static dt_status open_file(struct dt_coco *coco, const char *path, bool is_lenient)
-{
-    struct dt_coco_rows rows = {
-        .path = path, .start_s = dt_clock_s(), .is_lenient = is_lenient, .is_strict = !is_lenient};
-    *coco = (struct dt_coco){.is_lenient = is_lenient};
-    dt_status status = read_file(coco, &rows);
-    if (status == DT_OK && rows.collected_ids.n > 0) {
-        /* Now all texts are known, and a second reading finds their numbers. */
+    DT_TRY(dt_json_stream_open(&rows.json, path));
+    DT_TRY_OUT(dt_coco_rows_read(&rows));
+    if (rows.collected_ids.n > rows.n_images) {
         coco->text_ids = rows.collected_ids;
         rows.collected_ids = (struct dt_names){0};
         dt_names_sort(&coco->text_ids);
-        dt_coco_rows_reset(&rows);
-        rows.start_s = dt_clock_s();
-        rows.text_ids = &coco->text_ids;
-        rows.is_lenient = true;
-        status = read_file(coco, &rows);
+    } else if (rows.collected_ids.n == 0) {
+        if (rows.n_images == 0)
+            DT_TRY_OUT(judge_bad(&rows, rules->max_bad));
+        DT_TRY_OUT(make_images(coco, &rows));
+        DT_TRY_OUT(dt_coco_make_categories(coco, &rows));
+        DT_TRY_OUT(check_annotation_ids(&rows));
+        DT_TRY_OUT(make_truths(coco, &rows));
+        DT_TRY_OUT(judge_bad(&rows, rules->max_bad));
     }
+out:
+    dt_log_progress("");
+    dt_json_stream_close(rows.json);
     dt_coco_rows_reset(&rows);
-    if (status != DT_OK)
-        dt_coco_reset(coco);
     return status;
 }
 
-dt_status dt_coco_open(struct dt_coco *coco, const char *path)
+dt_status dt_coco_open(struct dt_coco *coco, const char *path, const struct dt_coco_rules *rules)
 {
-    DT_TRY(open_file(coco, path, false));
+    *coco = (struct dt_coco){.is_lenient = rules->is_lenient};
+    dt_status status = read_file(coco, path, rules, NULL);
+    if (status == DT_OK && !coco->images) /* there are texts, or a few among numbers */
+        status = read_file(coco, path, rules, &coco->text_ids);
+    if (status != DT_OK)
+        dt_coco_reset(coco);
+    DT_TRY(status);
+    if (rules->is_lenient)
+        return DT_OK;
     coco->fingerprint = hash_tables(coco);
     tell_oddities(coco, path);
     return DT_OK;
-}
-
-dt_status dt_coco_open_lenient(struct dt_coco *coco, const char *path)
-{
-    return open_file(coco, path, true);
 }
 
 /* --- Detections --- */
@@ -315,11 +340,7 @@ dt_status dt_coco_open_lenient(struct dt_coco *coco, const char *path)
 dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt_coco *coco,
                              const char *path)
 {
-    struct dt_coco_rows rows = {.path = path,
-                                .start_s = dt_clock_s(),
-                                .is_lenient = coco->is_lenient,
-                                .is_strict = true,
-                                .text_ids = &coco->text_ids};
+    struct dt_coco_rows rows = {.path = path, .start_s = dt_clock_s(), .text_ids = &coco->text_ids};
     dt_status status = DT_OK;
     *found = NULL;
     *n = 0;
@@ -334,7 +355,8 @@ dt_status dt_coco_read_found(struct dt_found **found, size_t *n, const struct dt
         *n += one->label >= 0;
     }
     tell_ignored(path, rows.n_found - *n, rows.n_found,
-                 "detections, of categories that the annotations do not list,");
+                 "detections, of images that are skipped or categories that the annotations do not "
+                 "list,");
 out:
     dt_log_progress("");
     dt_coco_rows_reset(&rows);

@@ -29,18 +29,25 @@ struct dt_coco {
     struct dt_names categories;
     uint32_t max_boxes;       /* of an image */
     uint64_t fingerprint;     /* of all above */
-    bool is_lenient;          /* opened by dt_coco_open_lenient */
+    bool is_lenient;          /* opened so */
     struct dt_names text_ids; /* sorted; then the id of an image is the place of its text in it */
 };
 
-/* Reads the file once, about 450 MB a second, and shows progress. DT_ERR_NO_INPUT,
- * DT_ERR_PERMISSION, DT_ERR_IO; DT_ERR_DATA "file:line:column: what". Boxes that are outside their
- * image, or have no area, are kept and counted in one warning. */
-dt_status dt_coco_open(struct dt_coco *coco, const char *path);
-/* The same for an evaluation alone, of any program's detections, with what pycocotools allows:
- * images without size and file name, ids of images that are texts, and annotations of images or
- * categories that are not listed, which are ignored and counted in a line. */
-dt_status dt_coco_open_lenient(struct dt_coco *coco, const char *path);
+struct dt_coco_rules {
+    double max_bad; /* data.max_bad_fraction of the images and annotations may be unusable */
+    /* For an evaluation alone, of any program's detections, with what pycocotools allows: images
+     * without size and file name, and annotations of images or categories that are not listed,
+     * which are ignored and counted in a line. */
+    bool is_lenient;
+    bool may_lack_annotations; /* as the files of images alone do, "image_info" */
+};
+
+/* Reads the file once, about 450 MB a second, or twice if ids of images are texts, and shows
+ * progress. DT_ERR_NO_INPUT, DT_ERR_PERMISSION, DT_ERR_IO; DT_ERR_DATA "file:line:column: what".
+ * Images and annotations that cannot be used are skipped, with a line that counts them and names
+ * the first; DT_ERR_DATA if they are more than the rules allow. Boxes that are outside their image,
+ * or have no area, are kept and counted in one warning. */
+dt_status dt_coco_open(struct dt_coco *coco, const char *path, const struct dt_coco_rules *rules);
 void dt_coco_reset(struct dt_coco *coco);
 /* The label of a category, -1 if there is none with this id. */
 int dt_coco_label(const struct dt_coco *coco, int64_t id);

@@ -30,13 +30,35 @@ struct field {
     bool is_optional;
 };
 
-/* An object of which only these members matter, and where it begins; `what` is for messages. */
+void dt_coco_rows_note_bad(struct dt_coco_rows *r)
+{
+    const size_t used = strlen(r->bad);
+    if (r->n_bad++ < DT_COCO_BAD_LISTED)
+        snprintf(r->bad + used, sizeof r->bad - used, "\n    %s", dt_error_text());
+    dt_error_clear();
+}
+
+/* Takes what is left of a value that cannot be used, or returns the error of the file. */
+static dt_status pass_over(struct dt_coco_rows *r, int depth, dt_status fault)
+{
+    if (fault != DT_ERR_DATA)
+        return fault;
+    dt_error_keep();
+    const dt_status status = dt_json_stream_leave(r->json, depth);
+    dt_error_restore();
+    return status == DT_OK ? DT_OK : fault;
+}
+
+/* An object of which only these members matter, and where it begins; `what` is for messages. Inside
+ * a list all of it is taken, also if a value cannot be used. */
 static dt_status read_object(struct dt_coco_rows *r, uint64_t *offset, const char *what,
                              const struct field *fields, size_t n)
 {
     const char *key;
     unsigned seen = 0; /* bit i: fields[i] */
+    dt_status fault = DT_OK;
     DT_TRY(dt_json_stream_enter(r->json, DT_JSON_OBJECT));
+    const int depth = dt_json_stream_depth(r->json);
     *offset = dt_json_stream_offset(r->json);
     DT_TRY(dt_json_stream_member(r->json, &key));
     while (key) {
@@ -48,15 +70,18 @@ static dt_status read_object(struct dt_coco_rows *r, uint64_t *offset, const cha
         if (i < n) {
             seen |= 1u << i;
             r->key = fields[i].key;
-            DT_TRY(fields[i].read(r, fields[i].to));
+            const dt_status status = fields[i].read(r, fields[i].to);
+            fault = status != DT_OK ? status : fault;
+            DT_TRY(depth > 1 ? pass_over(r, depth, status) : status);
         } else {
             DT_TRY(dt_json_stream_skip(r->json));
         }
         DT_TRY(dt_json_stream_member(r->json, &key));
     }
+    DT_TRY(fault);
     for (size_t i = 0; i < n; i++)
         if (!fields[i].is_optional && !(seen >> i & 1))
-            FAIL_AT(r, *offset, "%s has no \"%s\"", what, fields[i].key);
+            FAIL_AT(r, DT_COCO_PLACE(r, *offset), "%s has no \"%s\"", what, fields[i].key);
     return DT_OK;
 }
 
@@ -97,8 +122,8 @@ static dt_status read_integer(struct dt_coco_rows *r, void *to)
     return dt_json_stream_integer(r->json, to);
 }
 
-/* The id of an image, which may be a text for an evaluation alone: then `collected` (NULL: none)
- * gets it while not all are known. -1: no image has it. */
+/* The id of an image. If it is a text, `collected` (NULL: it is not the image's own) gets it while
+ * not all are known. DT_COCO_NO_ID: no image has it. */
 static dt_status take_image_id(struct dt_coco_rows *r, int64_t *id, struct dt_names *collected)
 {
     const struct dt_names *known = r->text_ids;
@@ -106,21 +131,22 @@ static dt_status take_image_id(struct dt_coco_rows *r, int64_t *id, struct dt_na
     const char *text;
     size_t bytes;
     DT_TRY(dt_json_stream_peek(r->json, &type));
-    if (!r->is_lenient || type != DT_JSON_STRING) {
+    if (type != DT_JSON_STRING) {
         DT_TRY(dt_json_stream_integer(r->json, id));
         if (known && known->n > 0)
             FAIL_HERE(r, "%lld is a number, but ids of images are texts here", (long long)*id);
         return DT_OK;
     }
     DT_TRY(dt_json_stream_string(r->json, &text, &bytes));
-    *id = -1;
+    *id = DT_COCO_NO_ID;
     if (!known)
         return collected ? dt_names_add(collected, text, bytes) : DT_OK;
     const size_t place = dt_names_find(known, text);
     if (place < known->n && strcmp(dt_names_get(known, place), text) == 0)
         *id = (int64_t)place;
-    else if (r->is_strict)
-        FAIL_HERE(r, "there is no image with the id \"%s\"", text);
+    else if (!r->is_lenient || collected)
+        FAIL_HERE(r, "there is no image with the id \"%s\"%s", text,
+                  known->n == 0 ? ": ids of images are numbers" : "");
     return DT_OK;
 }
 
@@ -213,39 +239,54 @@ static dt_status read_box(struct dt_coco_rows *r, void *to)
     DT_TRY(dt_json_stream_enter(r->json, DT_JSON_ARRAY));
     const uint64_t offset = dt_json_stream_offset(r->json);
     DT_TRY(dt_json_stream_item(r->json, &more));
-    for (; more && n < 4; n++) {
-        DT_TRY(read_number(r, numbers[n], n < 2 ? -DT_COCO_MAX_COORDINATE : 0,
-                           DT_COCO_MAX_COORDINATE));
+    for (; more; n++) {
+        DT_TRY(n < 4 ? read_number(r, numbers[n], n < 2 ? -DT_COCO_MAX_COORDINATE : 0,
+                                   DT_COCO_MAX_COORDINATE)
+                     : dt_json_stream_skip(r->json));
         DT_TRY(dt_json_stream_item(r->json, &more));
     }
-    if (more || n < 4)
+    if (n != 4)
         FAIL_AT(r, offset, "bbox: a box must be four numbers, [x, y, width, height]");
     return DT_OK;
 }
 
 /* --- Items of the lists --- */
 
+/* Skips an item of a list of the outermost object if it cannot be used. */
+static dt_status skip_bad(struct dt_coco_rows *r, dt_status status)
+{
+    enum { LIST_DEPTH = 2 };
+    r->n_rows++;
+    DT_TRY(pass_over(r, LIST_DEPTH, status));
+    if (status != DT_OK)
+        dt_coco_rows_note_bad(r);
+    return DT_OK;
+}
+
 /* `last` is the member that only files of annotations have, or only shards. */
 static dt_status add_image(struct dt_coco_rows *r, const struct field *last)
 {
-    struct dt_coco_image_row row = {.name = (uint32_t)r->files.n};
+    struct dt_coco_image_row row = {.id = DT_COCO_NO_ID, .name = (uint32_t)r->files.n};
     const bool is_optional = r->is_lenient;
     const struct field fields[] = {{"id", read_own_id, &row.id, false},
                                    {"width", read_side, &row.width, is_optional},
                                    {"height", read_side, &row.height, is_optional},
                                    *last};
+    const dt_status status = read_object(r, &row.offset, "the image", fields, DT_COUNT(fields));
+    if (row.id == DT_COCO_NO_ID)
+        return status;
     if (r->n_images >= DT_MAX_SAMPLES)
-        FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d images", DT_MAX_SAMPLES);
-    DT_TRY(read_object(r, &row.offset, "the image", fields, DT_COUNT(fields)));
+        FAIL_AT(r, row.offset, "more than %d images", DT_MAX_SAMPLES);
     DT_TRY(DT_GROW(r->images, r->image_capacity, r->n_images, "images"));
+    row.name = status == DT_OK ? row.name : DT_COCO_SKIPPED;
     r->images[r->n_images++] = row;
-    return DT_OK;
+    return status;
 }
 
 static dt_status read_image(struct dt_coco_rows *r)
 {
-    return add_image(r,
-                     &(const struct field){"file_name", read_file_name, &r->files, r->is_lenient});
+    const struct field last = {"file_name", read_file_name, &r->files, r->is_lenient};
+    return skip_bad(r, add_image(r, &last));
 }
 
 static dt_status read_category(struct dt_coco_rows *r)
@@ -274,9 +315,9 @@ static dt_status add_annotation(struct dt_coco_rows *r, bool is_in_image)
                                    {"area", read_area, &t->area, true},
                                    {"iscrowd", read_flag, &t->is_crowd, true},
                                    {"image_id", read_image_id, &row.image, false}};
-    if (r->n_annotations >= MAX_ANNOTATIONS)
-        FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d annotations", MAX_ANNOTATIONS);
     DT_TRY(read_object(r, &row.offset, "the annotation", fields, DT_COUNT(fields) - is_in_image));
+    if (r->n_annotations >= MAX_ANNOTATIONS)
+        FAIL_AT(r, row.offset, "more than %d annotations", MAX_ANNOTATIONS);
     if (t->area < 0)
         t->area = t->w * t->h;
     DT_TRY(DT_GROW(r->annotations, r->annotation_capacity, r->n_annotations, "annotations"));
@@ -286,7 +327,7 @@ static dt_status add_annotation(struct dt_coco_rows *r, bool is_in_image)
 
 static dt_status read_annotation(struct dt_coco_rows *r)
 {
-    return add_annotation(r, false);
+    return skip_bad(r, add_annotation(r, false));
 }
 
 static dt_status read_annotation_of_image(struct dt_coco_rows *r)
@@ -318,9 +359,10 @@ dt_status dt_coco_rows_read(struct dt_coco_rows *r)
     struct list images = {read_image, NO_INSTANCES "\"images\" must be a list"};
     struct list categories = {read_category, NO_INSTANCES "\"categories\" must be a list"};
     struct list annotations = {read_annotation, NO_INSTANCES "\"annotations\" must be a list"};
-    const struct field fields[] = {{"images", read_list, &images, false},
-                                   {"categories", read_list, &categories, false},
-                                   {"annotations", read_list, &annotations, false}};
+    const struct field fields[] = {
+        {"images", read_list, &images, false},
+        {"categories", read_list, &categories, false},
+        {"annotations", read_list, &annotations, r->may_lack_annotations}};
     enum dt_json_type type;
     uint64_t offset;
     DT_TRY(dt_json_stream_peek(r->json, &type));

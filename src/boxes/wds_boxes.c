@@ -27,7 +27,8 @@ static dt_status grow(struct dt_wds_boxes *boxes, size_t n_images, size_t n_trut
 dt_status dt_wds_boxes_parse(struct dt_wds_boxes *boxes, const char *text, size_t bytes,
                              const char *what)
 {
-    struct dt_coco_rows rows = {.path = what, .start_s = dt_clock_s()};
+    static const struct dt_names no_texts;
+    struct dt_coco_rows rows = {.path = what, .start_s = dt_clock_s(), .text_ids = &no_texts};
     dt_status status = DT_OK;
     DT_TRY(dt_json_stream_open_text(&rows.json, text, bytes, what));
     DT_TRY_OUT(dt_coco_rows_read_image(&rows));

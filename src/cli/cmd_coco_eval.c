@@ -109,10 +109,14 @@ static dt_status save(const struct evaluation *e, const char *path)
 dt_status dt_cmd_coco_eval(const struct dt_arguments *args)
 {
     struct evaluation e = {.max_detections = (int)args->max_detections};
+    static struct dt_config config;
     dt_status status = DT_OK;
+    DT_TRY(dt_arguments_config(&config, args));
+    const struct dt_coco_rules rules = {.max_bad = config.data.max_bad_fraction,
+                                        .is_lenient = true};
     if (args->json)
         DT_TRY(dt_file_check_new(args->json));
-    DT_TRY_OUT(dt_coco_open_lenient(&e.coco, args->operands[0]));
+    DT_TRY_OUT(dt_coco_open(&e.coco, args->operands[0], &rules));
     DT_TRY_OUT(dt_coco_read_found(&e.found, &e.n_found, &e.coco, args->operands[1]));
     DT_TRY_OUT(evaluate(&e, args->operands[0]));
     print_lines(&e, args->per_class);

@@ -4,6 +4,8 @@
 
 dt_status dt_cmd_shard(const struct dt_arguments *args)
 {
+    static struct dt_config config;
+    DT_TRY(dt_arguments_config(&config, args));
     struct dt_shard_options options = {
         .src = args->operands[0],
         .dst = args->operands[1],
@@ -16,6 +18,7 @@ dt_status dt_cmd_shard(const struct dt_arguments *args)
         .label_offset = (int)args->label_offset,
         .threads = (int)args->threads,
         .skip_bad = args->skip_bad,
+        .max_bad_fraction = config.data.max_bad_fraction,
         .seed = (uint64_t)args->seed,
     };
     return dt_shard_write(&options);

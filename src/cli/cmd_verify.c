@@ -98,7 +98,7 @@ static dt_status verify_images(const char *path, const struct dt_arguments *args
     struct dt_dataset *set = NULL;
     struct dt_names bad = {0};
     const double begin_s = dt_clock_s();
-    DT_TRY(dt_config_load(&config, NULL, NULL, 0));
+    DT_TRY(dt_arguments_config(&config, args));
     config.data.source = DT_SOURCE_AUTO;
     const struct dt_dataset_options options = {.data = &config.data,
                                                .path = path,

@@ -85,7 +85,7 @@ struct dt_arguments {
           0, NULL)                                                                                 \
     LOCAL(coco_eval, "coco-eval", "ANNOTATIONS.json DETECTIONS.json",                              \
           "Compute COCO's average precision and recall of a file of detections.", 0, "per-class",  \
-          "max-detections", "json")                                                                \
+          "max-detections", "json", "set")                                                         \
     LOCAL(                                                                                         \
         scaling, "scaling", "FOLDER...",                                                           \
         "Sum up the measurements of scripts/scaling.sh: a table, and scaling.json, .csv, .html.",  \
@@ -93,12 +93,12 @@ struct dt_arguments {
     LOCAL(verify, "verify", "PATH",                                                                \
           "Check a checkpoint, a run folder or shards against checksums; or decode the images of " \
           "class folders, of a CSV table or a COCO file, and list those that cannot be used.",     \
-          0, "decode", "threads", "image-folder")                                                  \
+          0, "decode", "threads", "image-folder", "set")                                           \
     LOCAL(shard, "shard", "SRC DST",                                                               \
           "Pack images into tar shards: class folders, CSV tables, COCO files, ILSVRC tars, "      \
           "TFRecord files or shards.",                                                             \
           0, "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",      \
-          "labels", "label-offset", "image-folder")                                                \
+          "labels", "label-offset", "image-folder", "set")                                         \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
           "images-per-class", "size", "seed")                                                      \
     EITHER(doctor, "doctor", "",                                                                   \

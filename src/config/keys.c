@@ -253,7 +253,7 @@ const struct dt_key dt_keys[] = {
            "empty: the classes of the training data",
            FREE),
     REAL(data.max_bad_fraction, 0.001, 0, 1,
-         "Fraction of unreadable images above which the run ends", FREE),
+         "Fraction of unusable images, or rows of a COCO file, above which the run ends", FREE),
     INT(data.check_images, 5000, 0, INT32_MAX,
         "Data sets of at most this many images are decoded whole before the first step, and all "
         "unreadable images named; of larger ones each rank tries 8",

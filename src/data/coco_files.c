@@ -58,7 +58,9 @@ static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_o
     DT_TRY(dt_file_path(files->path, "%s", options->path));
     DT_TRY(folder && folder[0] ? dt_file_path(files->folder, "%s", folder)
                                : dt_coco_images_folder(files->folder, files->path));
-    DT_TRY(dt_coco_open(&files->set.coco, files->path));
+    DT_TRY(dt_coco_open(&files->set.coco, files->path,
+                        &(struct dt_coco_rules){.max_bad = options->data->max_bad_fraction,
+                                                .may_lack_annotations = options->may_lack_boxes}));
     DT_TRY(dt_coco_set_use(&files->set, dataset, options));
     dataset->n_files = dataset->n + 1;
     if (stat(files->folder, &info) != 0)

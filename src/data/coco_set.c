@@ -109,6 +109,7 @@ dt_status dt_coco_set_share(struct dt_block *block, struct dt_coco_set *set,
     DT_BLOCK_VALUE(block, has_own);
     DT_BLOCK_ARRAY(block, coco->images, coco->n_images);
     dt_block_names(block, &coco->files);
+    dt_block_names(block, &coco->text_ids);
     DT_BLOCK_ARRAY(block, coco->first_truth, coco->n_images + 1);
     DT_BLOCK_ARRAY(block, coco->truths, n_truths);
     dt_block_names(block, &set->classes);
@@ -134,8 +135,11 @@ int dt_coco_set_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_
 
 void dt_coco_set_image(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
 {
-    const struct dt_coco_image *image = &dataset->set->coco.images[id];
-    *out = (struct dt_image_info){image->id, image->width, image->height};
+    const struct dt_coco *coco = &dataset->set->coco;
+    const struct dt_coco_image *image = &coco->images[id];
+    *out = (struct dt_image_info){image->id, image->width, image->height, NULL};
+    if (coco->text_ids.n > 0)
+        out->text_id = dt_names_get(&coco->text_ids, (size_t)image->id);
 }
 
 const char *dt_coco_set_file(const struct dt_dataset *dataset, uint32_t id)
@@ -146,6 +150,8 @@ const char *dt_coco_set_file(const struct dt_dataset *dataset, uint32_t id)
 
 uint64_t dt_coco_set_key(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {
-    const int64_t image = dataset->set->coco.images[id].id;
-    return XXH64(&image, sizeof image, seed);
+    struct dt_image_info image;
+    dt_coco_set_image(dataset, id, &image);
+    return image.text_id ? XXH64(image.text_id, strlen(image.text_id), seed)
+                         : XXH64(&image.id, sizeof image.id, seed);
 }

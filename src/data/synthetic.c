@@ -189,7 +189,7 @@ static void image_synthetic(const struct dt_dataset *dataset, uint32_t id,
                             struct dt_image_info *out)
 {
     const struct dt_canvas size = size_of(dataset->state, id);
-    *out = (struct dt_image_info){id, size.width, size.height};
+    *out = (struct dt_image_info){id, size.width, size.height, NULL};
 }
 
 static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,

@@ -115,6 +115,7 @@ static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool tr
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
         .image_size = train ? largest_size(config) : config->model.image_size,
         .has_boxes = sets->task->has_boxes,
+        .may_lack_boxes = sets->may_lack_boxes,
         .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
         .part = train ? DT_PART_TRAIN : DT_PART_VAL,
         .share = sets->ranks.n_ranks > 1 ? &share : NULL,

@@ -21,6 +21,7 @@ struct dt_sets {
     char *classes_text;               /* the same with a newline after each; NULL if none */
     int num_classes;
     int weights_classes; /* of weights that are evaluated; data without names may show fewer */
+    bool may_lack_boxes; /* validation images only have detections written */
     const struct dt_names *images;          /* dtrain predict: instead of data.val; else NULL */
     struct dt_dataset *train_set, *val_set; /* NULL if the sub-command or the config has none */
     struct dt_loader *train, *val;

@@ -338,12 +338,18 @@ static dt_status draw(const struct dt_evaluator *evaluator)
 static void print_found(FILE *out, const struct dt_sets *sets, const struct dt_found *f)
 {
     struct dt_image_info info;
+    struct dt_jsonw id = {0};
     dt_dataset_image(sets->val_set, f->image, &info);
+    if (info.text_id)
+        dt_jsonw_string(&id, NULL, info.text_id);
+    else
+        dt_jsonw_integer(&id, NULL, info.id);
     fprintf(out,
-            "{\"image_id\":%" PRId64 ",\"category_id\":%" PRId64
+            "{\"image_id\":%s,\"category_id\":%" PRId64
             ",\"bbox\":[%.17g,%.17g,%.17g,%.17g],\"score\":%.17g}",
-            info.id, dt_dataset_category(sets->val_set, f->label), f->x, f->y, f->w, f->h,
+            id.text, dt_dataset_category(sets->val_set, f->label), f->x, f->y, f->w, f->h,
             f->score);
+    dt_jsonw_reset(&id);
 }
 
 /* COCO's results: a JSON list of {"image_id", "category_id", "bbox": [x, y, w, h], "score"}, in

@@ -427,6 +427,7 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
 {
     struct evaluation e = {.files = {.confusion.fd = -1, .predictions.fd = -1}, .last_step = -1};
     dt_sets_init(&e.sets, comm, config);
+    e.sets.may_lack_boxes = options->predictions;
     dt_engine_init(&e.engine, comm, config);
     dt_status status = load_and_evaluate(&e, options);
     if (status != DT_OK)

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "data/coco_set.h"
 #include "pack/source.h"
@@ -84,7 +85,13 @@ dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_
                 options->src);
     DT_TRY(DT_NEW(source, 1));
     dataset->state = source;
-    DT_TRY(dt_coco_open(&source->coco, options->src));
+    DT_TRY(dt_coco_open(&source->coco, options->src,
+                        &(struct dt_coco_rules){.max_bad = options->max_bad_fraction}));
+    if (source->coco.text_ids.n > 0)
+        dt_log(DT_LOG_NOTICE,
+               "%s: ids of images are texts; in the shards they are numbers, from 0 in the order "
+               "of the texts",
+               options->src);
     DT_TRY(options->image_folder ? dt_file_path(source->folder, "%s", options->image_folder)
                                  : dt_coco_images_folder(source->folder, options->src));
     if (stat(source->folder, &info) != 0 || !S_ISDIR(info.st_mode))

@@ -25,6 +25,7 @@ struct dt_shard_options {
     int threads;              /* 0 = one per allowed CPU */
     bool skip_bad;            /* unusable images are skipped with a warning, else DT_ERR_DATA;
                                  the other samples keep their shards and names */
+    double max_bad_fraction;  /* COCO: of images and annotations that are skipped, as in training */
     uint64_t seed;            /* shuffle seed */
 };
 /* Packs labelled images into WebDataset tars in shuffled order. Also writes classes.txt if the

@@ -130,20 +130,25 @@ def check_plateau():
 
 
 def write_images(folder):
-    """Seven images in two formats, the last one broken, with boxes of the categories 3 and 7 and a crowd."""
+    """Seven images in two formats, the last one broken, with boxes of the categories 3 and 7 and a crowd. Their ids are
+    texts. Three more rows are of no use."""
     os.makedirs(folder)
     images, boxes = [], []
     for i in range(7):
         width, height = ((120, 90), (60, 100))[i % 2]
         name = f"{i}.png"
         Image.effect_noise((width, height), 90).convert("RGB").save(os.path.join(folder, name))
-        images.append({"id": 50 - i, "file_name": name, "width": width, "height": height})
+        images.append({"id": f'"{50 - i}\\', "file_name": name, "width": width, "height": height})
         for k in range(1 + i % 3):
             box = [10 * k + 0.5, 5 * k, 30 + i, 40.25]
-            boxes.append({"id": len(boxes) + 1, "image_id": 50 - i, "category_id": (3, 7)[(i + k) % 2], "bbox": box})
-            boxes[-1].update(area=box[2] * box[3], iscrowd=int(i == 2 and k == 1))
+            boxes.append({"id": len(boxes) + 1, "image_id": images[-1]["id"], "category_id": (3, 7)[(i + k) % 2]})
+            boxes[-1].update(bbox=box, area=box[2] * box[3], iscrowd=int(i == 2 and k == 1))
     write(os.path.join(folder, "6.png"), b"no image")
     categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]
+    write(os.path.join(folder, "image_info.json"), {"images": images, "categories": categories})
+    boxes[:0] = {**boxes[0], "id": 90, "area": None}, {**boxes[0], "id": 91, "image_id": "gone"}
+    images = [{"file_name": "/a.png", "width": 9, "height": 9, "id": "slash"}, *images]
+    boxes.append({**boxes[2], "id": 92, "image_id": "slash"})
     return write(os.path.join(folder, "boxes.json"), {"images": images, "annotations": boxes, "categories": categories})
 
 
@@ -165,16 +170,26 @@ def check_files():
     }
     train("canvases", COMMON, files)
     assert os.path.getsize("canvases/detections.jpg") > 1000, "no picture of what was found"
-    results = [judge("canvases", ranks, config=files)[:2] for ranks in (3, 1)]
-    assert results[0] == results[1], f"ranks differ: {results[0][0]}, {results[1][0]}"
-    run("coco-eval", truths, "found.json", "--json", "judged.json")
+    results = [judge("canvases", ranks, config=files) for ranks in (3, 1)]
+    assert results[0][:2] == results[1][:2], f"ranks differ: {results[0][0]}, {results[1][0]}"
+    said = run("coco-eval", truths, "found.json", "--json", "judged.json", "--set", "data.max_bad_fraction=0.2").said
+    assert "boxes.json: 2 of" in said and "boxes.json:1:" in said, said  # that it lacks an image is no fault there
+    assert results[0][2].count("boxes.json: 3 of 24 images and annotations cannot be used and are skipped") == 1, results[0][2]
+    refused = run("coco-eval", truths, "found.json", code=65).said
+    assert "data.max_bad_fraction allows at most 0.1 % of them (0)" in refused and "annotations.area" in refused, refused
     got, boxes, wanted = results[0][0], json.loads(results[0][1]), load("judged.json")
     assert all(abs(got[name] - wanted[name]) < 1e-12 for name in NAMES), f"{got}, coco-eval: {wanted}"
     assert got["images"] == 7 and got["ar100"] > 0, got
-    assert {b["image_id"] for b in boxes} == set(range(45, 51)), "images: the broken one has no detections"
+    wanted = {f'"{i}\\' for i in range(45, 51)}
+    assert {b["image_id"] for b in boxes} == wanted, "images: the broken one has no detections"
     assert {b["category_id"] for b in boxes} == {3, 7}, "categories"
     right = max(b["bbox"][0] + b["bbox"][2] for b in boxes)
     assert 96 < right < 120.001, f"boxes are not in pixels of the images: they end at {right}"
+    bare = {**files, "data.val": "files/image_info.json"}
+    got, found, _ = judge("canvases", 1, config=bare)
+    assert found == results[0][1] and got["ap"] == -1, (got, "images without annotations")
+    words = "eval", "--config", "config.json", "--weights", "canvases", *sets(COMMON, bare)
+    assert 'the outermost object has no "annotations"' in run(*words, code=65).said
 
 
 write_config(rig.SETTINGS)

@@ -102,8 +102,17 @@ def check_refused(coco):
     others = [{**CATEGORIES[0], "name": "broom"}, CATEGORIES[1]]
     refused(65, "categories.json", "boxes", "--prefix", "test", categories=others)
     refused(65, "x.json:1:", annotations=[box(1, 7, 4, 0, 0, 1, 1)])
-    write("data/annotations/instances_x.json", {**coco, "images": wider})
-    out = run("shard", "data/annotations/instances_x.json", "skipped", "--skip-bad")
+    bare = [{**coco["annotations"][0], "bbox": None, "id": 70}, *coco["annotations"]]
+    write("data/annotations/instances_x.json", {**coco, "images": wider, "annotations": bare})
+    verify = "verify", "data/annotations/instances_x.json", "--image-folder", "data/x"
+    for words in ("shard", "data/annotations/instances_x.json", "none"), verify:
+        out = run(*words, code=65)
+        assert "1 of 11 images and annotations cannot be used" in out and "annotations.bbox: expected an array" in out, out
+    allowed = "--set", "data.max_bad_fraction=0.1"
+    out = run(*verify, *allowed, code=65)
+    assert "zebra" in out and "1 of the 5 images" in out and "annotations cannot be used and are skipped" in out, out
+    out = run("shard", "data/annotations/instances_x.json", "skipped", "--skip-bad", *allowed)
+    assert "1 of 11 images and annotations cannot be used and are skipped" in out, out
     assert "1 bad ones skipped" in out and "4 images with boxes" in out and "zebra.rf.1a2b.jpg is skipped" in out, out
     assert "goes with a .json file" in run("shard", "demo40", "none", "--image-folder", "x", code=64)
     for source in "boxes", "boxes/train-{0000..0002}.tar":

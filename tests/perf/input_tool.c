@@ -210,7 +210,7 @@ static dt_status open_coco(const char *path)
     dt_log_init(DT_LOG_WARNING, 0, 1);
     const long before_kib = peak_kib();
     const double begin_cpu_s = cpu_s(), begin_s = dt_clock_s();
-    DT_TRY(dt_coco_open(&coco, path));
+    DT_TRY(dt_coco_open(&coco, path, &(struct dt_coco_rules){0}));
     print_opened(coco.n_images, begin_cpu_s, begin_s, before_kib);
     dt_coco_reset(&coco);
     return DT_OK;

@@ -1,6 +1,7 @@
 /* COCO's annotations: what the tables hold, every mistake with its place, detections. */
 #include "base/mem.h"
 #include "boxes/coco.h"
+#include "capture.h"
 #include "data_files.h"
 
 /* Out of order: annotations first, ids neither sorted nor dense, unknown members in between. */
@@ -17,10 +18,12 @@ static const char good[] =
     "  {\"file_name\": \"sub/a.jpg\", \"height\": 30, \"width\": 20, \"id\": 10, \"license\": 4},\n"
     "  {\"file_name\": \"c.jpg\", \"height\": 1, \"width\": 2, \"id\": 20}]}\n";
 
+static const struct dt_coco_rules rules = {0};
+
 static dt_status open_text(struct dt_coco *coco, const char *text)
 {
     write_text("set.json", text);
-    return dt_coco_open(coco, at("set.json"));
+    return dt_coco_open(coco, at("set.json"), &rules);
 }
 
 static void check_truth(const struct dt_truth *t, struct dt_truth expected)
@@ -151,6 +154,101 @@ TEST(mistakes)
         check_changed(cases[i].from, cases[i].to, cases[i].message);
 }
 
+/* One row of six is of no use: it is skipped and named, unless that is more than is allowed. */
+TEST(skipped)
+{
+    static const struct {
+        const char *from, *to, *named;
+        uint32_t n_images;
+        size_t n_truths;
+    } cases[] = {
+        {"\"area\": 16", "\"area\": null", "json:4:72: annotations.area: expected a number", 3, 2},
+        {"\"bbox\": [0,0,4,4], ", "", "json:4:1: the annotation has no \"bbox\"", 3, 2},
+        {"[0,0,4,4]", "[0,0,-4,4]", "bbox: -4 is negative", 3, 2},
+        {"[0,0,4,4]", "[0,0,4,4,[5]]", "a box must be four numbers", 3, 2},
+        {"[0,0,4,4]", "{\"x\": [0, {}], \"w\": 4}", "expected an array", 3, 2},
+        {"\"id\": 5", "\"id\": {\"a\": [[1], \"}\"]}", "expected a number", 3, 2},
+        {"\"image_id\": 10", "\"image_id\": 11", "no image with the id 11", 3, 2},
+        {"\"image_id\": 10", "\"image_id\": \"10\"", "its image_id is a text", 3, 2},
+        {"\"category_id\": 9", "\"category_id\": 3", "no category with the id 3", 3, 2},
+        {"\"width\": 40", "\"width\": -1", "width: -1 is not within 1..65500", 2, 1},
+        {"\"height\": 30", "\"height\": \"30\"", "expected a number, got '\"'", 2, 2},
+        {"\"b.jpg\"", "\"/data/b.jpg\"", "/data/b.jpg must be a path inside", 2, 1},
+        {"\"id\": 20", "\"id\": \"20\"", "no image with the id \"20\": ids of images are numb", 2,
+         3},
+        {"\"id\": 20", "\"id\": null", "images.id: expected a number", 2, 3},
+    };
+    char said[2048];
+    for (size_t i = 0; i < DT_COUNT(cases); i++) {
+        struct dt_coco coco;
+        char *text = change(cases[i].from, cases[i].to);
+        check_changed(cases[i].from, cases[i].to, cases[i].named);
+        check_changed(cases[i].from, cases[i].to, "1 of 6 images and annotations cannot be used");
+        struct capture capture = capture_begin(stderr);
+        assert_ok(dt_coco_open(&coco, at("set.json"), &(struct dt_coco_rules){.max_bad = 0.2}));
+        capture_end(&capture, said, sizeof said);
+        if (!strstr(said, "1 of 6 images and annotations cannot be used and are skipped:\n    ") ||
+            !strstr(said, cases[i].named))
+            fail_msg("%s lacks %s", said, cases[i].named);
+        assert_int_equal(coco.n_images, cases[i].n_images);
+        assert_int_equal(coco.first_truth[coco.n_images], cases[i].n_truths);
+        dt_coco_reset(&coco);
+        free(text);
+    }
+}
+
+/* Rows that are no objects, and more than are named. */
+TEST(many_skipped)
+{
+    struct dt_coco coco;
+    char *text = change("\"annotations\": [", "\"annotations\": [7, null, [[]], \"x\", {}, {}, ");
+    write_text("set.json", text);
+    assert_error(dt_coco_open(&coco, at("set.json"), &(struct dt_coco_rules){.max_bad = 0.45}),
+                 DT_ERR_DATA,
+                 "6 of 12 images and annotations cannot be used, but "
+                 "data.max_bad_fraction allows at most 45 % of them (5)");
+    assert_non_null(strstr(dt_error_text(), "the annotation has no \"id\"\n    ..."));
+    assert_ok(dt_coco_open(&coco, at("set.json"), &(struct dt_coco_rules){.max_bad = 0.5}));
+    assert_int_equal(coco.first_truth[coco.n_images], 3);
+    dt_coco_reset(&coco);
+    free(text);
+}
+
+/* Ids of images that are texts, one of them a number; no annotations. */
+TEST(texts_as_ids)
+{
+    static const char *const texts[] = {"a\"b", "ant", "zoo"};
+    static const char file[] =
+        "{\"annotations\": [{\"id\": 1, \"image_id\": \"zoo\", \"category_id\": 1, \"bbox\": "
+        "[0,0,1,1]},"
+        "{\"id\": 2, \"image_id\": \"none\", \"category_id\": 1, \"bbox\": [0,0,1,1]}], "
+        "\"images\": ["
+        "{\"id\": \"zoo\", \"file_name\": \"z\", \"width\": 3, \"height\": 3},"
+        "{\"id\": \"a\\\"b\", \"file_name\": \"b\", \"width\": 1, \"height\": 1},"
+        "{\"id\": 4, \"file_name\": \"n\", \"width\": 4, \"height\": 4},"
+        "{\"id\": \"ant\", \"file_name\": \"a\", \"width\": 2, \"height\": 2}],"
+        "\"categories\": [{\"id\": 1, \"name\": \"x\"}]}";
+    struct dt_coco coco;
+    assert_error(open_text(&coco, file), DT_ERR_DATA, "no image with the id \"none\"");
+    assert_non_null(strstr(dt_error_text(), "4 is a number, but ids of images are texts here"));
+    assert_ok(dt_coco_open(&coco, at("set.json"), &(struct dt_coco_rules){.max_bad = 0.4}));
+    assert_int_equal(coco.n_images, DT_COUNT(texts));
+    for (size_t i = 0; i < DT_COUNT(texts); i++) {
+        assert_string_equal(dt_names_get(&coco.text_ids, (size_t)coco.images[i].id), texts[i]);
+        assert_int_equal(coco.images[i].width, i + 1);
+        assert_int_equal(coco.first_truth[i], 0);
+    }
+    assert_int_equal(coco.first_truth[DT_COUNT(texts)], 1);
+    dt_coco_reset(&coco);
+    char *text = change("\"annotations\"", "\"boxes\"");
+    write_text("set.json", text);
+    assert_ok(
+        dt_coco_open(&coco, at("set.json"), &(struct dt_coco_rules){.may_lack_annotations = true}));
+    assert_int_equal(coco.first_truth[coco.n_images], 0);
+    dt_coco_reset(&coco);
+    free(text);
+}
+
 TEST(empty_lists)
 {
     struct dt_coco coco;
@@ -174,8 +272,8 @@ TEST(empty_lists)
     assert_int_equal(coco.first_truth[1], 0);
     assert_int_equal(coco.max_boxes, 0);
     dt_coco_reset(&coco);
-    assert_int_equal(dt_coco_open(&coco, at("missing.json")), DT_ERR_NO_INPUT);
-    assert_int_equal(dt_coco_open(&coco, at(".")), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_coco_open(&coco, at("missing.json"), &rules), DT_ERR_NO_INPUT);
+    assert_int_equal(dt_coco_open(&coco, at("."), &rules), DT_ERR_NO_INPUT);
 }
 
 /* Every beginning of the file is an error, never a crash. */
@@ -184,7 +282,7 @@ TEST(truncated)
     struct dt_coco coco;
     for (size_t bytes = 0; bytes < strlen(good) - 1; bytes++) {
         write_bytes("cut.json", good, bytes);
-        assert_int_equal(dt_coco_open(&coco, at("cut.json")), DT_ERR_DATA);
+        assert_int_equal(dt_coco_open(&coco, at("cut.json"), &rules), DT_ERR_DATA);
         assert_null(coco.images);
     }
 }

@@ -27,7 +27,7 @@ static void image_of(const struct dt_dataset *dataset, uint32_t id, struct dt_im
     char name[256];
     dt_dataset_folder.name(dataset, id, name, sizeof name);
     const int i = (int)strtol(strrchr(name, '/') + 1, NULL, 10);
-    *out = (struct dt_image_info){i, good_width(i), good_height(i)};
+    *out = (struct dt_image_info){i, good_width(i), good_height(i), NULL};
     if (g_unlike[0] && strstr(name, g_unlike))
         out->width++;
 }
