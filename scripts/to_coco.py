@@ -18,8 +18,8 @@ like others, `drop` leaves them out.
 --classes says which classes there are: class_name,id lines as of keras-retinanet, one name per
 line, or the COCO file of the training images. Without it classes are those in the data, sorted: give
 it for validation, so that both have the same. Images and boxes have ids from 1, in the order of the
-source. Sizes come from the JPEG and PNG files; an EXIF orientation is not applied, and dtrain does
-not apply it either. Boxes are clipped to their image. Needs nothing but Python."""
+source. Sizes come from the JPEG and PNG files; an EXIF orientation is not applied: train with
+data.exif=ignore. Boxes are clipped to their image. Needs nothing but Python."""
 
 import argparse
 import collections

@@ -33,6 +33,8 @@ enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
 enum dt_upsampling { DT_UPSAMPLING_FANCY, DT_UPSAMPLING_PLAIN };
 enum dt_dct { DT_DCT_ACCURATE, DT_DCT_FAST };
 enum dt_scaled_decode { DT_SCALED_NEVER, DT_SCALED_TRAIN, DT_SCALED_ALWAYS };
+enum dt_exif { DT_EXIF_AUTO, DT_EXIF_IGNORE, DT_EXIF_APPLY };
+enum { DT_MAX_PIXELS = 100000000 };
 /* Schedules of the learning rate: X(NAME, name, .has_end: whether the rate of a step depends on the
  * length of the run and goes down to min_lr). The formulas are in src/engine/schedule.h. */
 #define DT_SCHEDULE_LIST(X)                       \
@@ -141,6 +143,8 @@ struct dt_config {
         enum dt_upsampling upsampling; /* JPEG: chroma by interpolation or repetition */
         enum dt_dct dct;               /* JPEG: which inverse DCT */
         enum dt_scaled_decode scaled_decode; /* JPEG: at 1/2, 1/4 or 1/8 where large enough */
+        enum dt_exif exif;                   /* whether photos are turned upright */
+        int max_pixels;                      /* of an image as decoded; 0 = DT_MAX_PIXELS */
         enum dt_augment augment;
         double color_jitter;   /* brightness, contrast, saturation times 1 - x .. 1 + x; 0 = off */
         double random_erasing; /* probability */

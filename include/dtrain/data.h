@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/status.h"
 #include "boxes/boxes.h"
 #include "dtrain/config.h"
@@ -103,13 +104,31 @@ const char *dt_dataset_label_text(const struct dt_dataset *dataset, int label, c
 const struct dt_names *dt_dataset_classes(const struct dt_dataset *dataset);
 /* "shard.tar: member.jpg" or a path, for messages. */
 const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes);
-/* Checks one sample by decoding it as for evaluation: DT_ERR_DATA with the reason if it is bad. */
-dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size);
-/* Decodes the samples first, first + step, ... whole, in n_threads threads (0 = one per allowed
- * CPU), and adds "name: reason" of each bad one to `bad`, sorted. Fails if a file cannot be read,
- * unless with `lists_all` that makes its sample a bad one. Shows progress as "`what`: ...". */
-dt_status dt_dataset_check(struct dt_names *bad, const struct dt_dataset *dataset, uint32_t first,
-                           uint32_t step, int n_threads, bool lists_all, const char *what);
+#define DT_EXIF_QUESTION \
+    "say with data.exif (or --exif) if boxes are of pixels as stored (ignore) or upright (apply)"
+/* A check of images counts these. Starts as {0}. */
+struct dt_image_notes {
+    int64_t n, n_bad;
+    int64_t n_turned, turned; /* with an EXIF orientation other than 1; the lowest id */
+    int64_t n_deep, peak;     /* PNG files of 16 bits; their largest value */
+};
+/* Warns of EXIF orientations, with boxes and AUTO DT_ERR_CONFIG, and of dark PNG files. */
+dt_status dt_dataset_tell(const struct dt_dataset *dataset, const struct dt_image_notes *notes,
+                          const char *what);
+/* Images to decode whole, in n_threads threads (0 = one per allowed CPU), and what is found. */
+struct dt_image_check {
+    const uint32_t *ids; /* n of them; NULL: first, first + step, ... */
+    uint32_t n, first, step;
+    int n_threads;
+    bool lists_all;      /* a file that cannot be read is a bad sample, too, not an error */
+    const char *what;    /* shown with the progress */
+    uint64_t *hashes;    /* NULL, or two for each sample of the set: XXH128 of its bytes */
+    struct dt_names bad; /* "name: reason", sorted; to be released */
+    struct dt_image_notes notes;
+};
+dt_status dt_dataset_check(struct dt_image_check *check, const struct dt_dataset *dataset);
+/* Warns of images of equal bytes, by the hashes of sets[0] and then sets[1], which may be NULL. */
+dt_status dt_dataset_twins(uint64_t *hashes, const struct dt_dataset *const sets[2]);
 /* DT_ERR_DATA if n_bad of n images exceed `fraction`, data.max_bad_fraction. */
 dt_status dt_bad_fraction_check(uint64_t n_bad, uint32_t n, double fraction, bool train);
 /* Caches encoded samples in memory as they are read, until `bytes` are used. Samples are never

@@ -12,6 +12,7 @@ dt_status dt_cmd_shard(const struct dt_arguments *args)
         .prefix = args->prefix,
         .labels = args->labels,
         .image_folder = args->image_folder,
+        .exif = args->exif ? args->exif : config.data.exif,
         .per_shard = (int)args->per_shard,
         .resize_short = (int)args->resize_short,
         .quality = (int)args->quality,

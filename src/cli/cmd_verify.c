@@ -95,30 +95,41 @@ static dt_status verify_one(const char *path)
 static dt_status verify_images(const char *path, const struct dt_arguments *args)
 {
     static struct dt_config config;
-    struct dt_dataset *set = NULL;
-    struct dt_names bad = {0};
+    struct dt_dataset *sets[2] = {NULL};
+    struct dt_image_check check = {
+        .n_threads = (int)args->threads, .lists_all = true, .what = "verifying"};
+    const struct dt_names *bad = &check.bad;
     const double begin_s = dt_clock_s();
     DT_TRY(dt_arguments_config(&config, args));
+    if (args->exif)
+        config.data.exif = args->exif;
     config.data.source = DT_SOURCE_AUTO;
     const struct dt_dataset_options options = {.data = &config.data,
                                                .path = path,
                                                .images_folder = args->image_folder,
                                                .has_boxes = dt_name_has_suffix(path, ".json"),
                                                .part = DT_PART_ALL};
-    DT_TRY(dt_dataset_open(&set, &options));
-    const uint32_t n = dt_dataset_size(set), asked = (uint32_t)args->decode;
-    const uint32_t step = args->decode > 0 && asked < n ? n / asked : 1;
-    dt_status status = dt_dataset_check(&bad, set, 0, step, (int)args->threads, true, "verifying");
-    dt_dataset_close(set);
-    for (size_t i = 0; status == DT_OK && i < bad.n; i++)
-        print_line("!!  %s", dt_names_get(&bad, i));
-    if (status == DT_OK && bad.n > 0)
-        status = DT_ERROR(DT_ERR_DATA, "%zu of the %u images of %s cannot be used", bad.n,
+    DT_TRY(dt_dataset_open(&sets[0], &options));
+    const uint32_t n = dt_dataset_size(sets[0]), asked = (uint32_t)args->decode;
+    check.step = args->decode > 0 && asked < n ? n / asked : 1;
+    dt_status status = DT_NEW(check.hashes, 2 * (size_t)n);
+    if (status == DT_OK)
+        status = dt_dataset_check(&check, sets[0]);
+    for (size_t i = 0; status == DT_OK && i < bad->n; i++)
+        print_line("!!  %s", dt_names_get(bad, i));
+    if (status == DT_OK)
+        status = dt_dataset_twins(check.hashes, (const struct dt_dataset *const *)sets);
+    if (status == DT_OK)
+        status = dt_dataset_tell(sets[0], &check.notes, path);
+    if (status == DT_OK && bad->n > 0)
+        status = DT_ERROR(DT_ERR_DATA, "%zu of the %u images of %s cannot be used", bad->n,
                           (unsigned)n, path);
     else if (status == DT_OK)
-        print_line("ok  %s  %u of %u images decoded, %.1f s", path, (unsigned)((n - 1) / step + 1),
-                   (unsigned)n, dt_clock_s() - begin_s);
-    dt_names_reset(&bad);
+        print_line("ok  %s  %u of %u images decoded, %.1f s", path, (unsigned)check.n, (unsigned)n,
+                   dt_clock_s() - begin_s);
+    dt_dataset_close(sets[0]);
+    dt_names_reset(&check.bad);
+    free(check.hashes);
     return status;
 }
 
@@ -167,7 +178,7 @@ dt_status dt_cmd_verify(const struct dt_arguments *args)
     char dir[DT_PATH_MAX];
     bool is_one;
     if (dt_shards_found(path))
-        return dt_shards_verify(path, args->decode, (int)args->threads, stdout);
+        return dt_shards_verify(path, args->decode, (int)args->threads, args->exif, stdout);
     if (dt_name_has_suffix(path, ".csv") || dt_name_has_suffix(path, ".json"))
         return verify_images(path, args);
     DT_TRY(dt_checkpoint_locate(dir, &is_one, path));

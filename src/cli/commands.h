@@ -26,7 +26,8 @@ struct dt_arguments {
     double max_time_s, min_score, wait_s;
     int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
         top, count, n_images, max_detections, n_gpus, port;
-    int64_t decode;      /* -1 = all */
+    int64_t decode; /* -1 = all */
+    enum dt_exif exif;
     const char *dry_run; /* NULL = no; "" or "plan" */
     const char *ranks, *link, *local_link, *step_time, *hosts, *hostfile, *interface, *program;
     int64_t ranks_per_node, min_bytes, max_bytes, n_cpus, max_restarts;
@@ -93,12 +94,12 @@ struct dt_arguments {
     LOCAL(verify, "verify", "PATH",                                                                \
           "Check a checkpoint, a run folder or shards against checksums; or decode the images of " \
           "class folders, of a CSV table or a COCO file, and list those that cannot be used.",     \
-          0, "decode", "threads", "image-folder", "set")                                           \
+          0, "decode", "threads", "image-folder", "exif", "set")                                   \
     LOCAL(shard, "shard", "SRC DST",                                                               \
           "Pack images into tar shards: class folders, CSV tables, COCO files, ILSVRC tars, "      \
           "TFRecord files or shards.",                                                             \
           0, "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",      \
-          "labels", "label-offset", "image-folder", "set")                                         \
+          "labels", "label-offset", "image-folder", "exif", "set")                                 \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
           "images-per-class", "size", "seed")                                                      \
     EITHER(doctor, "doctor", "",                                                                   \
@@ -162,6 +163,7 @@ enum dt_option_kind {
     DT_OPTION_ALL_OR_INTEGER, /* "all" becomes -1 */
     DT_OPTION_DURATION,
     DT_OPTION_SHARE,   /* a number from 0 to 1 */
+    DT_OPTION_EXIF,    /* ignore or apply */
     DT_OPTION_SETTING, /* may be repeated */
 };
 

@@ -123,6 +123,8 @@ static const struct dt_option options[] = {
      "labels of ILSVRC2012_img_val.tar, a synset per line (scripts/ilsvrc_labels.py)"},
     {"image-folder", DT_OPTION_TEXT, AT(image_folder), 0, 0, "FOLDER",
      "images of a COCO file (default: ../X for instances_X.json, else the folder of the file)"},
+    {"exif", DT_OPTION_EXIF, AT(exif), 0, 0, "ignore|apply",
+     "whether photos are turned as their EXIF orientation says (default: ignore)"},
     {"resize-short", DT_OPTION_INTEGER, AT(resize_short), DT_RESIZE_SHORT_LEAST,
      DT_RESIZE_SHORT_MOST, "S", "shrink larger images until the shorter side has S pixels"},
     {"quality", DT_OPTION_INTEGER, AT(quality), 1, 100, "Q",
@@ -249,6 +251,11 @@ static dt_status store_option(struct dt_arguments *args, const struct dt_option 
         return parse_duration((double *)field, row, text);
     case DT_OPTION_SHARE:
         return parse_share((double *)field, row, text);
+    case DT_OPTION_EXIF:
+        if (strcmp(text, "apply") != 0 && strcmp(text, "ignore") != 0)
+            DT_FAIL(DT_ERR_USAGE, "--exif: \"%s\" is neither ignore nor apply", text);
+        *(enum dt_exif *)field = text[0] == 'a' ? DT_EXIF_APPLY : DT_EXIF_IGNORE;
+        return DT_OK;
     case DT_OPTION_SETTING:
         args->sets[args->n_sets++] = text;
         return DT_OK;

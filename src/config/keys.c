@@ -20,6 +20,7 @@ static const char *const augments[] = {"none", "imagenet", "cifar", NULL};
 static const char *const upsamplings[] = {"fancy", "plain", NULL};
 static const char *const dcts[] = {"accurate", "fast", NULL};
 static const char *const scaled_decodes[] = {"never", "train", "always", NULL};
+static const char *const exifs[] = {"auto", "ignore", "apply", NULL};
 static const char *const micro_batches[] = {"auto", NULL};
 static const char *const precisions[] = {DT_PRECISION_NAMES, NULL};
 static const char *const layouts[] = {DT_LAYOUT_NAMES, NULL};
@@ -213,6 +214,12 @@ const struct dt_key dt_keys[] = {
            "JPEG inverse DCT: libjpeg's accurate one or its faster, less exact one"),
     CHOICE(data.scaled_decode, DT_SCALED_TRAIN, scaled_decodes,
            "JPEG: decode at 1/2, 1/4 or 1/8 of the size if the crop stays large enough"),
+    CHOICE(data.exif, DT_EXIF_AUTO, exifs,
+           "EXIF orientation of photos: pixels as stored, like PIL and torchvision (ignore), or "
+           "upright (apply); auto: ignore, but boxes on such photos are refused"),
+    INT(data.max_pixels, DT_MAX_PIXELS, 1, 1 << 30,
+        "Most pixels of a decoded image, 3 bytes each per worker; larger JPEG files are decoded at "
+        "1/2, 1/4 or 1/8 of their size, larger PNG files are unreadable"),
     CHOICE(data.augment, DT_AUGMENT_IMAGENET, augments,
            "Random resized crop and flip (imagenet), or shift by up to 4 pixels and flip (cifar); "
            "detectors only flip"),
@@ -258,11 +265,13 @@ const struct dt_key dt_keys[] = {
         "Data sets of at most this many images are decoded whole before the first step, and all "
         "unreadable images named; of larger ones each rank tries 8",
         FREE),
-    CHOICE(data.check, DT_CHECK_QUICK, checks,
-           "On several machines, one rank of each compares its files with rank 0's at the "
-           "start: names, sizes, labels and 64 pieces of up to 64 KiB per data set, at most 4 MiB "
-           "(quick), or every byte of every file (full)",
-           FREE),
+    CHOICE(
+        data.check, DT_CHECK_QUICK, checks,
+        "On several machines, one rank of each compares its files with rank 0's at the "
+        "start: names, sizes, labels and 64 pieces of up to 64 KiB per data set, at most 4 MiB "
+        "(quick), or every byte of every file (full), which also decodes all images and tells of "
+        "equal ones",
+        FREE),
 
     INT(train.epochs, 90, 1, 100000, "Passes over the training data", LENGTH),
     NUMBER(train.max_steps, DT_KEY_INT64, 0, 0, MAX_EXACT, "Last step of the run; 0: no limit",

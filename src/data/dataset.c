@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "data/class_map.h"
 #include "data/select.h"
+#include "image/decode.h"
 
 #define ROW(upper, lower, help) &dt_dataset_##lower,
 static const struct dt_dataset_kind *const kinds[] = {DT_SOURCE_LIST(ROW)};
@@ -275,6 +276,10 @@ dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_o
         made->ids = NULL;
         made->n_ids = 0;
     } else {
+        const bool asks = options->has_boxes && !options->images;
+        made->exif =
+            options->data->exif == DT_EXIF_AUTO && !asks ? DT_EXIF_IGNORE : options->data->exif;
+        made->max_pixels = options->data->max_pixels;
         DT_TRY_OUT(open_kind(made, options));
     }
     DT_TRY_OUT(select_part(made, options));
@@ -377,6 +382,22 @@ const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char 
 bool dt_dataset_is_raw(const struct dt_dataset *dataset)
 {
     return dataset->kind->raw;
+}
+
+dt_status dt_dataset_decoder(struct dt_decoder **decoder, const struct dt_dataset *dataset)
+{
+    const struct dt_config_data data = {.exif = dataset->exif, .max_pixels = dataset->max_pixels};
+    return dt_decoder_create(decoder, &data);
+}
+
+dt_status dt_dataset_expect(const struct dt_dataset *dataset, const struct dt_decoder *decoder,
+                            int width, int height)
+{
+    DT_TRY(dt_decoder_expect(decoder, width, height));
+    if (dataset->exif == DT_EXIF_AUTO && dt_decoder_orientation(decoder) > 1)
+        DT_FAIL(DT_ERR_DATA, "its EXIF orientation %d turns it: " DT_EXIF_QUESTION,
+                dt_decoder_orientation(decoder));
+    return DT_OK;
 }
 
 dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)

@@ -17,6 +17,15 @@ dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct 
 /* Hint that the sample will be read soon. */
 void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id);
 bool dt_dataset_is_raw(const struct dt_dataset *dataset);
+struct dt_decoder;
+/* Adds what the decoder knows of the image that it has decoded last. */
+void dt_image_notes_add(struct dt_image_notes *notes, const struct dt_decoder *decoder, int64_t id);
+/* A decoder with the data.exif and data.max_pixels that the set was opened with. */
+dt_status dt_dataset_decoder(struct dt_decoder **decoder, const struct dt_dataset *dataset);
+/* DT_ERR_DATA unless the open image suits its annotations: it has the size that they give, and if
+ * EXIF turns it, data.exif says what boxes refer to. */
+dt_status dt_dataset_expect(const struct dt_dataset *dataset, const struct dt_decoder *decoder,
+                            int width, int height);
 
 /* One kind of data set. `open` sets state, n, n_classes, classes and fingerprint; after a failed
  * open, `close` is called on the partial state, which may be NULL. The other functions are
@@ -65,7 +74,9 @@ struct dt_dataset {
     bool is_view;            /* all but ids and cache belong to another data set */
     int n_classes;  /* of the kind while it opens (1 + its highest label), then as labels count */
     int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
-    int max_boxes;  /* of a sample; set by open with options.has_boxes, else 0 */
+    enum dt_exif exif; /* with boxes, AUTO refuses images that are turned */
+    int max_pixels;
+    int max_boxes;             /* of a sample; set by open with options.has_boxes, else 0 */
     const int64_t *categories; /* ids of the kind's labels in the files; NULL = the labels + 1 */
     const struct dt_names *classes; /* names of those, first the kind's own; NULL or empty = none */
     const struct dt_coco_set *set;  /* that has the boxes, of kinds that use one; else NULL */

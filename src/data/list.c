@@ -70,7 +70,7 @@ static dt_status read_sizes(struct dt_dataset *dataset)
     const double start_s = dt_clock_s();
     dt_status status = DT_OK;
     DT_TRY_OUT(DT_NEW(list->info, dataset->n));
-    DT_TRY_OUT(dt_decoder_create(&decoder, NULL));
+    DT_TRY_OUT(dt_dataset_decoder(&decoder, dataset));
     for (uint32_t id = 0; id < dataset->n; id++) {
         struct dt_image_info *info = &list->info[id];
         status = dt_files_read(dataset, id, &sample);

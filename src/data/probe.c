@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -61,67 +63,52 @@ out:
     return status;
 }
 
-dt_status dt_dataset_try(const struct dt_dataset *dataset, uint32_t id, int image_size)
-{
-    const struct dt_config_data data = {.val_resize = image_size};
-    struct dt_loader_options options = {
-        .data = &data,
-        .image_size = image_size,
-        .canvases = {{{image_size, image_size}}, dt_dataset_max_boxes(dataset) > 0},
-    };
-    struct dt_row_reader *reader = NULL;
-    struct dt_crop crop;
-    uint8_t *pixels = NULL;
-    dt_status status = DT_OK;
-    DT_TRY_OUT(DT_NEW(pixels, (size_t)image_size * (size_t)image_size * 3));
-    DT_TRY_OUT(dt_row_reader_create(&reader, dataset, &options));
-    DT_TRY_OUT(dt_row_read(reader, pixels, &crop, 0, id));
-out:
-    dt_row_reader_destroy(reader);
-    free(pixels);
-    return status;
-}
+/* --- Checks --- */
 
-/* --- All samples --- */
-
-struct check {
+struct checking {
+    struct dt_image_check *check;
     const struct dt_dataset *dataset;
-    uint32_t first, step, n;
     struct tool {
         struct dt_decoder *decoder;
         struct dt_sample sample;
     } * tools;
-    const char *what;
-    bool lists_all;
     double begin_s;
-    pthread_mutex_t lock; /* guards the members below */
-    struct dt_names *bad;
-    uint32_t n_done;
+    pthread_mutex_t lock; /* guards bad and notes of the check */
 };
 
-static dt_status decode_whole(struct tool *tool, const struct dt_dataset *dataset, uint32_t id)
+static dt_status decode_whole(struct checking *c, struct tool *tool, uint32_t id)
 {
     struct dt_image_info info = {0};
+    dt_status status = DT_OK;
     int width, height;
-    DT_TRY(dt_dataset_read(dataset, id, &tool->sample));
+    DT_TRY(dt_dataset_read(c->dataset, id, &tool->sample));
+    if (c->check->hashes) {
+        const XXH128_hash_t hash = XXH3_128bits(tool->sample.data, tool->sample.bytes);
+        memcpy(c->check->hashes + 2 * (size_t)id, &hash, sizeof hash);
+    }
     DT_TRY(dt_decoder_open(tool->decoder, &width, &height, tool->sample.data, tool->sample.bytes));
-    if (dt_dataset_max_boxes(dataset) > 0)
-        dt_dataset_image(dataset, id, &info);
-    if (info.width > 0 && (info.width != width || info.height != height))
-        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but its annotations say %d x %d", width,
-                height, info.width, info.height);
-    return dt_decoder_skim(tool->decoder, 0, height);
+    if (dt_dataset_max_boxes(c->dataset) > 0)
+        dt_dataset_image(c->dataset, id, &info);
+    if (info.width > 0)
+        status = dt_decoder_expect(tool->decoder, info.width, info.height);
+    if (status == DT_OK)
+        status = dt_decoder_skim(tool->decoder, 0, height);
+    pthread_mutex_lock(&c->lock);
+    dt_image_notes_add(&c->check->notes, tool->decoder, id);
+    pthread_mutex_unlock(&c->lock);
+    return status;
 }
 
 /* A dt_work. */
 static dt_status check_sample(void *context, uint32_t index, int thread)
 {
-    struct check *c = context;
-    const uint32_t id = c->first + index * c->step;
+    struct checking *c = context;
+    struct dt_image_check *check = c->check;
+    const uint32_t id = check->ids ? check->ids[index] : check->first + index * check->step;
     char name[512], line[2048];
-    dt_status status = decode_whole(&c->tools[thread], c->dataset, id);
+    dt_status status = decode_whole(c, &c->tools[thread], id);
     const bool is_bad =
-        status == DT_ERR_DATA || (c->lists_all && status != DT_OK && status != DT_ERR_MEMORY);
+        status == DT_ERR_DATA || (check->lists_all && status != DT_OK && status != DT_ERR_MEMORY);
     if (is_bad) {
         snprintf(line, sizeof line, "%s: %s", dt_dataset_name(c->dataset, id, name, sizeof name),
                  dt_error_text());
@@ -129,36 +116,30 @@ static dt_status check_sample(void *context, uint32_t index, int thread)
     }
     dt_pulse_beat(&dt_pulse_main);
     pthread_mutex_lock(&c->lock);
-    dt_log_progress_of(c->what, ++c->n_done, c->n, "images", c->begin_s);
+    dt_log_progress_of(check->what, (size_t)++check->notes.n, check->n, "images", c->begin_s);
+    check->notes.n_bad += is_bad;
     if (is_bad)
-        status = dt_names_add(c->bad, line, strlen(line));
+        status = dt_names_add(&check->bad, line, strlen(line));
     pthread_mutex_unlock(&c->lock);
     return status;
 }
 
-dt_status dt_dataset_check(struct dt_names *bad, const struct dt_dataset *dataset, uint32_t first,
-                           uint32_t step, int n_threads, bool lists_all, const char *what)
+dt_status dt_dataset_check(struct dt_image_check *check, const struct dt_dataset *dataset)
 {
     const uint32_t size = dt_dataset_size(dataset);
-    const struct dt_config_data data = {0};
-    struct check c = {.dataset = dataset,
-                      .first = first,
-                      .step = step,
-                      .what = what,
-                      .lists_all = lists_all,
-                      .bad = bad};
+    struct checking c = {.check = check, .dataset = dataset, .begin_s = dt_clock_s()};
     dt_status status = DT_OK;
-    if (first >= size || dt_dataset_is_raw(dataset))
+    if (check->first >= size || dt_dataset_is_raw(dataset))
         return DT_OK;
-    c.n = (size - first - 1) / step + 1;
-    c.begin_s = dt_clock_s();
+    if (!check->ids)
+        check->n = (size - check->first - 1) / check->step + 1;
     pthread_mutex_init(&c.lock, NULL); /* cannot fail without attributes */
-    n_threads = dt_parallel_threads(n_threads, c.n);
+    const int n_threads = dt_parallel_threads(check->n_threads, check->n);
     DT_TRY_OUT(DT_NEW(c.tools, (size_t)n_threads));
     for (int i = 0; i < n_threads; i++)
-        DT_TRY_OUT(dt_decoder_create(&c.tools[i].decoder, &data));
-    DT_TRY_OUT(dt_parallel_run(c.n, n_threads, check_sample, &c));
-    dt_names_sort(bad);
+        DT_TRY_OUT(dt_dataset_decoder(&c.tools[i].decoder, dataset));
+    DT_TRY_OUT(dt_parallel_run(check->n, n_threads, check_sample, &c));
+    dt_names_sort(&check->bad);
 out:
     dt_log_progress("");
     for (int i = 0; c.tools && i < n_threads; i++) {

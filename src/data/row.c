@@ -94,8 +94,7 @@ static dt_status copy_raw(const struct dt_row_reader *reader, uint8_t *pixels, s
     return DT_OK;
 }
 
-int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, int height,
-                 int image_size)
+int dt_row_scale(const struct dt_crop *crop, int width, int height, int image_size)
 {
     float shorter = crop->w < crop->h ? crop->w : crop->h;
     bool is_inside = crop->x >= 0.0f && crop->y >= 0.0f && crop->x + crop->w <= (float)width &&
@@ -103,9 +102,6 @@ int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, 
     int denominator = is_inside ? 8 : 1;
     while (denominator > 1 && shorter < (float)(image_size * denominator))
         denominator /= 2;
-    float factor = 1.0f / (float)denominator;
-    *scaled = (struct dt_crop){crop->x * factor, crop->y * factor, crop->w * factor,
-                               crop->h * factor, crop->flip};
     return denominator;
 }
 
@@ -117,35 +113,37 @@ static void note_rows(struct dt_row_reader *reader, const struct dt_rect *need, 
     reader->y_end = (int)(((need->y + need->h) * height + decoded_height - 1) / decoded_height);
 }
 
-static bool is_scaled(const struct dt_loader_options *options)
+/* Scales the open image, of size[0] x size[1] pixels, as far as `crop` allows. */
+static void scale(struct dt_row_reader *reader, struct dt_crop *crop, int size[2], int image_size)
 {
-    return (int)options->data->scaled_decode > (options->train ? DT_SCALED_NEVER : DT_SCALED_TRAIN);
+    const struct dt_loader_options *options = reader->options;
+    const bool scales =
+        (int)options->data->scaled_decode > (options->train ? DT_SCALED_NEVER : DT_SCALED_TRAIN);
+    dt_decoder_scale(reader->decoder, crop, &size[0], &size[1],
+                     scales ? dt_row_scale(crop, size[0], size[1], image_size) : 1);
 }
 
 static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                           uint32_t epoch, uint32_t id)
 {
     const struct dt_loader_options *options = reader->options;
-    int width, height;
+    int size[2];
     struct dt_rect need;
     if (dt_dataset_is_raw(reader->dataset))
         return copy_raw(reader, pixels, crop);
-    DT_TRY(dt_decoder_open(reader->decoder, &width, &height, reader->sample.data,
+    DT_TRY(dt_decoder_open(reader->decoder, &size[0], &size[1], reader->sample.data,
                            reader->sample.bytes));
     lap(reader, &reader->times.decode_s, "read header");
-    reader->height = height;
-    dt_crop_draw(crop, options->data, options->train, options->seed, epoch, id, width, height,
+    reader->height = size[1];
+    dt_crop_draw(crop, options->data, options->train, options->seed, epoch, id, size[0], size[1],
                  options->image_size);
     struct dt_crop scaled = *crop;
-    struct dt_jpeg *jpeg = dt_decoder_jpeg(reader->decoder);
-    if (jpeg && is_scaled(options))
-        dt_jpeg_scale(jpeg, &width, &height,
-                      dt_row_scale(&scaled, crop, width, height, options->image_size));
-    DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled, reader->edge, width, height,
+    scale(reader, &scaled, size, options->image_size);
+    DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled, reader->edge, size[0], size[1],
                              options->image_size, options->image_size));
     DT_TRY(DT_GROW(reader->decoded, reader->decoded_capacity,
                    (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, "a decoded image"));
-    note_rows(reader, &need, height);
+    note_rows(reader, &need, size[1]);
     lap(reader, &reader->times.resize_s, "draw crop");
     DT_TRY(dt_decoder_decode(reader->decoder, reader->decoded, need.x, need.y, need.w, need.h));
     lap(reader, &reader->times.decode_s, "decode");
@@ -159,25 +157,18 @@ static dt_status make_row(struct dt_row_reader *reader, uint8_t *pixels, struct 
 static dt_status open_whole(struct dt_row_reader *reader, struct dt_crop *scaled, int size[2])
 {
     const struct dt_on_canvas *p = &reader->placement;
-    const struct dt_crop whole = {0, 0, (float)p->image_width, (float)p->image_height, p->flip};
-    *scaled = whole;
+    *scaled = (struct dt_crop){0, 0, (float)p->image_width, (float)p->image_height, p->flip};
     size[0] = p->image_width;
     size[1] = p->image_height;
     if (dt_dataset_is_raw(reader->dataset))
         return DT_OK;
     DT_TRY(dt_decoder_open(reader->decoder, &size[0], &size[1], reader->sample.data,
                            reader->sample.bytes));
-    if (size[0] != p->image_width || size[1] != p->image_height)
-        DT_FAIL(DT_ERR_DATA, "the file has %d x %d pixels, but its annotations say %d x %d",
-                size[0], size[1], p->image_width, p->image_height);
+    DT_TRY(dt_dataset_expect(reader->dataset, reader->decoder, p->image_width, p->image_height));
     reader->height = size[1];
-    struct dt_jpeg *jpeg = dt_decoder_jpeg(reader->decoder);
     const int longer = p->width > p->height ? p->width : p->height;
     const int shorter = p->width > p->height ? p->height : p->width;
-    if (jpeg && is_scaled(reader->options))
-        dt_jpeg_scale(jpeg, &size[0], &size[1],
-                      dt_row_scale(scaled, &whole, size[0], size[1],
-                                   reader->layout.data->stretch ? longer : shorter));
+    scale(reader, scaled, size, reader->layout.data->stretch ? longer : shorter);
     return DT_OK;
 }
 

@@ -26,12 +26,11 @@ size_t dt_row_bytes(const struct dt_loader_options *options);
  * pixels. */
 dt_status dt_row_skim(struct dt_row_reader *reader);
 /* The largest of libjpeg's divisors 1, 2, 4 and 8 that leaves `crop`, of a width x height image, at
- * least image_size x image_size pixels; *scaled is that crop in the scaled image. A pixel there
- * stands for denominator x denominator pixels, or fewer in the last column and row, so coordinates
- * are divided by exactly the denominator. An edge of the image may thus lie inside a pixel, so a
- * crop that extends beyond an edge is not scaled. */
-int dt_row_scale(struct dt_crop *scaled, const struct dt_crop *crop, int width, int height,
-                 int image_size);
+ * least image_size x image_size pixels. A pixel of the scaled image stands for denominator x
+ * denominator pixels, or fewer in the last column and row, so coordinates are divided by exactly
+ * the denominator. An edge of the image may thus lie inside a pixel, so a crop that extends beyond
+ * an edge is not scaled. */
+int dt_row_scale(const struct dt_crop *crop, int width, int height, int image_size);
 /* Seconds spent in dt_row_read, and bytes read, since the last call of dt_row_take_times. */
 struct dt_row_times {
     double read_s, decode_s;

@@ -2,6 +2,7 @@
 #include "engine/preflight.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,79 +234,93 @@ static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_
     return n;
 }
 
-/* A few samples on every rank; it is enough if one of them all is good. Collective. */
-static dt_status try_set(const struct dt_sets *sets, const struct dt_dataset *set, const char *key)
+/* Looks at the images, and tells what all ranks see. Collective. */
+static dt_status look(struct dt_image_check *check, const struct dt_sets *sets,
+                      const struct dt_dataset *set, const char *key)
 {
-    uint32_t ids[N_TRIED];
-    int n = choose_samples(ids, dt_dataset_size(set), sets), n_bad = 0;
-    char name[512], problem[2048];
-    dt_status status = DT_OK;
-    for (int i = 0; i < n; i++) {
-        dt_pulse_beat(&dt_pulse_main);
-        status = dt_dataset_try(set, ids[i], sets->config->model.image_size);
-        if (status == DT_ERR_DATA && n_bad++ == 0)
-            snprintf(problem, sizeof problem, "%s: %s",
-                     dt_dataset_name(set, ids[i], name, sizeof name), dt_error_text());
-        if (status != DT_OK && status != DT_ERR_DATA)
-            break;
-        status = DT_OK;
-    }
-    DT_TRY(dt_comm_agree(sets->ranks.comm, status));
-    int64_t all[] = {n, n_bad};
-    DT_TRY(dt_comm_sum_i64(sets->ranks.comm, all, DT_COUNT(all)));
-    if (all[1] == all[0])
-        DT_FAIL(DT_ERR_DATA, "none of %" PRId64 " samples of %s could be decoded; one is %s",
-                all[0], key, problem);
-    if (n_bad > 0)
-        dt_log(DT_LOG_WARNING, "%d of %d samples of %s could not be decoded; the first is %s",
-               n_bad, n, key, problem);
-    return DT_OK;
+    struct dt_comm *comm = sets->ranks.comm;
+    struct dt_image_notes *notes = &check->notes;
+    DT_TRY(dt_comm_agree(comm, dt_dataset_check(check, set)));
+    int64_t sums[] = {notes->n, notes->n_bad, notes->n_turned, notes->n_deep};
+    double most[] = {notes->n_turned > 0 ? -(double)notes->turned : -HUGE_VAL, (double)notes->peak};
+    DT_TRY(dt_comm_sum_i64(comm, sums, DT_COUNT(sums)));
+    DT_TRY(dt_comm_max_f64(comm, most, DT_COUNT(most)));
+    *notes = (struct dt_image_notes){
+        sums[0], sums[1], sums[2], sums[2] > 0 ? -(int64_t)most[0] : 0, sums[3], (int64_t)most[1]};
+    return dt_comm_agree(comm, sets->ranks.rank == 0 ? dt_dataset_tell(set, notes, key) : DT_OK);
 }
 
-/* Small sets are decoded whole, each rank its share: better now than in the middle of the run. */
+/* Small sets are decoded whole, each rank its share: better now than in the middle of the run. Of
+ * others a few samples on every rank; it is enough if one of them all is good. Collective. */
 static dt_status check_set(int64_t *n_bad, const struct dt_sets *sets, const struct dt_dataset *set,
-                           const char *key)
+                           const char *key, uint64_t *hashes)
 {
     enum { MOST_TOLD = 20 };
     const struct dt_ranks *ranks = &sets->ranks;
-    const int workers = sets->config->data.workers;
-    struct dt_names bad = {0};
+    const struct dt_config_data *data = &sets->config->data;
+    const bool is_whole = hashes || dt_dataset_size(set) <= (uint32_t)data->check_images;
+    uint32_t ids[N_TRIED];
     char what[64];
+    struct dt_image_check check = {
+        .first = (uint32_t)ranks->rank,
+        .step = (uint32_t)ranks->n_ranks,
+        .n_threads = data->workers > 0 ? data->workers : dt_comm_cpus(ranks->comm),
+        .what = what,
+        .hashes = hashes,
+    };
     snprintf(what, sizeof what, "checking %s", key);
-    const dt_status status =
-        dt_dataset_check(&bad, set, (uint32_t)ranks->rank, (uint32_t)ranks->n_ranks,
-                         workers > 0 ? workers : dt_comm_cpus(ranks->comm), false, what);
-    for (size_t i = 0; i < bad.n && i < MOST_TOLD; i++)
-        dt_log(DT_LOG_WARNING, "%s", dt_names_get(&bad, i));
-    if (bad.n > MOST_TOLD)
-        dt_log(DT_LOG_WARNING, "and %zu more of %s; dtrain verify lists them", bad.n - MOST_TOLD,
-               key);
-    *n_bad = (int64_t)bad.n;
-    dt_names_reset(&bad);
+    if (!is_whole) {
+        check.n = (uint32_t)choose_samples(ids, dt_dataset_size(set), sets);
+        check.ids = ids;
+        check.first = 0;
+    }
+    dt_status status = look(&check, sets, set, key);
+    if (status == DT_OK && !is_whole && check.notes.n_bad == check.notes.n)
+        status =
+            DT_ERROR(DT_ERR_DATA, "none of %" PRId64 " samples of %s could be decoded; one is %s",
+                     check.notes.n, key, dt_names_get(&check.bad, 0));
+    else if (status == DT_OK && !is_whole && check.bad.n > 0)
+        dt_log(DT_LOG_WARNING, "%zu of %u samples of %s could not be decoded; the first is %s",
+               check.bad.n, (unsigned)check.n, key, dt_names_get(&check.bad, 0));
+    for (size_t i = 0; status == DT_OK && is_whole && i < check.bad.n && i < MOST_TOLD; i++)
+        dt_log(DT_LOG_WARNING, "%s", dt_names_get(&check.bad, i));
+    if (is_whole && check.bad.n > MOST_TOLD)
+        dt_log(DT_LOG_WARNING, "and %zu more of %s; dtrain verify lists them",
+               check.bad.n - MOST_TOLD, key);
+    *n_bad = is_whole ? check.notes.n_bad : 0;
+    dt_names_reset(&check.bad);
     return status;
 }
 
+/* data.check full: also tells of images of equal bytes. */
 static dt_status try_sets(struct dt_sets *sets)
 {
     const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
     const struct dt_config_data *data = &sets->config->data;
+    struct dt_comm *comm = sets->ranks.comm;
+    const size_t n_train = both[0] ? dt_dataset_size(both[0]) : 0;
+    const size_t n_all = n_train + (both[1] ? dt_dataset_size(both[1]) : 0);
     int64_t n_bad[DT_COUNT(both)] = {0};
+    uint64_t *hashes = NULL;
     dt_status status = DT_OK;
     if (dt_config_is_synthetic(sets->config))
         return DT_OK;
-    for (size_t i = 0; i < DT_COUNT(both) && status == DT_OK; i++) {
-        if (both[i] && dt_dataset_size(both[i]) <= (uint32_t)data->check_images)
-            status = check_set(&n_bad[i], sets, both[i], set_keys[i]);
-        else if (both[i])
-            status = try_set(sets, both[i], set_keys[i]);
-        DT_TRY(dt_comm_agree(sets->ranks.comm, status));
-    }
-    DT_TRY(dt_comm_sum_i64(sets->ranks.comm, n_bad, DT_COUNT(both)));
+    if (data->check == DT_CHECK_FULL)
+        DT_TRY(dt_comm_agree(comm, DT_NEW(hashes, 2 * n_all)));
+    for (size_t i = 0; i < DT_COUNT(both) && status == DT_OK; i++)
+        if (both[i])
+            status = check_set(&n_bad[i], sets, both[i], set_keys[i],
+                               hashes ? hashes + 2 * n_train * i : NULL);
     for (size_t i = 0; i < DT_COUNT(both) && status == DT_OK; i++)
         if (both[i])
             status = dt_bad_fraction_check((uint64_t)n_bad[i], dt_dataset_size(both[i]),
                                            data->max_bad_fraction, i == 0);
-    return dt_comm_agree(sets->ranks.comm, status);
+    if (status == DT_OK && hashes)
+        status = dt_comm_sum_i64(comm, (int64_t *)hashes, (int)(2 * n_all));
+    if (status == DT_OK && hashes && sets->ranks.rank == 0)
+        status = dt_dataset_twins(hashes, both);
+    free(hashes);
+    return dt_comm_agree(comm, status);
 }
 
 dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets)

@@ -33,11 +33,12 @@ static dt_status take_raw(struct image *image, const struct dt_sample *sample,
     return DT_OK;
 }
 
-static dt_status decode(struct image *image, const struct dt_sample *sample)
+static dt_status decode(struct image *image, const struct dt_sample *sample,
+                        const struct dt_dataset *dataset)
 {
     struct dt_decoder *decoder;
     dt_status status = DT_OK;
-    DT_TRY(dt_decoder_create(&decoder, NULL));
+    DT_TRY(dt_dataset_decoder(&decoder, dataset));
     DT_TRY_OUT(
         dt_decoder_open(decoder, &image->width, &image->height, sample->data, sample->bytes));
     DT_TRY_OUT(
@@ -55,7 +56,7 @@ static dt_status load_image(struct image *image, const struct dt_dataset *datase
     if (status == DT_OK && dt_dataset_is_raw(dataset))
         status = take_raw(image, &sample, dataset, id);
     else if (status == DT_OK)
-        status = decode(image, &sample);
+        status = decode(image, &sample, dataset);
     free(sample.data);
     return status;
 }

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "image/decode.h"
 #include "image/resize.h"
 
 enum { MAX_SIDE = 65500 }; /* libjpeg's limit */
@@ -16,12 +15,15 @@ struct dt_convert {
     struct dt_resize *resize;
     uint8_t *pixels, *reduced;
     size_t pixels_capacity, reduced_capacity;
+    bool applies_exif;
     int width, height; /* of pixels */
     uint8_t *encoded;
 };
 
-dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality)
+dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality,
+                            enum dt_exif exif)
 {
+    const struct dt_config_data data = {.exif = exif};
     dt_status status = DT_OK;
     struct dt_convert *made = NULL;
 
@@ -29,7 +31,8 @@ dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int q
     DT_TRY(DT_NEW(made, 1));
     made->resize_short = resize_short;
     made->quality = quality;
-    DT_TRY_OUT(dt_decoder_create(&made->decoder, NULL));
+    made->applies_exif = exif == DT_EXIF_APPLY;
+    DT_TRY_OUT(dt_decoder_create(&made->decoder, &data));
     DT_TRY_OUT(dt_resize_create(&made->resize));
     *convert = made;
     return DT_OK;
@@ -50,13 +53,23 @@ void dt_convert_destroy(struct dt_convert *convert)
     free(convert);
 }
 
-/* *is_plain: the file is what shards hold, a grey or RGB JPEG file. */
-static dt_status decode(struct dt_convert *convert, const uint8_t *data, size_t bytes,
-                        bool *is_plain)
+/* Pixels are made only of files that are not what shards hold, grey or RGB JPEG files, or are to be
+ * reduced or turned. */
+static dt_status decode(struct dt_convert *convert, enum dt_conversion *done, const uint8_t *data,
+                        size_t bytes)
 {
+    const int side = convert->resize_short;
+    struct dt_crop all = {0};
     DT_TRY(dt_decoder_open(convert->decoder, &convert->width, &convert->height, data, bytes));
     const struct dt_jpeg *jpeg = dt_decoder_jpeg(convert->decoder);
-    *is_plain = jpeg && dt_jpeg_components(jpeg) != 4;
+    const bool turns = convert->applies_exif && dt_decoder_orientation(convert->decoder) > 1;
+    const bool is_plain = jpeg && dt_jpeg_components(jpeg) != 4 && !turns;
+    const bool is_large = side > 0 && convert->width > side && convert->height > side;
+    *done = is_large ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;
+    if (*done == DT_KEPT)
+        return dt_decoder_skim(convert->decoder, 0, convert->height);
+    if (is_large)
+        dt_decoder_scale(convert->decoder, &all, &convert->width, &convert->height, 1);
     const size_t n = (size_t)convert->width * (size_t)convert->height;
     DT_TRY(DT_GROW(convert->pixels, convert->pixels_capacity, n * 3 + DT_RESIZE_PAD,
                    "pixels of an image"));
@@ -87,17 +100,12 @@ static dt_status reduce(struct dt_convert *convert)
 dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **out,
                          size_t *out_bytes, const uint8_t *data, size_t bytes)
 {
-    const int side = convert->resize_short;
-    bool is_plain = false;
-
-    DT_TRY(decode(convert, data, bytes, &is_plain));
-    const bool is_large = side > 0 && convert->width > side && convert->height > side;
-    *done = is_large ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;
+    DT_TRY(decode(convert, done, data, bytes));
     *out = data;
     *out_bytes = bytes;
     if (*done == DT_KEPT)
         return DT_OK;
-    if (is_large)
+    if (*done == DT_REDUCED)
         DT_TRY(reduce(convert));
     if (convert->width > MAX_SIDE || convert->height > MAX_SIDE)
         DT_FAIL(DT_ERR_DATA, "%d x %d pixels do not fit into a JPEG file", convert->width,
@@ -105,14 +113,14 @@ dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, c
     free(convert->encoded);
     convert->encoded = NULL;
     DT_TRY(dt_jpeg_encode(&convert->encoded, out_bytes,
-                          is_large ? convert->reduced : convert->pixels, convert->width,
-                          convert->height, convert->quality));
+                          *done == DT_REDUCED ? convert->reduced : convert->pixels, convert->width,
+                          convert->height, convert->quality,
+                          convert->applies_exif ? 1 : dt_decoder_orientation(convert->decoder)));
     *out = convert->encoded;
     return DT_OK;
 }
 
-void dt_convert_size(const struct dt_convert *convert, int *width, int *height)
+const struct dt_decoder *dt_convert_decoder(const struct dt_convert *convert)
 {
-    *width = convert->width;
-    *height = convert->height;
+    return convert->decoder;
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "image/decode.h"
 
 /* Smallest and largest resize_short. */
 enum { DT_RESIZE_SHORT_LEAST = 32, DT_RESIZE_SHORT_MOST = 4096 };
@@ -16,17 +17,18 @@ enum dt_conversion { DT_KEPT, DT_CONVERTED, DT_REDUCED, DT_N_CONVERSIONS };
 
 struct dt_convert;
 /* Images whose shorter side exceeds `resize_short` are reduced to it (0 = never); `quality`, 1 ..
- * 100, applies to files that are re-encoded. */
-dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality);
+ * 100, applies to files that are re-encoded. With APPLY, pixels are turned as EXIF says. */
+dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality,
+                            enum dt_exif exif);
 void dt_convert_destroy(struct dt_convert *convert); /* accepts NULL */
 
 /* Decodes the whole file data[0 .. bytes). *out is `data` or belongs to `convert` and is valid
  * until the next call. PNG, CMYK and YCCK files become RGB JPEG files. Where an image is reduced,
  * the longer side is scaled in proportion and rounded down (torchvision's Resize). Re-encoding
- * drops EXIF data, including the orientation. DT_ERR_DATA with the reason, which names no file. */
+ * drops EXIF data except the orientation. DT_ERR_DATA with the reason, which names no file. */
 dt_status dt_convert_run(struct dt_convert *convert, enum dt_conversion *done, const uint8_t **out,
                          size_t *out_bytes, const uint8_t *data, size_t bytes);
-/* Size of the image that dt_convert_run made last. */
-void dt_convert_size(const struct dt_convert *convert, int *width, int *height);
+/* Has decoded the image that dt_convert_run was last called with. */
+const struct dt_decoder *dt_convert_decoder(const struct dt_convert *convert);
 
 #endif

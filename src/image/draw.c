@@ -176,7 +176,7 @@ dt_status dt_picture_save(const struct dt_picture *picture, const char *path)
     if (dt_name_has_suffix(path, ".png"))
         DT_TRY(dt_png_encode(&data, &bytes, picture->pixels, width, height));
     else
-        DT_TRY(dt_jpeg_encode(&data, &bytes, picture->pixels, width, height, QUALITY));
+        DT_TRY(dt_jpeg_encode(&data, &bytes, picture->pixels, width, height, QUALITY, 1));
     dt_status status = dt_file_save(path, data, bytes);
     free(data);
     return status;

@@ -19,10 +19,10 @@
 
 #include "base/mem.h"
 
-enum { BYTES_MAX = 50000000, PIXELS_MAX = 100000000, MEMORY_MAX = 512000000, SCANS_MAX = 100 };
+enum { BYTES_MAX = 50000000, PIXELS_MAX = 2000000000, MEMORY_MAX = 800000000, SCANS_MAX = 100 };
 /* Scans x pixels: limits the time but, unlike seconds, gives the same list of bad files on every
- * machine. The largest image in the usual ten scans is within it. */
-#define WORK_MAX UINT64_C(1000000000)
+ * machine. Photos of 200 million pixels in the usual ten scans are within it. */
+#define WORK_MAX UINT64_C(2000000000)
 
 struct dt_jpeg {
     struct jpeg_decompress_struct info;
@@ -358,8 +358,10 @@ static void jump_back(j_common_ptr common)
 }
 
 static int encode(struct encoder *encoder, const uint8_t *pixels, int width, int height,
-                  int quality)
+                  int quality, int orientation)
 {
+    enum { ORIENTATION_AT = 25 };
+    uint8_t exif[] = "Exif\0\0MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\1\0\0\0\0\0";
     struct jpeg_compress_struct *compress = &encoder->compress;
 
     compress->err = jpeg_std_error(&encoder->errors);
@@ -376,6 +378,9 @@ static int encode(struct encoder *encoder, const uint8_t *pixels, int width, int
     compress->dct_method = JDCT_ISLOW; /* the same bits on every machine */
     jpeg_set_quality(compress, quality, TRUE);
     jpeg_start_compress(compress, TRUE);
+    exif[ORIENTATION_AT] = (uint8_t)orientation;
+    if (orientation > 1)
+        jpeg_write_marker(compress, JPEG_APP0 + 1, exif, sizeof exif);
     while (compress->next_scanline < compress->image_height) {
         JSAMPROW row =
             (JSAMPROW)(uintptr_t)(pixels + (size_t)compress->next_scanline * 3 * (size_t)width);
@@ -386,10 +391,10 @@ static int encode(struct encoder *encoder, const uint8_t *pixels, int width, int
 }
 
 dt_status dt_jpeg_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, int width,
-                         int height, int quality)
+                         int height, int quality, int orientation)
 {
     struct encoder encoder = {.data = NULL};
-    const int result = encode(&encoder, pixels, width, height, quality);
+    const int result = encode(&encoder, pixels, width, height, quality, orientation);
 
     jpeg_destroy_compress(&encoder.compress);
     if (result) {

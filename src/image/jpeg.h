@@ -1,7 +1,7 @@
 /* JPEG files to RGB pixels and back. One decoder object per thread; the result is a pure function
  * of the bytes of the file, the options, the scale and the rectangle asked for. Limits: file 50 MB,
- * 8 bits, Huffman coding, 1, 3 or 4 components, 100 M pixels, 512 MB of working memory, 100 scans,
- * 1000 M pixels times scans (1 to 2 s; a limit in seconds would make the list of bad files depend
+ * 8 bits, Huffman coding, 1, 3 or 4 components, 2000 M pixels, 800 MB of working memory, 100 scans,
+ * 2000 M pixels times scans (2 to 4 s; a limit in seconds would make the list of bad files depend
  * on the machine). Grey, CMYK and YCCK become RGB. */
 #ifndef DTRAIN_IMAGE_JPEG_H
 #define DTRAIN_IMAGE_JPEG_H
@@ -46,8 +46,8 @@ dt_status dt_jpeg_decode(struct dt_jpeg *jpeg, uint8_t *out, int x, int y, int w
 dt_status dt_jpeg_skim(struct dt_jpeg *jpeg, int y, int h);
 
 /* Encodes height x width x 3 RGB pixels as a baseline JPEG with 4:2:0 chroma into a new block; free
- * with free(). Quality 1 to 100. */
+ * with free(). Quality 1 to 100; orientation 2 to 8 is noted as EXIF data, 1 is not. */
 dt_status dt_jpeg_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, int width,
-                         int height, int quality);
+                         int height, int quality, int orientation);
 
 #endif

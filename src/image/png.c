@@ -20,8 +20,6 @@ bool dt_png_found(const uint8_t *data, size_t bytes)
 
 #ifdef DTRAIN_HAVE_PNG
 
-enum { MAX_PIXELS = 100000000 };
-
 struct dt_png {
     png_structp reader;
     png_infop info;
@@ -29,7 +27,9 @@ struct dt_png {
     const uint8_t *data; /* not yet read */
     size_t bytes;
     int width, height, channels, n_passes; /* RGB or RGBA; interlaced files have several passes */
-    uint8_t *lines;                        /* one, or all of an interlaced file */
+    int value_bytes;                       /* 1 or 2, big endian */
+    int peak;
+    uint8_t *lines; /* one, or all of an interlaced file */
     size_t lines_capacity;
     uint8_t *out;
     int x, y, w, h; /* the rectangle to copy */
@@ -84,13 +84,14 @@ static void read_header(struct dt_png *png)
     png_set_read_fn(reader, png, read_bytes);
     png_read_info(reader, png->info);
     png_set_expand(reader);
-    png_set_strip_16(reader);
     png_set_gray_to_rgb(reader);
     png->n_passes = png_set_interlace_handling(reader);
     png_read_update_info(reader, png->info);
     png->width = (int)png_get_image_width(reader, png->info);
     png->height = (int)png_get_image_height(reader, png->info);
     png->channels = png_get_channels(reader, png->info);
+    png->value_bytes = png_get_bit_depth(reader, png->info) / 8;
+    png->peak = 0;
 }
 
 dt_status dt_png_create(struct dt_png **png)
@@ -118,10 +119,6 @@ dt_status dt_png_open(struct dt_png *png, int *width, int *height, const uint8_t
     if (!png->info)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot create a PNG decoder");
     DT_TRY(run_guarded(png, read_header));
-    const int64_t n = (int64_t)png->width * png->height;
-    if (n > MAX_PIXELS)
-        DT_FAIL(DT_ERR_DATA, "a PNG file of %lld pixels; at most %d are accepted", (long long)n,
-                MAX_PIXELS);
     *width = png->width;
     *height = png->height;
     return DT_OK;
@@ -130,19 +127,35 @@ dt_status dt_png_open(struct dt_png *png, int *width, int *height, const uint8_t
 static void copy_row(const struct dt_png *png, const uint8_t *line, int row)
 {
     uint8_t *out = png->out + (ptrdiff_t)(row - png->y) * png->w * 3;
-    line += (ptrdiff_t)png->x * png->channels;
-    if (png->channels == 3) {
+    const int step = png->value_bytes, pixel = step * png->channels;
+    line += (ptrdiff_t)png->x * pixel;
+    if (pixel == 3) {
         memcpy(out, line, (size_t)png->w * 3);
         return;
     }
-    for (int i = 0; i < png->w; i++, line += 4, out += 3)
+    for (int i = 0; i < png->w; i++, line += pixel, out += 3)
         for (int c = 0; c < 3; c++)
-            out[c] = (uint8_t)((line[c] * line[3] + 127) / 255);
+            out[c] = png->channels == 3 ? line[c * step]
+                                        : (uint8_t)((line[c * step] * line[3 * step] + 127) / 255);
+}
+
+static void find_peak(struct dt_png *png, const uint8_t *line)
+{
+    for (int i = 0; i < png->width * png->channels; i++, line += 2) {
+        const int value = line[0] << 8 | line[1];
+        if (i % png->channels < 3 && value > png->peak)
+            png->peak = value;
+    }
+}
+
+int dt_png_peak(const struct dt_png *png)
+{
+    return png->peak;
 }
 
 static size_t line_bytes(const struct dt_png *png)
 {
-    return (size_t)png->width * (size_t)png->channels;
+    return (size_t)png->width * (size_t)(png->channels * png->value_bytes);
 }
 
 static void decode_rows(struct dt_png *png)
@@ -153,6 +166,8 @@ static void decode_rows(struct dt_png *png)
             png_read_row(png->reader, line, NULL);
             if (pass == png->n_passes && row >= png->y && row < png->y + png->h && png->w > 0)
                 copy_row(png, line, row);
+            if (pass == png->n_passes && png->value_bytes == 2)
+                find_peak(png, line);
         }
     png_read_end(png->reader, NULL);
 }
@@ -213,6 +228,12 @@ dt_status dt_png_open(struct dt_png *png, int *width, int *height, const uint8_t
     (void)png, (void)width, (void)height, (void)data, (void)bytes;
     DT_FAIL(DT_ERR_DATA, "a PNG file, which this build cannot read: build dtrain with libpng "
                          "(libpng-dev), or convert the file");
+}
+
+int dt_png_peak(const struct dt_png *png)
+{
+    (void)png;
+    return 0;
 }
 
 dt_status dt_png_decode(struct dt_png *png, uint8_t *out, int x, int y, int w, int h)

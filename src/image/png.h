@@ -3,7 +3,7 @@
  * bits the upper 8 are taken (as Pillow does for colours and OpenCV for all; Pillow's conversion of
  * 16-bit grey would clip it to white), fewer bits are spread over 0 .. 255, grey is repeated, and
  * transparency, also by a single colour, is composed on black. Gamma and colour profiles are
- * ignored, as in Pillow. Limit: 100 M pixels. */
+ * ignored, as in Pillow. */
 #ifndef DTRAIN_IMAGE_PNG_H
 #define DTRAIN_IMAGE_PNG_H
 
@@ -23,6 +23,8 @@ void dt_png_destroy(struct dt_png *png); /* accepts NULL */
  * the reason, which names no file; always without libpng. */
 dt_status dt_png_open(struct dt_png *png, int *width, int *height, const uint8_t *data,
                       size_t bytes);
+/* After dt_png_decode: the largest value of a colour in a file of 16 bits; 0 for other files. */
+int dt_png_peak(const struct dt_png *png);
 /* Columns x .. x+w-1 of rows y .. y+h-1, inside the image, into out[h][w][3], RGB. Call it once
  * after dt_png_open. The whole file is decoded, and damage anywhere is DT_ERR_DATA. */
 dt_status dt_png_decode(struct dt_png *png, uint8_t *out, int x, int y, int w, int h);

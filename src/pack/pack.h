@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "dtrain/config.h"
 
 struct dt_shard_options {
     const char *src;    /* a folder of class folders; a .csv table; ILSVRC2012_img_train.tar (a tar
@@ -17,6 +18,7 @@ struct dt_shard_options {
     const char *prefix; /* shards are <prefix>-0000.tar ... */
     const char *labels; /* of ILSVRC2012_img_val.tar: a synset per line, by file name; or NULL */
     const char *image_folder; /* COCO: of the images; NULL = as in training */
+    enum dt_exif exif;        /* APPLY turns photos upright, else the tag is kept */
     int per_shard;            /* samples */
     int resize_short;         /* larger images are scaled down until the shorter side has this many
                                  pixels, and re-encoded; 0 = files are copied unchanged */
@@ -41,7 +43,8 @@ dt_status dt_shard_write(const struct dt_shard_options *options);
  * checksums; decodes n_decode samples spread over the set (-1 = all). Prints a line per fault and a
  * summary on `out`, and progress with the remaining time on the terminal. DT_ERR_DATA if anything
  * is wrong. */
-dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE *out);
+dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, enum dt_exif exif,
+                           FILE *out);
 /* Generates `per_class` JPEG files for each of ten classes of coloured shapes with noise in
  * dir/<class>/<number>.jpg, a pure function of the seed. */
 dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t seed);

@@ -194,7 +194,7 @@ static dt_status write_shape(const char *dir, size_t class, int number, uint8_t 
     draw_scene(&scene, &shapes[class], &rng);
     draw_pixels(pixels, &scene, size, &rng);
     DT_TRY(dt_file_path(path, "%s/%s/%05d.jpg", dir, shapes[class].name, number));
-    DT_TRY(dt_jpeg_encode(&data, &bytes, pixels, size, size, QUALITY));
+    DT_TRY(dt_jpeg_encode(&data, &bytes, pixels, size, size, QUALITY, 1));
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_CREATE, "cannot create %s: %s", path, strerror(errno)));

@@ -118,11 +118,12 @@ static dt_status add_member(struct output *output, const char *name, const void 
 
 /* --- Samples --- */
 
-static void count_done(struct dt_packing *packing, uint32_t *counter)
+static void count_done(struct dt_packing *packing, uint32_t *counter, bool is_turned)
 {
     char text[160], left[32];
 
     pthread_mutex_lock(&packing->lock);
+    packing->n_turned += is_turned;
     ++*counter;
     ++packing->n_done;
     const double now_s = dt_clock_s(), elapsed_s = now_s - packing->start_s;
@@ -173,7 +174,6 @@ static dt_status add_sample(struct output *output, uint32_t position)
     char name[2 * DT_PATH_MAX];
     const uint8_t *data;
     size_t bytes;
-    int width, height;
     enum dt_conversion done;
 
     /* Not dt_dataset_read, which would count a file without read permission as a bad sample. */
@@ -182,16 +182,14 @@ static dt_status add_sample(struct output *output, uint32_t position)
         status = dt_convert_run(output->convert, &done, &data, &bytes, output->sample.data,
                                 output->sample.bytes);
     const struct dt_coco_image *image = packing->coco ? &packing->coco->images[id] : NULL;
-    if (status == DT_OK && image) {
-        dt_convert_size(output->convert, &width, &height);
-        if (width != image->width || height != image->height)
-            status = DT_ERROR(DT_ERR_DATA, "it has %d x %d pixels, but the annotations say %d x %d",
-                              width, height, (int)image->width, (int)image->height);
-    }
+    if (status == DT_OK && image)
+        status =
+            dt_decoder_expect(dt_convert_decoder(output->convert), image->width, image->height);
     if (status == DT_OK) {
         DT_TRY(write_sample(output, position, data, bytes));
         output->n++;
-        count_done(packing, &packing->counts[done]);
+        count_done(packing, &packing->counts[done],
+                   dt_decoder_orientation(dt_convert_decoder(output->convert)) > 1);
         return DT_OK;
     }
     if (status != DT_ERR_DATA)
@@ -203,7 +201,7 @@ static dt_status add_sample(struct output *output, uint32_t position)
                 dt_error_text());
     dt_log(DT_LOG_WARNING, "%s is skipped: %s", name, dt_error_text());
     dt_error_clear();
-    count_done(packing, &packing->n_bad);
+    count_done(packing, &packing->n_bad, false);
     return DT_OK;
 }
 

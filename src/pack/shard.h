@@ -23,7 +23,7 @@ struct dt_packing {
     uint32_t *lengths;
     uint64_t *sums;
     pthread_mutex_t lock; /* guards the members below */
-    uint32_t n_done, n_bad, counts[DT_N_CONVERSIONS];
+    uint32_t n_done, n_bad, n_turned, counts[DT_N_CONVERSIONS];
     double start_s, drawn_s;
 };
 

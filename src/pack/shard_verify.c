@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "data/shard_list.h"
-#include "image/jpeg.h"
+#include "image/decode.h"
 #include "pack/pack.h"
 #include "pack/shard_verify.h"
 
@@ -82,40 +82,43 @@ static dt_status check_checksum(const struct dt_verify *verify, struct dt_shard_
     return DT_OK;
 }
 
-static dt_status decode_image(struct dt_verify_tool *tool, int fd,
+static dt_status decode_image(uint64_t hash[2], struct dt_verify_tool *tool, int fd,
                               const struct dt_shard_image *image, const char *path)
 {
     int width, height;
 
     DT_TRY(dt_sample_read(&tool->sample, fd, image->offset, image->bytes, path));
-    DT_TRY(dt_jpeg_open(tool->jpeg, &width, &height, tool->sample.data, tool->sample.bytes));
-    if (dt_jpeg_components(tool->jpeg) == 4)
+    const XXH128_hash_t found = XXH3_128bits(tool->sample.data, tool->sample.bytes);
+    memcpy(hash, &found, sizeof found);
+    DT_TRY(dt_decoder_open(tool->decoder, &width, &height, tool->sample.data, tool->sample.bytes));
+    if (dt_decoder_jpeg(tool->decoder) && dt_jpeg_components(dt_decoder_jpeg(tool->decoder)) == 4)
         DT_FAIL(DT_ERR_DATA, "a CMYK JPEG file, which many programs show in wrong colours; dtrain "
                              "shard converts it to RGB");
-    DT_TRY(DT_GROW(tool->pixels, tool->capacity, (size_t)width * (size_t)height * 3, "pixels"));
-    DT_TRY(dt_jpeg_decode(tool->jpeg, tool->pixels, 0, 0, width, height));
-    if (image->width > 0 && (image->width != width || image->height != height))
-        DT_FAIL(DT_ERR_DATA, "it has %d x %d pixels, but its .json member says %d x %d", width,
-                height, (int)image->width, (int)image->height);
-    return DT_OK;
+    DT_TRY(dt_decoder_skim(tool->decoder, 0, height));
+    return image->width > 0 ? dt_decoder_expect(tool->decoder, image->width, image->height) : DT_OK;
 }
 
-static void draw_contents(struct dt_verify *verify, uint64_t bytes, uint64_t n_decoded)
+/* `decoder`: of image `id`, or NULL. */
+static void count_contents(struct dt_verify *verify, uint64_t bytes,
+                           const struct dt_decoder *decoder, uint64_t id)
 {
     char text[160], left[32];
     const double gibi = 1024.0 * 1024 * 1024;
 
     pthread_mutex_lock(&verify->lock);
     verify->bytes_done += bytes;
-    verify->n_decoded += n_decoded;
+    if (decoder) {
+        verify->notes.n++;
+        dt_image_notes_add(&verify->notes, decoder, (int64_t)id);
+    }
     const double now_s = dt_clock_s(), done = (double)verify->bytes_done;
     if (now_s - verify->drawn_s > redraw_s && done > 0) {
         verify->drawn_s = now_s;
         dt_clock_format(left, sizeof left,
                         (now_s - verify->start_s) / done * ((double)verify->bytes - done));
         snprintf(text, sizeof text,
-                 "verifying: %.1f of %.1f GiB, %" PRIu64 " images decoded, about %s left",
-                 done / gibi, (double)verify->bytes / gibi, verify->n_decoded, left);
+                 "verifying: %.1f of %.1f GiB, %" PRId64 " images decoded, about %s left",
+                 done / gibi, (double)verify->bytes / gibi, verify->notes.n, left);
         dt_log_progress(text);
     }
     pthread_mutex_unlock(&verify->lock);
@@ -136,12 +139,14 @@ static dt_status decode_images(struct dt_verify *verify, struct dt_shard_check *
     for (size_t i = 0; i < shard->n; i++) {
         const struct dt_shard_image *image = &shard->images[i];
         char what[2 * DT_PATH_MAX];
-        if (!is_chosen(verify, shard->first + i))
+        const uint64_t id = shard->first + i;
+        if (!is_chosen(verify, id))
             continue;
         snprintf(what, sizeof what, "%s: member %s", shard->base,
                  dt_names_get(&shard->names, image->name));
-        DT_TRY(dt_finding_of(&shard->findings, what, decode_image(tool, fd, image, shard->path)));
-        draw_contents(verify, image->bytes, 1);
+        DT_TRY(dt_finding_of(&shard->findings, what,
+                             decode_image(verify->hashes + 2 * id, tool, fd, image, shard->path)));
+        count_contents(verify, image->bytes, tool->decoder, id);
     }
     return DT_OK;
 }
@@ -162,7 +167,7 @@ static dt_status read_shard(void *context, uint32_t index, int thread)
     DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
     for (size_t i = 0; i < shard->n; i++)
         rest -= is_chosen(verify, shard->first + i) ? shard->images[i].bytes : 0;
-    draw_contents(verify, rest, 0);
+    count_contents(verify, rest, NULL, 0);
     pthread_mutex_lock(&verify->lock);
     shard->is_done = true; /* whoever ends prints all shards in a row that have ended */
     while (verify->n_printed < verify->n && verify->shards[verify->n_printed].is_done)
@@ -246,12 +251,12 @@ static void close_all(struct dt_verify *verify)
         free(shard->images);
     }
     for (int i = 0; verify->tools && i < verify->n_threads; i++) {
-        dt_jpeg_destroy(verify->tools[i].jpeg);
+        dt_decoder_destroy(verify->tools[i].decoder);
         free(verify->tools[i].sample.data);
-        free(verify->tools[i].pixels);
     }
     free(verify->shards);
     free(verify->tools);
+    free(verify->hashes);
     dt_names_reset(&verify->paths);
     dt_names_reset(&verify->findings);
     dt_coco_reset(&verify->coco);
@@ -259,8 +264,33 @@ static void close_all(struct dt_verify *verify)
     dt_checksums_reset(&verify->sums);
 }
 
-dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE *out)
+static void name_image(const struct dt_dataset *set, uint32_t id, char *out, size_t bytes)
 {
+    const struct dt_verify *verify = set->state;
+    const struct dt_shard_check *shard = verify->shards + verify->n - 1;
+    while (shard->first > id)
+        shard--;
+    snprintf(out, bytes, "%s: %s", shard->base,
+             dt_names_get(&shard->names, shard->images[id - shard->first].name));
+}
+
+static dt_status tell(struct dt_verify *verify, enum dt_exif exif)
+{
+    static const struct dt_dataset_kind kind = {.name = name_image};
+    const struct dt_dataset set = {
+        .kind = &kind,
+        .state = verify,
+        .n = (uint32_t)verify->n_images,
+        .exif = exif == DT_EXIF_AUTO && !verify->has_boxes ? DT_EXIF_IGNORE : exif,
+    };
+    DT_TRY(dt_dataset_twins(verify->hashes, (const struct dt_dataset *const[]){&set, NULL}));
+    return dt_dataset_tell(&set, &verify->notes, verify->path);
+}
+
+dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, enum dt_exif exif,
+                           FILE *out)
+{
+    const struct dt_config_data data = {.exif = exif};
     dt_status status = DT_OK;
     struct dt_verify v = {.path = path, .n_decode = n_decode, .out = out};
     const double begin_s = dt_clock_s();
@@ -272,27 +302,30 @@ dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, FILE
     v.n_threads = dt_parallel_threads(threads, v.n);
     DT_TRY_OUT(DT_NEW(v.tools, (size_t)v.n_threads));
     for (int i = 0; i < v.n_threads; i++)
-        DT_TRY_OUT(dt_jpeg_create(&v.tools[i].jpeg, NULL));
+        DT_TRY_OUT(dt_decoder_create(&v.tools[i].decoder, &data));
     DT_TRY_OUT(dt_parallel_run(v.n, v.n_threads, dt_shard_walk, &v));
     DT_TRY_OUT(dt_shards_compare(&v));
     if (v.n_samples == 0)
         DT_TRY_OUT(dt_finding_add(&v.findings, "no samples in %s", path));
     print_lines(&v, &v.findings);
+    DT_TRY_OUT(DT_NEW(v.hashes, 2 * v.n_images));
     v.start_s = dt_clock_s();
     DT_TRY_OUT(dt_parallel_run(v.n, v.n_threads, read_shard, &v));
     dt_log_progress("");
     dt_clock_format(took, sizeof took, dt_clock_s() - begin_s);
     snprintf(line, sizeof line,
-             "%s  %s  %u shards, %" PRIu64 " samples, %.1f MB, %" PRIu64 " images decoded, %" PRIu64
+             "%s  %s  %u shards, %" PRIu64 " samples, %.1f MB, %" PRId64 " images decoded, %" PRIu64
              " faults%s, %s",
              v.n_findings ? "!!" : "ok", path, (unsigned)v.n, v.n_samples, (double)v.bytes / 1e6,
-             v.n_decoded, v.n_findings,
+             v.notes.n, v.n_findings,
              v.sums.found ? "" : " (no " DT_CHECKSUMS_NAME " to compare with)", took);
     dt_utf8_escape(line);
     fprintf(out, "%s\n", line);
     if (v.n_findings > 0)
         status =
             DT_ERROR(DT_ERR_DATA, "the shards in %s have %" PRIu64 " faults", path, v.n_findings);
+    else
+        status = tell(&v, exif);
 out:
     dt_log_progress("");
     pthread_mutex_destroy(&v.lock);

@@ -42,10 +42,8 @@ struct dt_shard_check {
 };
 
 struct dt_verify_tool {
-    struct dt_jpeg *jpeg;
+    struct dt_decoder *decoder;
     struct dt_sample sample;
-    uint8_t *pixels;
-    size_t capacity;
 };
 
 struct dt_verify {
@@ -69,7 +67,9 @@ struct dt_verify {
     FILE *out;
     pthread_mutex_t lock; /* guards the members below */
     uint32_t n_printed, n_walked;
-    uint64_t n_findings, n_decoded, bytes_done;
+    uint64_t n_findings, bytes_done;
+    struct dt_image_notes notes; /* n: decoded */
+    uint64_t *hashes;            /* two of each image that is decoded */
     double start_s, drawn_s;
 };
 

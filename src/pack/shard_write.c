@@ -265,7 +265,7 @@ static dt_status write_shards(struct dt_packing *packing)
     DT_TRY_OUT(DT_NEW(packing->converters, (size_t)packing->n_threads));
     for (int i = 0; i < packing->n_threads; i++)
         DT_TRY_OUT(dt_convert_create(&packing->converters[i], packing->options->resize_short,
-                                     packing->options->quality));
+                                     packing->options->quality, packing->options->exif));
     DT_TRY_OUT(dt_parallel_run(packing->n_shards, packing->n_threads, dt_pack_shard, packing));
 out:
     dt_log_progress("");
@@ -293,6 +293,13 @@ static void tell(const struct dt_packing *packing)
            packing->options->prefix, packing->shard_digits, 0u, packing->shard_digits,
            (unsigned)packing->n_shards - 1, (unsigned)counts[DT_KEPT],
            (unsigned)counts[DT_CONVERTED], (unsigned)counts[DT_REDUCED], (unsigned)packing->n_bad);
+    if (packing->n_turned > 0)
+        dt_log(DT_LOG_NOTICE, "%u images have an EXIF orientation other than 1: %s",
+               (unsigned)packing->n_turned,
+               packing->options->exif == DT_EXIF_APPLY
+                   ? "they were turned upright"
+                   : "their pixels stay as they are stored, with the orientation; --exif apply "
+                     "turns them upright");
 }
 
 static dt_status write_all(struct dt_packing *packing)

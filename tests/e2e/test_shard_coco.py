@@ -95,7 +95,7 @@ def check_refused(coco):
     long = [{**images[1], "file_name": f"{'n' * 96}.jpg"}]
     refused(65, "must have 1 to 95 bytes", images=long, annotations=[])
     wider = [{**images[0], "width": 57}] + images[1:]
-    refused(65, "it has 56 x 56 pixels, but the annotations say 57 x 56", images=wider)
+    refused(65, "it has 56 x 56 pixels, but its annotations say 57 x 56", images=wider)
     refused(66, "x/gone.jpg", images=images + [{**images[1], "id": 70, "file_name": "gone.jpg"}])
     refused(64, "--resize-short does not go with boxes", "none", "--resize-short", 64)
     refused(66, "which is no folder: say where they are with --image-folder", "none", "--image-folder", "nowhere")
@@ -150,7 +150,7 @@ def check_faults(coco):
         return lambda samples: samples[2][1].update(changes)
 
     faults("box 9 in member b.json has the category 4, which categories.json does not list", set_box(category_id=4))
-    faults("member b.jpg: it has 40 x 40 pixels, but its .json member says 40 x 41", set_image(height=41))
+    faults("member b.jpg: it has 40 x 40 pixels, but its annotations say 40 x 41", set_image(height=41))
     faults('member b.json of shard faulty/x-0.tar:1:1: the image has no "width"', lambda s: s[2][1].pop("width"))
     faults("b.json of shard faulty/x-0.tar:1:2: ", lambda s: s[2].__setitem__(1, b"{nothing"))
     faults("sample b has no .json member", lambda s: s.pop(2))

@@ -131,7 +131,7 @@ static void limit_scans(j_common_ptr info)
         end_plain(info);
 }
 
-/* dtrain also refuses arithmetic coding, two components and more than 100 M pixels. It reads from
+/* dtrain also refuses arithmetic coding, two components and more than 2000 M pixels. It reads from
  * memory like this: elsewhere libjpeg-turbo treats an impossible Huffman code as 0. */
 static int is_good(const uint8_t *data, size_t bytes)
 {
@@ -147,11 +147,11 @@ static int is_good(const uint8_t *data, size_t bytes)
         return 0;
     }
     jpeg_mem_src(&info, data, bytes);
-    info.mem->max_memory_to_use = 512000000;
+    info.mem->max_memory_to_use = 800000000;
     info.progress = &progress;
     jpeg_read_header(&info, TRUE);
     if (info.arith_code || info.out_color_space == JCS_UNKNOWN ||
-        (uint64_t)info.image_width * info.image_height > 100000000)
+        (uint64_t)info.image_width * info.image_height > 2000000000)
         end_plain((j_common_ptr)&info);
     jpeg_start_decompress(&info);
     JSAMPARRAY row =

@@ -2,8 +2,8 @@
  * stdin, one a line; the answer is raw RGB on stdout: crop PATH SIZE X Y W H FLIP     crop, then
  * resize to SIZE x SIZE (training) eval PATH SIZE RESIZE           shorter side to RESIZE, then
  * centre crop (evaluation) full PATH                       all pixels usage: decode_tool [scaled |
- * whole] scaled: large crops of JPEG files by a smaller inverse DCT; whole: all of an image is
- * decoded, then cropped. */
+ * whole | upright] scaled: large crops of JPEG files by a smaller inverse DCT; whole: all of an
+ * image is decoded, then cropped; upright: scaled, and turned as EXIF says. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,9 +67,9 @@ static dt_status decode(struct tool *tool, const char *path, const char *line)
                       &flip) == 6) {
         crop.flip = flip != 0;
     }
-    struct dt_jpeg *jpeg = dt_decoder_jpeg(tool->decoder);
-    if (jpeg && size > 0 && tool->scaled)
-        dt_jpeg_scale(jpeg, &width, &height, dt_row_scale(&crop, &crop, width, height, size));
+    if (size > 0 && tool->scaled)
+        dt_decoder_scale(tool->decoder, &crop, &width, &height,
+                         dt_row_scale(&crop, width, height, size));
     if (size > 0)
         DT_TRY_OUT(dt_resize_prepare(tool->resize, &need, &crop, edge, width, height, size, size));
     DT_TRY_OUT(DT_NEW(pixels, (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD));
@@ -92,9 +92,11 @@ int main(int argc, char **argv)
 {
     struct tool tool = {0};
     char line[2048], path[DT_PATH_MAX];
-    tool.scaled = argc > 1 && strcmp(argv[1], "scaled") == 0;
+    const bool is_upright = argc > 1 && strcmp(argv[1], "upright") == 0;
+    const struct dt_config_data data = {.exif = is_upright ? DT_EXIF_APPLY : DT_EXIF_IGNORE};
+    tool.scaled = is_upright || (argc > 1 && strcmp(argv[1], "scaled") == 0);
     tool.whole = argc > 1 && strcmp(argv[1], "whole") == 0;
-    dt_status status = dt_decoder_create(&tool.decoder, NULL);
+    dt_status status = dt_decoder_create(&tool.decoder, &data);
     if (status == DT_OK)
         status = dt_resize_create(&tool.resize);
     while (status == DT_OK && fgets(line, sizeof line, stdin)) {

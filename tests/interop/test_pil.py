@@ -1,6 +1,6 @@
 """Decoding, cropping and resizing against Pillow and torchvision: mean difference <= 0.5 of 255 and
 no pixel off by more than 2. Decoding of the crop only against decoding of the whole image: equal to
-the bit. Scaled decoding against both: the bounds that dtrain/data.h states, over photos. All kinds
+the bit. EXIF orientations against ImageOps.exif_transpose, crops of them decoded at 1/2 to 1/8, too. Scaled decoding against both: the bounds that dtrain/data.h states, over photos. All kinds
 of PNG file: equal to Pillow, to the upper 8 bits of 16-bit grey, and to composition on black.
 
 Colour jitter, erasing, mixup and CutMix: pixels against Pillow for the same factors, and what is drawn
@@ -23,12 +23,12 @@ from torch_rig import np, tool_path, torch  # noqa: E402
 from made_files import members_of, png  # noqa: E402
 import torchvision.transforms as transforms  # noqa: E402
 import torchvision.transforms.functional as functional  # noqa: E402
-from PIL import Image  # noqa: E402
+from PIL import Image, ImageOps  # noqa: E402
 
 SHARED = os.environ.get("DTRAIN_SHARED_DIR", "")
 SIZE, RESIZE = 224, 256
 SMALL = 40  # so small that most crops of photos are decoded at 1/2, 1/4 or 1/8
-LIMITS = {"partial": (0, 0), "png": (0, 0), "scaled": (10, 90)}  # mean and maximum of an image
+LIMITS = {"partial": (0, 0), "png": (0, 0), "scaled": (10, 90), "scaled upright": (1, 40)}  # mean and maximum of an image
 OTHER_LIMITS = (0.5, 2)
 SCALED_MEAN = 2  # of all photos
 BILINEAR = functional.InterpolationMode.BILINEAR
@@ -101,6 +101,31 @@ def generated(folder):
         path = os.path.join(folder, name + ".jpg")
         image.save(path, "JPEG", **options)
         yield path
+
+
+# --- EXIF ---
+
+
+def check_upright(folder, worst):
+    """Sides of which 8 is no divisor: of a mirrored one, the pixel that is not whole comes first."""
+    tool, (y, x) = Tool("decode_tool", "upright"), np.mgrid[0:333, 0:459]
+    picture = Image.fromarray(np.stack([x * 255 // 459, y * 255 // 333, (x + y) % 256], axis=2).astype(np.uint8))
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        for name, options in ("jpg", {"quality": 95}), ("png", {}):
+            path = os.path.join(folder, f"upright{orientation}.{name}")
+            picture.save(path, exif=exif, **options)
+            with Image.open(path) as image:
+                theirs = ImageOps.exif_transpose(image).convert("RGB")
+            assert (theirs.size[0] < theirs.size[1]) == (orientation >= 5)
+            ours = tool.ask(f"full {path}", *theirs.size)
+            worst.add("upright", path, ours, theirs)
+            for size, (left, top, w, h) in (SIZE, (31, 43, 290, 277)), (SMALL, (31, 12, 302, 300)), (SMALL, (8, 13, 100, 90)):
+                crop = functional.resized_crop(theirs, top, left, h, w, [size, size], BILINEAR)
+                kind = "upright" if size == SIZE else "scaled upright"
+                worst.add(kind, path, tool.ask(f"crop {path} {size} {left} {top} {w} {h} 0", size, size), crop)
+    tool.close()
 
 
 # --- PNG ---
@@ -340,6 +365,7 @@ def main():
     tools = {name: Tool("decode_tool", *way) for name, way in ways.items()}
     worst, draw = Worst(), random.Random(5)
     with tempfile.TemporaryDirectory() as folder:
+        check_upright(folder, worst)
         for path in generated(folder):
             compare(tools, worst, path, draw)
         for path, image in png_images(folder):

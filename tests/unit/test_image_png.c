@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "image/decode.h"
 #include "image/png.h"
 #include "test_status.h"
 
@@ -85,7 +86,12 @@ TEST(damage)
         file[i] ^= 0x55;
         assert_int_equal(decode(out, file, sizeof small, 0, 0, WIDTH, HEIGHT), DT_ERR_DATA);
     }
-    assert_error(decode(out, huge, sizeof huge, 0, 0, 1, 1), DT_ERR_DATA, "100020000 pixels");
+    struct dt_decoder *decoder;
+    int w, h;
+    assert_int_equal(dt_decoder_create(&decoder, NULL), DT_OK);
+    assert_error(dt_decoder_open(decoder, &w, &h, huge, sizeof huge), DT_ERR_DATA,
+                 "100020000 pixels; data.max_pixels allows 100000000");
+    dt_decoder_destroy(decoder);
     dt_png_destroy(NULL);
 }
 

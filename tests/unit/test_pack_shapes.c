@@ -94,8 +94,8 @@ TEST(encode_error)
     uint8_t pixels[3] = {0}, *data = NULL;
     size_t bytes;
     expect_failure(DT_ERR_INTERNAL, "cannot encode",
-                   dt_jpeg_encode(&data, &bytes, pixels, 0, 1, 90));
-    assert_int_equal(dt_jpeg_encode(&data, &bytes, pixels, 1, 1, 90), DT_OK);
+                   dt_jpeg_encode(&data, &bytes, pixels, 0, 1, 90, 1));
+    assert_int_equal(dt_jpeg_encode(&data, &bytes, pixels, 1, 1, 90, 1), DT_OK);
     assert_true(bytes > 100);
     free(data);
 }
