@@ -277,20 +277,17 @@ static dt_status refuse_option(const char *text, const struct dt_command *comman
 {
     const char *names[DT_COMMAND_OPTIONS + 1] = {"help"};
     char name[64], hint[128];
-    bool takes_settings = false;
     size_t n = 1;
     if (lacks_value)
         DT_FAIL(DT_ERR_USAGE, "%s requires a value", text);
     if (optopt >= LONG_OPTION)
         DT_FAIL(DT_ERR_USAGE, "%s: --%.*s takes no value", text, (int)strcspn(text, "=") - 2,
                 text + 2);
-    for (; n <= DT_COMMAND_OPTIONS && command->options[n - 1]; n++) {
+    for (; n <= DT_COMMAND_OPTIONS && command->options[n - 1]; n++)
         names[n] = command->options[n - 1];
-        takes_settings |= strcmp(names[n], "set") == 0;
-    }
     size_t n_dashes = strspn(text, "-");
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text + n_dashes, "="), text + n_dashes);
-    if (takes_settings && dt_config_option_hint(hint, sizeof hint, name))
+    if (command->run_on_ranks && dt_config_option_hint(hint, sizeof hint, name))
         DT_FAIL(DT_ERR_USAGE, "%s: dtrain %s has no such option; %s", text, command->name, hint);
     const char *nearest = dt_nearest(name, names, n);
     DT_FAIL(DT_ERR_USAGE, "%s: dtrain %s has no such option; %s%s%s", text, command->name,
