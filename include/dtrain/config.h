@@ -157,6 +157,7 @@ struct dt_config {
         int val_resize;         /* eval: shorter side before the centre crop, 0 = size * 256/224 */
         double mean[3], std[3]; /* of pixels in 0..1, RGB */
         int label_offset;       /* subtracted from every label in the files */
+        char label_key[256];    /* of the label in .json members of shards */
         char class_map[DT_PATH_MAX]; /* file of class names in the order of labels; "" = none */
         double max_bad_fraction;
         int check_images;    /* data sets up to this many are decoded whole at the start */

@@ -13,6 +13,8 @@ dt_status dt_cmd_shard(const struct dt_arguments *args)
         .labels = args->labels,
         .image_folder = args->image_folder,
         .exif = args->exif ? args->exif : config.data.exif,
+        .image_key = args->image_key,
+        .label_key = args->label_key,
         .per_shard = (int)args->per_shard,
         .resize_short = (int)args->resize_short,
         .quality = (int)args->quality,

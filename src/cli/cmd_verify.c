@@ -178,7 +178,8 @@ dt_status dt_cmd_verify(const struct dt_arguments *args)
     char dir[DT_PATH_MAX];
     bool is_one;
     if (dt_shards_found(path))
-        return dt_shards_verify(path, args->decode, (int)args->threads, args->exif, stdout);
+        return dt_shards_verify(path, args->label_key, args->decode, (int)args->threads, args->exif,
+                                stdout);
     if (dt_name_has_suffix(path, ".csv") || dt_name_has_suffix(path, ".json"))
         return verify_images(path, args);
     DT_TRY(dt_checkpoint_locate(dir, &is_one, path));

@@ -18,9 +18,9 @@ struct dt_command;
 struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
-    const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *confusion,
-        *predictions, *output, *run, *trace, *data, *model, *batch_sizes, *compare, *tolerance,
-        *address, *svg;
+    const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *image_key,
+        *label_key, *confusion, *predictions, *output, *run, *trace, *data, *model, *batch_sizes,
+        *compare, *tolerance, *address, *svg;
     const char **sets; /* or of --env */
     size_t n_sets;
     double max_time_s, min_score, wait_s;
@@ -94,12 +94,12 @@ struct dt_arguments {
     LOCAL(verify, "verify", "PATH",                                                                \
           "Check a checkpoint, a run folder or shards against checksums; or decode the images of " \
           "class folders, of a CSV table or a COCO file, and list those that cannot be used.",     \
-          0, "decode", "threads", "image-folder", "exif", "set")                                   \
+          0, "decode", "threads", "image-folder", "label-key", "exif", "set")                      \
     LOCAL(shard, "shard", "SRC DST",                                                               \
           "Pack images into tar shards: class folders, CSV tables, COCO files, ILSVRC tars, "      \
           "TFRecord files or shards.",                                                             \
           0, "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",      \
-          "labels", "label-offset", "image-folder", "exif", "set")                                 \
+          "labels", "label-offset", "image-key", "label-key", "image-folder", "exif", "set")       \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
           "images-per-class", "size", "seed")                                                      \
     EITHER(doctor, "doctor", "",                                                                   \

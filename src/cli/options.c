@@ -131,6 +131,11 @@ static const struct dt_option options[] = {
      "JPEG quality of images that are re-encoded: shrunk, CMYK, PNG (default: 95)"},
     {"label-offset", DT_OPTION_INTEGER, AT(label_offset), 0, 1000000, "N",
      "subtract N from the labels in TFRecord files (default: 1)"},
+    {"image-key", DT_OPTION_TEXT, AT(image_key), 0, 0, "KEY",
+     "key of the images in TFRecord files (default: image/encoded)"},
+    {"label-key", DT_OPTION_TEXT, AT(label_key), 0, 0, "KEY",
+     "key of the labels in TFRecord files (default: image/class/label), or of the .json members of "
+     "shards (default: label)"},
     {"skip-bad", DT_OPTION_FLAG, AT(skip_bad), 0, 0, NULL,
      "skip unusable images instead of aborting"},
     {"threads", DT_OPTION_INTEGER, AT(threads), 1, 1024, "N",

@@ -255,6 +255,9 @@ const struct dt_key dt_keys[] = {
     LIST(data.mean, imagenet_mean, 3, 3, 0, 0, false, 1, "Mean of R, G, B for pixels in 0..1"),
     LIST(data.std, imagenet_std, 3, 3, 0, 0, true, 1, "Standard deviation of R, G, B"),
     INT(data.label_offset, 0, 0, 1000000, "Subtracted from every label in the files"),
+    STRING(data.label_key, "label", 1,
+           "Shards whose samples have no .cls member: the key of the class, an integer, in their "
+           ".json members"),
     STRING(data.class_map, "", 0,
            "File with one class name per line, in the order of labels: other classes are skipped; "
            "empty: the classes of the training data",

@@ -20,7 +20,10 @@ enum { MAX_PATHS = 1000000, MAX_DIGITS = 9 };
 bool dt_is_tar_name(const char *name)
 {
     const char *dot = strrchr(name, '.');
-    return dot && strcmp(dot, ".tar") == 0;
+    if (dot && dot - name > 4 && strncmp(dot - 4, ".tar", 4) == 0)
+        dot -= 4;
+    return dot && (strcmp(dot, ".tar") == 0 || strcmp(dot, ".tgz") == 0 ||
+                   strcmp(dot, ".tar.gz") == 0 || strcmp(dot, ".tar.zst") == 0);
 }
 
 dt_status dt_names_list_tars(struct dt_names *names, const char *folder)
@@ -28,11 +31,14 @@ dt_status dt_names_list_tars(struct dt_names *names, const char *folder)
     dt_status status = DT_OK;
     struct dt_names entries = {0};
     char path[DT_PATH_MAX];
+    bool has_plain = false;
 
     DT_TRY_OUT(dt_names_list(&entries, folder));
+    for (size_t i = 0; i < entries.n; i++)
+        has_plain |= dt_name_has_suffix(dt_names_get(&entries, i), ".tar");
     for (size_t i = 0; i < entries.n; i++) {
         const char *name = dt_names_get(&entries, i);
-        if (!dt_is_tar_name(name))
+        if (!dt_is_tar_name(name) || (has_plain && !dt_name_has_suffix(name, ".tar")))
             continue;
         DT_TRY_OUT(dt_file_path(path, "%s/%s", folder, name));
         DT_TRY_OUT(dt_names_add(names, path, strlen(path)));

@@ -7,11 +7,12 @@
 
 #include "base/names.h"
 
-/* Whether a file name ends in ".tar". */
+/* Whether a file name ends in ".tar", or like a compressed tar, which dt_tar_walk refuses. */
 bool dt_is_tar_name(const char *name);
 /* Whether `path` is a folder of tar shards, or a single shard. */
 bool dt_shards_found(const char *path);
-/* Adds the paths of the tars in a folder, if any, sorted by bytes. */
+/* Adds the paths of the tars in a folder, if any, sorted by bytes: compressed ones if there are
+ * no others. */
 dt_status dt_names_list_tars(struct dt_names *names, const char *folder);
 
 /* Expands "a-{00..11}.tar::b-{x,y}.tar" into paths, in order. Zero padding of a range is kept,

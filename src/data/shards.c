@@ -111,14 +111,15 @@ static dt_status check_folder(struct shards *shards, struct dt_shard_info *info,
 }
 
 static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, size_t i,
-                           struct dt_shard_info *info, const char *cache_dir)
+                           struct dt_shard_info *info, const struct dt_dataset_options *options)
 {
     dt_status status = DT_OK;
     struct dt_tar_index index = {0};
     const char *path = path_of(shards, i), *base = dt_file_base(path);
+    const char *label_key = shards->has_boxes ? NULL : options->data->label_key;
     uint32_t length;
 
-    DT_TRY_OUT(dt_tar_index_open(&index, path, shards->has_boxes, cache_dir));
+    DT_TRY_OUT(dt_tar_index_open(&index, path, label_key, options->cache_dir));
     if (dt_shard_info_find(info, base, &length) && length != index.n)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
                             "shard %s holds %zu samples, but %s says %u; one of them is "
@@ -189,7 +190,7 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
             if (is_folder)
                 DT_TRY_OUT(check_folder(shards, &info, folder));
         }
-        DT_TRY_OUT(add_shard(shards, dataset, i, &info, options->cache_dir));
+        DT_TRY_OUT(add_shard(shards, dataset, i, &info, options));
         dt_log_progress_of("indexing", i + 1, shards->n, "shards", start_s);
         dt_pulse_beat(&dt_pulse_main);
     }

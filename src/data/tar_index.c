@@ -11,45 +11,77 @@
 #include <xxhash.h>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
+#include "base/text.h"
 #include "boxes/wds_boxes.h"
 #include "data/dataset.h"
 #include "data/wds_pair.h"
 
-enum { MAX_LABEL_BYTES = 32 };
+enum { MAX_LABEL_BYTES = 32, SUFFIXES_BYTES = 256 };
 
 /* The sample being assembled. */
 struct pairing {
     struct dt_tar_index *index;
     const char *path;
+    const char *label_key;
     struct dt_wds_pair pair;
+    struct dt_sample json; /* of the sample */
     struct dt_tar_entry entry;
+    size_t n_unused; /* samples that look like one, but have no image and no label */
 };
+
+struct suffixes {
+    const char *key;
+    struct dt_text text; /* " .a .b " */
+};
+
+static dt_status add_suffix(void *context, const struct dt_tar_member *member)
+{
+    struct suffixes *found = context;
+    const size_t bytes = dt_wds_key(member->name);
+    char suffix[DT_WDS_KEY_MAX + 3];
+
+    snprintf(suffix, sizeof suffix, " %s ", member->name + bytes);
+    if (bytes &&
+        (!found->key || (!strncmp(member->name, found->key, bytes) && !found->key[bytes])) &&
+        !strstr(found->text.at, suffix))
+        dt_text_add_whole(&found->text, "%s", suffix + 1);
+    return DT_OK;
+}
+
+/* The suffixes of the members of a sample, key NULL: of all, each once: " .cls .jpg"; found by
+ * reading the headers again. */
+static void list_suffixes(char *out, size_t bytes, const char *path, const char *key)
+{
+    struct suffixes found = {key, dt_text_in(out, bytes)};
+    int n_skipped;
+    dt_text_add(&found.text, " ");
+    if (dt_tar_walk(path, add_suffix, &found, &n_skipped) != DT_OK)
+        dt_error_clear(); /* the suffixes are for another message */
+    out[found.text.used - 1] = '\0';
+}
 
 static dt_status end_sample(struct pairing *pairing)
 {
     const struct dt_wds_pair *pair = &pairing->pair;
     struct dt_tar_index *index = pairing->index;
-    const char *label = pair->has_boxes ? ".json" : ".cls";
+    char suffixes[SUFFIXES_BYTES];
 
-    /* The label of the other kind next to the image is a sign of shards for another network. */
-    if (dt_wds_lacks(pair) && pair->has_image && pair->has_other)
+    if (dt_wds_lacks(pair)) {
+        list_suffixes(suffixes, sizeof suffixes, pairing->path, pair->key);
         DT_FAIL(DT_ERR_DATA,
-                pair->has_boxes ? "sample %s of shard %s has a label (.cls) but no boxes (.json): "
-                                  "shards for a classifier do not train a detector"
-                                : "sample %s of shard %s has boxes (.json) but no label (.cls): "
-                                  "shards for a detector do not train a classifier",
-                pair->key, pairing->path);
-    if (dt_wds_lacks(pair))
-        DT_FAIL(DT_ERR_DATA,
-                "sample %s of shard %s has %s%s%s; the .jpg or .jpeg and the %s of a sample must "
-                "be adjacent in the archive",
-                pair->key, pairing->path, pair->has_image ? "an image but no " : "a ", label,
-                pair->has_image ? " member" : " member but no .jpg or .jpeg", label);
+                "sample %s of shard %s has no %s, only%s; its members must be adjacent", pair->key,
+                pairing->path, dt_wds_lacks(pair), suffixes);
+    }
+    pairing->n_unused += !pair->has_image && pair->has_like;
     if (!pair->has_image)
         return DT_OK;
+    if (dt_wds_needs_json(pair))
+        DT_TRY(dt_tar_json_label(&pairing->entry.label, &pairing->json, pairing->label_key,
+                                 pair->key, pairing->path));
     if (index->n >= DT_MAX_SAMPLES)
         DT_FAIL(DT_ERR_DATA, "shard %s holds more than %d samples", pairing->path, DT_MAX_SAMPLES);
     DT_TRY(DT_GROW(index->entries, index->capacity, index->n, "shard index"));
@@ -83,22 +115,54 @@ dt_status dt_tar_label(int32_t *label, const struct dt_tar_member *member, const
     return DT_OK;
 }
 
-dt_status dt_tar_boxes(struct dt_wds_boxes *boxes, const struct dt_tar_member *member,
-                       const char *path)
+dt_status dt_tar_json_label(int32_t *label, const struct dt_sample *json, const char *label_key,
+                            const char *key, const char *path)
 {
     dt_status status = DT_OK;
-    char what[2 * DT_PATH_MAX], *text = NULL;
+    struct dt_json_doc *doc = NULL;
+    char what[2 * DT_PATH_MAX], names[SUFFIXES_BYTES];
+    struct dt_text text = dt_text_in(names, sizeof names);
+    int64_t value = 0;
+
+    snprintf(what, sizeof what, "member %s.json of shard %s", key, path);
+    DT_TRY(dt_json_parse(&doc, (const char *)json->data, json->bytes, what, NULL));
+    const struct dt_json *root = dt_json_root(doc), *found = dt_json_get(root, label_key);
+    for (const struct dt_json *child = root->child; child && child->key; child = child->next)
+        dt_text_add_whole(&text, " %s", child->key);
+    const char *more =
+        dt_json_get(root, "annotations") ? "; shards for a detector do not train a classifier" : "";
+    if (!found)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
+                            "sample %s of shard %s has no .cls member, and its .json no \"%s\" "
+                            "(data.label_key), only%s%s",
+                            key, path, label_key, names[0] ? names : " other values", more));
+    if (!dt_json_integer(found, INT32_MIN, INT32_MAX, &value))
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s:%d:%d: \"%s\", the label, is not an integer", what,
+                            found->line, found->column, label_key));
+    *label = (int32_t)value;
+out:
+    dt_json_destroy(doc);
+    return status;
+}
+
+dt_status dt_tar_json_keep(struct dt_sample *json, const struct dt_tar_member *member,
+                           const char *path)
+{
+    if (member->bytes > DT_WDS_BOXES_BYTES)
+        DT_FAIL(DT_ERR_DATA, "member %s of shard %s has %llu bytes; at most %d are accepted",
+                member->name, path, (unsigned long long)member->bytes, DT_WDS_BOXES_BYTES);
+    DT_TRY(dt_sample_reserve(json, (size_t)member->bytes));
+    return dt_file_pread(member->fd, json->data, json->bytes, member->offset, path);
+}
+
+dt_status dt_tar_boxes(struct dt_wds_boxes *boxes, struct dt_sample *json,
+                       const struct dt_tar_member *member, const char *path)
+{
+    char what[2 * DT_PATH_MAX];
 
     snprintf(what, sizeof what, "member %s of shard %s", member->name, path);
-    if (member->bytes > DT_WDS_BOXES_BYTES)
-        DT_FAIL(DT_ERR_DATA, "%s has %llu bytes; at most %d are accepted", what,
-                (unsigned long long)member->bytes, DT_WDS_BOXES_BYTES);
-    DT_TRY(DT_NEW(text, (size_t)member->bytes + 1));
-    DT_TRY_OUT(dt_file_pread(member->fd, text, (size_t)member->bytes, member->offset, path));
-    DT_TRY_OUT(dt_wds_boxes_parse(boxes, text, (size_t)member->bytes, what));
-out:
-    free(text);
-    return status;
+    DT_TRY(dt_tar_json_keep(json, member, path));
+    return dt_wds_boxes_parse(boxes, (const char *)json->data, json->bytes, what);
 }
 
 static dt_status visit_member(void *context, const struct dt_tar_member *member)
@@ -116,7 +180,9 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
                 member->name, pairing->path, (unsigned long long)member->offset,
                 kind == DT_WDS_SECOND_IMAGE ? "image" : "label");
     if (kind == DT_WDS_LABEL && pairing->pair.has_boxes)
-        DT_TRY(dt_tar_boxes(&pairing->index->boxes, member, pairing->path));
+        DT_TRY(dt_tar_boxes(&pairing->index->boxes, &pairing->json, member, pairing->path));
+    else if (kind == DT_WDS_JSON && !pairing->pair.has_label)
+        DT_TRY(dt_tar_json_keep(&pairing->json, member, pairing->path));
     else if (kind == DT_WDS_LABEL)
         DT_TRY(dt_tar_label(&pairing->entry.label, member, pairing->path));
     if (kind == DT_WDS_IMAGE) {
@@ -127,20 +193,42 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     return DT_OK;
 }
 
-dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, bool has_boxes)
+/* Nothing that looks like a sample is dropped without a word. */
+static dt_status tell_unused(const struct pairing *pairing)
 {
-    struct pairing pairing = {.index = index, .path = path, .pair.has_boxes = has_boxes};
+    static const char format[] = "shard %s holds %zu samples, and %zu without an image; a key ends "
+                                 "at the first dot of a name, after which come%s";
+    const size_t n = pairing->index->n, n_unused = pairing->n_unused;
+    char suffixes[SUFFIXES_BYTES];
+
+    if (n > 0 && n_unused == 0)
+        return DT_OK;
+    list_suffixes(suffixes, sizeof suffixes, pairing->path, NULL);
+    if (n == 0 && suffixes[0])
+        DT_FAIL(DT_ERR_DATA, format, pairing->path, n, n_unused, suffixes);
+    if (n > 0)
+        dt_log(DT_LOG_WARNING, format, pairing->path, n, n_unused, suffixes);
+    return DT_OK;
+}
+
+dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, const char *label_key)
+{
+    dt_status status = DT_OK;
+    struct pairing pairing = {
+        .index = index, .path = path, .label_key = label_key, .pair.has_boxes = !label_key};
     int n_skipped;
 
     index->n = index->boxes.n = index->boxes.n_truths = 0;
     index->hash = 0;
-    DT_TRY(dt_tar_walk(path, visit_member, &pairing, &n_skipped));
-    DT_TRY(end_sample(&pairing));
+    DT_TRY_OUT(dt_tar_walk(path, visit_member, &pairing, &n_skipped));
+    DT_TRY_OUT(end_sample(&pairing));
+    DT_TRY_OUT(tell_unused(&pairing));
     if (n_skipped > 0)
-        dt_log(DT_LOG_WARNING,
-               "shard %s: skipped %d members that are links, devices, FIFOs or sparse files", path,
-               n_skipped);
-    return DT_OK;
+        dt_log(DT_LOG_WARNING, "shard %s: skipped %d members that are links, devices or FIFOs",
+               path, n_skipped);
+out:
+    free(pairing.json.data);
+    return status;
 }
 
 void dt_tar_index_reset(struct dt_tar_index *index)
@@ -150,9 +238,9 @@ void dt_tar_index_reset(struct dt_tar_index *index)
     *index = (struct dt_tar_index){0};
 }
 
-/* --- The index between runs, in cache_dir/index/<name>-<hash of the full path>.index: a header,
- * the entries, and for a detector the images and their boxes. Labels are stored as written, so
- * label_offset and num_classes may change. --- */
+/* --- The index between runs, in cache_dir/index/<name>-<hash of path and label_key>.index: a
+ * header, the entries, and for a detector the images and their boxes. Labels are stored as written,
+ * so label_offset and num_classes may change. --- */
 
 enum { MAX_BYTES = 1 << 30 };
 
@@ -172,7 +260,8 @@ struct index_file {
     bool has_boxes;
 };
 
-static dt_status find_file(struct index_file *file, const char *shard, const char *cache_dir)
+static dt_status find_file(struct index_file *file, const char *shard, const char *label_key,
+                           const char *cache_dir)
 {
     static const char magic[][9] = {"DTINDEX3", "DTBOXES1"}; /* by has_boxes */
     struct stat info;
@@ -184,7 +273,8 @@ static dt_status find_file(struct index_file *file, const char *shard, const cha
 
     char *full = realpath(shard, NULL);
     const char *key = full ? full : shard;
-    const XXH128_hash_t hash = XXH3_128bits(key, strlen(key));
+    const uint64_t seed = label_key ? XXH64(label_key, strlen(label_key), 0) : 0;
+    const XXH128_hash_t hash = XXH3_128bits_withSeed(key, strlen(key), seed);
     free(full);
     return dt_file_path(file->path, "%s/index/%.100s-%016llx%016llx.index", cache_dir,
                         dt_file_base(shard), (unsigned long long)hash.high64,
@@ -306,17 +396,17 @@ static dt_status write_file(const struct dt_tar_index *index, const struct index
     return status;
 }
 
-dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, bool has_boxes,
+dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const char *label_key,
                             const char *cache_dir)
 {
-    struct index_file file = {.has_boxes = has_boxes};
+    struct index_file file = {.has_boxes = !label_key};
 
     if (!cache_dir || !cache_dir[0])
-        return dt_tar_index_build(index, path, has_boxes);
-    DT_TRY(find_file(&file, path, cache_dir));
+        return dt_tar_index_build(index, path, label_key);
+    DT_TRY(find_file(&file, path, label_key, cache_dir));
     if (load(index, &file))
         return DT_OK;
-    DT_TRY(dt_tar_index_build(index, path, has_boxes));
+    DT_TRY(dt_tar_index_build(index, path, label_key));
     /* A failure only costs time, or another rank was faster with the same file. */
     if (write_file(index, &file, cache_dir) != DT_OK) {
         dt_log(DT_LOG_DEBUG, "%s is not written: %s", file.path, dt_error_text());

@@ -50,15 +50,16 @@ static dt_status refuse_compressed(int fd, struct dt_tar_range range, const char
                    {"\x04\x22\x4d\x18", "unlz4"}};
     char head[8] = {0};
 
-    if (range.bytes < TAR_BLOCK)
-        DT_FAIL(DT_ERR_DATA, "shard %s is not a tar archive: it has only %llu bytes", path,
-                (unsigned long long)range.bytes);
-    DT_TRY(dt_file_pread(fd, head, sizeof head, range.offset, path));
+    DT_TRY(dt_file_pread(fd, head, range.bytes < sizeof head ? (size_t)range.bytes : sizeof head,
+                         range.offset, path));
     for (size_t i = 0; i < DT_COUNT(formats); i++)
         if (!memcmp(head, formats[i].magic, strlen(formats[i].magic)))
             DT_FAIL(DT_ERR_DATA,
-                    "shard %s is compressed, which prevents random access: %s it first", path,
+                    "shard %s is compressed, and training cannot seek in it: %s it first", path,
                     formats[i].tool);
+    if (range.bytes < TAR_BLOCK)
+        DT_FAIL(DT_ERR_DATA, "shard %s is not a tar archive: it has only %llu bytes", path,
+                (unsigned long long)range.bytes);
     return DT_OK;
 }
 
@@ -102,10 +103,16 @@ static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
         DT_FAIL(DT_ERR_DATA,
                 "the member of shard %s at byte %llu has a control character in its name",
                 walk->path, (unsigned long long)member.offset);
+    if (archive_entry_sparse_count(entry) > 0)
+        DT_FAIL(
+            DT_ERR_DATA,
+            "member %s of shard %s at byte %llu is sparse: its bytes do not lie together; write "
+            "the shard again without --sparse",
+            member.name, walk->path, (unsigned long long)member.offset);
     DT_TRY(check_place(walk, &member));
     walk->end = member.offset + (member.bytes + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK;
     if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) ||
-        archive_entry_symlink(entry) || archive_entry_sparse_count(entry) > 0) {
+        archive_entry_symlink(entry)) {
         walk->n_skipped += archive_entry_filetype(entry) != AE_IFDIR;
         return DT_OK;
     }

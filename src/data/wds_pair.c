@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "data/dataset.h"
+#include "image/png.h"
 
 size_t dt_wds_key(const char *name)
 {
@@ -31,32 +32,46 @@ enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name)
     const size_t bytes = dt_wds_key(name);
     const char *suffix = name + bytes + 1;
 
-    if (dt_wds_begins(pair, name)) {
+    const bool begins = dt_wds_begins(pair, name);
+    if (begins) {
         *pair = (struct dt_wds_pair){.has_boxes = pair->has_boxes};
         memcpy(pair->key, name, bytes);
     }
-    const bool is_image = dt_is_jpeg_suffix(suffix);
+    const bool is_jpeg = dt_is_jpeg_suffix(suffix);
+    const bool is_image = is_jpeg || (dt_png_is_known() && !strcasecmp(suffix, "png"));
     const bool is_label = !strcasecmp(suffix, pair->has_boxes ? "json" : "cls");
-    pair->has_other |= !strcasecmp(suffix, pair->has_boxes ? "cls" : "json");
+    const bool is_other = !strcasecmp(suffix, pair->has_boxes ? "cls" : "json");
+    pair->has_other |= is_other;
+    pair->has_like |= dt_files_is_image(name) || (!begins && pair->has_other && !pair->has_boxes);
+    if (is_image && pair->has_image && is_jpeg == pair->has_png) { /* the PNG is a mask */
+        pair->has_png = false;
+        return is_jpeg ? DT_WDS_IMAGE : DT_WDS_OTHER;
+    }
     bool *has = is_image ? &pair->has_image : &pair->has_label;
     if (!is_image && !is_label)
-        return DT_WDS_OTHER;
+        return is_other && !pair->has_boxes ? DT_WDS_JSON : DT_WDS_OTHER;
     if (*has)
         return is_image ? DT_WDS_SECOND_IMAGE : DT_WDS_SECOND_LABEL;
     *has = true;
+    pair->has_png |= is_image && !is_jpeg;
     return is_image ? DT_WDS_IMAGE : DT_WDS_LABEL;
+}
+
+bool dt_wds_needs_json(const struct dt_wds_pair *pair)
+{
+    return pair->has_image && !pair->has_label && !pair->has_boxes && pair->has_other;
 }
 
 const char *dt_wds_lacks(const struct dt_wds_pair *pair)
 {
-    if (pair->has_image == pair->has_label)
+    if (pair->has_image == pair->has_label || dt_wds_needs_json(pair))
         return NULL;
     if (!pair->has_image)
-        return ".jpg or .jpeg member";
+        return dt_png_is_known() ? ".jpg, .jpeg or .png member" : ".jpg or .jpeg member";
     if (pair->has_boxes)
-        return pair->has_other ? ".json member with boxes, but a label: a shard for a classifier"
+        return pair->has_other ? ".json member: shards for a classifier do not train a detector"
                                : ".json member";
-    return pair->has_other ? ".cls member, but boxes: a shard for a detector" : ".cls member";
+    return ".cls member";
 }
 
 /* --- Keys that occur twice --- */

@@ -1,6 +1,7 @@
 /* WebDataset's rules for the members of a tar, in order: a sample is a run of members with the same
- * key, and holds one image (.jpg, .jpeg) and one label (.cls), or for a detector its boxes (.json).
- * Training and `dtrain verify` both follow these functions, so they agree on errors. */
+ * key, and holds one image (.jpg, .jpeg, or without them .png) and one label (.cls, or without it a
+ * value in .json), or for a detector its boxes (.json). Training and `dtrain verify` both follow
+ * these functions, so they agree on errors. */
 #ifndef DTRAIN_DATA_WDS_PAIR_H
 #define DTRAIN_DATA_WDS_PAIR_H
 
@@ -16,13 +17,16 @@ struct dt_wds_pair {
     char key[DT_WDS_KEY_MAX + 1];
     bool has_boxes; /* the label is the .json member, otherwise the .cls member */
     bool has_image, has_label;
-    bool has_other; /* the label of the other kind, which is ignored */
+    bool has_png;   /* the image is one; a JPEG takes its place, as a mask may lie next to that */
+    bool has_like;  /* an image after a second dot, or a .json of a classifier and more */
+    bool has_other; /* the label of the other kind; of a detector it is ignored */
 };
 
 enum dt_wds_kind {
     DT_WDS_OTHER, /* ignored */
     DT_WDS_IMAGE,
     DT_WDS_LABEL,
+    DT_WDS_JSON,         /* of a classifier: what to keep for dt_wds_needs_json */
     DT_WDS_SECOND_IMAGE, /* an error: the sample already has one */
     DT_WDS_SECOND_LABEL,
 };
@@ -34,6 +38,8 @@ size_t dt_wds_key(const char *name);
  * `pair` is complete; dt_wds_add replaces it. */
 bool dt_wds_begins(const struct dt_wds_pair *pair, const char *name);
 enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name);
+/* Whether the label of the sample, complete otherwise, must be in its .json member. */
+bool dt_wds_needs_json(const struct dt_wds_pair *pair);
 /* The part that a sample with an image or a label lacks; NULL if it is complete, or has neither. */
 const char *dt_wds_lacks(const struct dt_wds_pair *pair);
 

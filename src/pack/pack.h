@@ -19,6 +19,8 @@ struct dt_shard_options {
     const char *labels; /* of ILSVRC2012_img_val.tar: a synset per line, by file name; or NULL */
     const char *image_folder; /* COCO: of the images; NULL = as in training */
     enum dt_exif exif;        /* APPLY turns photos upright, else the tag is kept */
+    const char *image_key;    /* TFRecord; NULL = image/encoded */
+    const char *label_key;    /* TFRecord; NULL = image/class/label. Shards: data.label_key */
     int per_shard;            /* samples */
     int resize_short;         /* larger images are scaled down until the shorter side has this many
                                  pixels, and re-encoded; 0 = files are copied unchanged */
@@ -40,11 +42,11 @@ struct dt_shard_options {
  * shards of this prefix. */
 dt_status dt_shard_write(const struct dt_shard_options *options);
 /* Checks the shards of a folder, or a single one: structure, pairing, _info.json, labels, .idx and
- * checksums; decodes n_decode samples spread over the set (-1 = all). Prints a line per fault and a
- * summary on `out`, and progress with the remaining time on the terminal. DT_ERR_DATA if anything
- * is wrong. */
-dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, enum dt_exif exif,
-                           FILE *out);
+ * checksums; `label_key` as above; decodes n_decode samples spread over the set (-1 = all). Prints
+ * a line per fault and a summary on `out`, and progress with the remaining time on the terminal.
+ * DT_ERR_DATA if anything is wrong. */
+dt_status dt_shards_verify(const char *path, const char *label_key, int64_t n_decode, int threads,
+                           enum dt_exif exif, FILE *out);
 /* Generates `per_class` JPEG files for each of ten classes of coloured shapes with noise in
  * dir/<class>/<number>.jpg, a pure function of the seed. */
 dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t seed);

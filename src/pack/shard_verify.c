@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "data/shard_list.h"
 #include "image/decode.h"
+#include "image/png.h"
 #include "pack/pack.h"
 #include "pack/shard_verify.h"
 
@@ -83,13 +84,16 @@ static dt_status check_checksum(const struct dt_verify *verify, struct dt_shard_
 }
 
 static dt_status decode_image(uint64_t hash[2], struct dt_verify_tool *tool, int fd,
-                              const struct dt_shard_image *image, const char *path)
+                              const struct dt_shard_image *image, const char *name,
+                              const char *path)
 {
     int width, height;
 
     DT_TRY(dt_sample_read(&tool->sample, fd, image->offset, image->bytes, path));
     const XXH128_hash_t found = XXH3_128bits(tool->sample.data, tool->sample.bytes);
     memcpy(hash, &found, sizeof found);
+    if (dt_png_found(tool->sample.data, tool->sample.bytes) && !dt_name_has_suffix(name, ".png"))
+        DT_FAIL(DT_ERR_DATA, "a PNG file under the name of a JPEG file");
     DT_TRY(dt_decoder_open(tool->decoder, &width, &height, tool->sample.data, tool->sample.bytes));
     if (dt_decoder_jpeg(tool->decoder) && dt_jpeg_components(dt_decoder_jpeg(tool->decoder)) == 4)
         DT_FAIL(DT_ERR_DATA, "a CMYK JPEG file, which many programs show in wrong colours; dtrain "
@@ -138,14 +142,15 @@ static dt_status decode_images(struct dt_verify *verify, struct dt_shard_check *
 {
     for (size_t i = 0; i < shard->n; i++) {
         const struct dt_shard_image *image = &shard->images[i];
+        const char *name = dt_names_get(&shard->names, image->name);
         char what[2 * DT_PATH_MAX];
         const uint64_t id = shard->first + i;
         if (!is_chosen(verify, id))
             continue;
-        snprintf(what, sizeof what, "%s: member %s", shard->base,
-                 dt_names_get(&shard->names, image->name));
-        DT_TRY(dt_finding_of(&shard->findings, what,
-                             decode_image(verify->hashes + 2 * id, tool, fd, image, shard->path)));
+        snprintf(what, sizeof what, "%s: member %s", shard->base, name);
+        DT_TRY(dt_finding_of(
+            &shard->findings, what,
+            decode_image(verify->hashes + 2 * id, tool, fd, image, name, shard->path)));
         count_contents(verify, image->bytes, tool->decoder, id);
     }
     return DT_OK;
@@ -249,6 +254,7 @@ static void close_all(struct dt_verify *verify)
         dt_wds_index_reset(&shard->index);
         dt_wds_boxes_reset(&shard->boxes);
         free(shard->images);
+        free(shard->json.data);
     }
     for (int i = 0; verify->tools && i < verify->n_threads; i++) {
         dt_decoder_destroy(verify->tools[i].decoder);
@@ -287,8 +293,8 @@ static dt_status tell(struct dt_verify *verify, enum dt_exif exif)
     return dt_dataset_tell(&set, &verify->notes, verify->path);
 }
 
-dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, enum dt_exif exif,
-                           FILE *out)
+dt_status dt_shards_verify(const char *path, const char *label_key, int64_t n_decode, int threads,
+                           enum dt_exif exif, FILE *out)
 {
     const struct dt_config_data data = {.exif = exif};
     dt_status status = DT_OK;
@@ -296,6 +302,7 @@ dt_status dt_shards_verify(const char *path, int64_t n_decode, int threads, enum
     const double begin_s = dt_clock_s();
     char line[2 * DT_PATH_MAX], took[32];
 
+    v.label_key = label_key ? label_key : "label";
     pthread_mutex_init(&v.lock, NULL); /* cannot fail without attributes */
     DT_TRY_OUT(open_shards(&v));
     DT_TRY_OUT(open_sidecars(&v));

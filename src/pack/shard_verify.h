@@ -36,6 +36,7 @@ struct dt_shard_check {
     uint64_t first;           /* images in all earlier shards */
     bool has_size, has_image; /* of the sample being walked: the last of boxes, of images */
     struct dt_wds_pair pair;
+    struct dt_sample json; /* of that sample */
     struct dt_wds_index index;
     bool is_whole; /* the walk reached the end */
     bool is_done;
@@ -47,7 +48,7 @@ struct dt_verify_tool {
 };
 
 struct dt_verify {
-    const char *path;
+    const char *path, *label_key;
     char folder[DT_PATH_MAX];
     bool is_folder; /* the whole folder is checked, not one shard */
     struct dt_names paths;

@@ -107,7 +107,9 @@ static const struct dt_dataset_kind tfrecord = {.read = dt_tfrecord_read, DT_IMA
  * another shard size. */
 static dt_status open_data(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
-    const struct dt_config_data data = {0};
+    struct dt_config_data data = {.label_key = "label"};
+    if (options->label_key)
+        snprintf(data.label_key, sizeof data.label_key, "%s", options->label_key);
     const struct dt_dataset_options of_data = {.data = &data, .path = options->src};
     return dataset->kind->open(dataset, &of_data);
 }
@@ -163,6 +165,12 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
                 options->src);
     if (*kind == &dt_dataset_shards)
         DT_TRY(refuse_boxes(options->src));
+    if (*kind != &tfrecord &&
+        (options->image_key || (options->label_key && *kind != &dt_dataset_shards)))
+        DT_FAIL(DT_ERR_USAGE,
+                "--image-key goes with TFRecord files only, and --label-key with these and with "
+                "shards, not with %s",
+                options->src);
     if (options->image_folder && *open != dt_coco_source_open)
         DT_FAIL(DT_ERR_USAGE, "--image-folder goes with a .json file of COCO only, not with %s",
                 options->src);

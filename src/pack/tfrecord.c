@@ -1,4 +1,5 @@
-/* TFRecord files with image/encoded, image/class/label and optionally image/class/synset.
+/* TFRecord files with image/encoded, image/class/label, or whatever the options call them, and
+ * optionally image/class/synset.
  *
  * A record: length u64, masked CRC-32C of the length, data, masked CRC-32C of the data. The data
  * are a protobuf message tf.Example { Features features = 1; }, Features { map<string, Feature>
@@ -15,6 +16,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "data/shard_list.h"
 #include "pack/pack.h"
 #include "pack/source.h"
@@ -33,7 +35,7 @@ enum {
 
 struct reader {
     int fd;
-    const char *path;
+    const char *path, *image_key, *label_key;
     uint64_t bytes; /* size of the file */
     uint64_t first; /* file offset of the window */
     size_t held;
@@ -119,11 +121,16 @@ static dt_status find_field(struct reader *reader, struct span message, uint64_t
 
 /* --- One record --- */
 
+/* A feature: how many values it has, and the last. */
+struct feature {
+    uint64_t n, integer; /* integer: of a list of integers */
+    struct span bytes;   /* of a list of bytes */
+};
+
 struct example {
-    struct span encoded; /* at = 0: none */
-    bool has_label;
-    uint64_t label;
+    struct feature encoded, label;
     char synset[MAX_TEXT];
+    struct dt_text keys; /* of all features, if it has a buffer */
 };
 
 static dt_status read_text(struct reader *reader, struct span span, char *out)
@@ -136,77 +143,88 @@ static dt_status read_text(struct reader *reader, struct span span, char *out)
     return DT_OK;
 }
 
-/* The last bytes value of a Feature's list. */
-static dt_status find_bytes(struct reader *reader, struct span feature, struct span *out)
+enum { BYTES_LIST = 1, INTEGERS_LIST = 3 };
+
+/* Adds the values of a Feature's list of this kind, whose integers are packed or not. */
+static dt_status read_values(struct reader *reader, struct span feature, uint64_t kind,
+                             struct feature *out)
 {
     struct field list, value;
     bool found;
 
-    DT_TRY(find_field(reader, feature, 1, WIRE_BYTES, &list, &found));
-    if (found)
-        DT_TRY(find_field(reader, list.span, 1, WIRE_BYTES, &value, &found));
-    if (found)
-        *out = value.span;
+    DT_TRY(find_field(reader, feature, kind, WIRE_BYTES, &list, &found));
+    while (found && list.span.at < list.span.end) {
+        DT_TRY(next_field(reader, &list.span, &value));
+        const bool is_one = value.wire == (kind == BYTES_LIST ? WIRE_BYTES : WIRE_VARINT);
+        if (is_one && value.number == 1)
+            *out = (struct feature){out->n + 1, value.value, value.span};
+        for (; !is_one && value.wire == WIRE_BYTES && value.span.at < value.span.end; out->n++)
+            DT_TRY(next_varint(reader, &value.span, &out->integer));
+    }
     return DT_OK;
-}
-
-/* The last integer of a Feature's list, packed or not. */
-static dt_status find_integer(struct reader *reader, struct span feature, struct example *example)
-{
-    struct field list, value;
-    bool found;
-
-    DT_TRY(find_field(reader, feature, 3, WIRE_BYTES, &list, &found));
-    if (!found)
-        return DT_OK;
-    DT_TRY(find_field(reader, list.span, 1, WIRE_VARINT, &value, &example->has_label));
-    example->label = value.value;
-    if (example->has_label)
-        return DT_OK;
-    DT_TRY(find_field(reader, list.span, 1, WIRE_BYTES, &value, &example->has_label));
-    return example->has_label ? next_varint(reader, &value.span, &example->label) : DT_OK;
 }
 
 static dt_status read_feature(struct reader *reader, struct span entry, struct example *example)
 {
-    struct field key, feature;
-    struct span text = {0, 0};
+    struct field key, value;
+    struct feature synset = {0};
     char name[MAX_TEXT];
-    bool has_key, has_feature;
+    bool has_key, has_value;
 
     DT_TRY(find_field(reader, entry, 1, WIRE_BYTES, &key, &has_key));
-    DT_TRY(find_field(reader, entry, 2, WIRE_BYTES, &feature, &has_feature));
-    if (!has_key || !has_feature)
+    DT_TRY(find_field(reader, entry, 2, WIRE_BYTES, &value, &has_value));
+    if (!has_key || !has_value)
         return DT_OK;
     DT_TRY(read_text(reader, key.span, name));
-    if (strcmp(name, "image/encoded") == 0)
-        return find_bytes(reader, feature.span, &example->encoded);
-    if (strcmp(name, "image/class/label") == 0)
-        return find_integer(reader, feature.span, example);
+    if (example->keys.bytes)
+        dt_text_add_whole(&example->keys, "%s%s", example->keys.used ? ", " : "", name);
+    if (strcmp(name, reader->image_key) == 0)
+        return read_values(reader, value.span, BYTES_LIST, &example->encoded);
+    if (strcmp(name, reader->label_key) == 0)
+        return read_values(reader, value.span, INTEGERS_LIST, &example->label);
     if (strcmp(name, "image/class/synset") != 0)
         return DT_OK;
-    DT_TRY(find_bytes(reader, feature.span, &text));
-    return read_text(reader, text, example->synset);
+    DT_TRY(read_values(reader, value.span, BYTES_LIST, &synset));
+    return read_text(reader, synset.bytes, example->synset);
 }
 
-static dt_status read_example(struct reader *reader, struct span data, struct example *example)
+static dt_status read_features(struct reader *reader, struct span data, struct example *example)
 {
-    const uint64_t first = data.at;
     struct field features, entry;
     bool found;
 
-    *example = (struct example){0};
     DT_TRY(find_field(reader, data, 1, WIRE_BYTES, &features, &found));
     while (found && features.span.at < features.span.end) {
         DT_TRY(next_field(reader, &features.span, &entry));
         if (entry.number == 1 && entry.wire == WIRE_BYTES)
             DT_TRY(read_feature(reader, entry.span, example));
     }
-    if (example->encoded.end == 0 || !example->has_label)
-        DT_FAIL(DT_ERR_DATA,
-                "the record at byte %llu of %s has no image/encoded or no image/class/label",
-                (unsigned long long)first - HEAD_BYTES, reader->path);
     return DT_OK;
+}
+
+/* An image and a label must have one value each. */
+static dt_status read_example(struct reader *reader, struct span data, uint32_t number,
+                              struct example *example)
+{
+    char keys[1024];
+
+    *example = (struct example){0};
+    DT_TRY(read_features(reader, data, example));
+    const bool is_image = example->encoded.n != 1;
+    const char *key = is_image ? reader->image_key : reader->label_key;
+    const uint64_t n = is_image ? example->encoded.n : example->label.n;
+    if (n > 1)
+        DT_FAIL(DT_ERR_DATA, "record %u of %s has %llu values of %s, where one is expected",
+                (unsigned)number, reader->path, (unsigned long long)n, key);
+    if (n == 1)
+        return DT_OK;
+    example->keys = dt_text_in(keys, sizeof keys);
+    DT_TRY(read_features(reader, data, example));
+    DT_FAIL(DT_ERR_DATA,
+            "record %u of %s has no %s with %s; its keys are: %s; name those to use with "
+            "--image-key and --label-key",
+            (unsigned)number, reader->path, key, is_image ? "an image" : "an integer",
+            keys[0] ? keys : "none");
 }
 
 /* --- Files --- */
@@ -275,19 +293,21 @@ static dt_status add_record(struct opening *opening, struct reader *reader, stru
     struct example example;
     char name[32];
 
-    DT_TRY(read_example(reader, data, &example));
-    if (example.label > MAX_LABEL || (int64_t)example.label < opening->label_offset)
+    DT_TRY(read_example(reader, data, number, &example));
+    const uint64_t value = example.label.integer;
+    const struct span image_at = example.encoded.bytes;
+    if (value > MAX_LABEL || (int64_t)value < opening->label_offset)
         DT_FAIL(DT_ERR_DATA,
                 "record %u of %s has label %lld; with --label-offset %d they must be %d to %d",
-                (unsigned)number, reader->path, (long long)example.label, opening->label_offset,
+                (unsigned)number, reader->path, (long long)value, opening->label_offset,
                 opening->label_offset, MAX_LABEL);
-    const uint32_t label = (uint32_t)((int64_t)example.label - opening->label_offset);
+    const uint32_t label = (uint32_t)((int64_t)value - opening->label_offset);
     snprintf(name, sizeof name, "record %u", (unsigned)number);
-    DT_TRY(dt_images_add(images, name, example.encoded.at, example.encoded.end - example.encoded.at,
-                         file, (int32_t)label));
+    DT_TRY(
+        dt_images_add(images, name, image_at.at, image_at.end - image_at.at, file, (int32_t)label));
     struct dt_image *image = &images->image[images->n - 1];
-    image->before = (uint32_t)(example.encoded.at - data.at);
-    image->after = (uint32_t)(data.end - example.encoded.end) + SUM_BYTES;
+    image->before = (uint32_t)(image_at.at - data.at);
+    image->after = (uint32_t)(data.end - image_at.end) + SUM_BYTES;
     return keep_synset(opening, label, example.synset, reader->path);
 }
 
@@ -341,6 +361,7 @@ dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_opt
 {
     dt_status status = DT_OK;
     struct opening opening = {.label_offset = options->label_offset};
+    const char *image_key = options->image_key, *label_key = options->label_key;
     struct dt_names paths = {0};
     const double start_s = dt_clock_s();
 
@@ -349,7 +370,10 @@ dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_opt
     dataset->classes = &opening.images->classes;
     DT_TRY_OUT(dt_brace_expand(&paths, options->src));
     for (size_t i = 0; i < paths.n; i++) {
-        struct reader reader = {.fd = -1, .path = dt_names_get(&paths, i)};
+        struct reader reader = {.fd = -1,
+                                .path = dt_names_get(&paths, i),
+                                .image_key = image_key ? image_key : "image/encoded",
+                                .label_key = label_key ? label_key : "image/class/label"};
         DT_TRY_OUT(dt_names_add(&opening.images->files, reader.path, strlen(reader.path)));
         DT_TRY_OUT(dt_file_open(&reader.fd, &reader.bytes, reader.path));
         status = read_records(&opening, &reader);

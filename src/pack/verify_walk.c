@@ -45,22 +45,46 @@ dt_status dt_finding_of(struct dt_names *findings, const char *what, dt_status s
 
 /* --- Structure --- */
 
-static dt_status end_sample(struct dt_shard_check *shard)
+/* A label, 0 if reading it failed with `status`. */
+static dt_status check_label(struct dt_shard_check *shard, dt_status status, int32_t label,
+                             const char *member, int n_classes)
+{
+    DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
+    if (label < 0 || (n_classes >= 0 && label >= n_classes))
+        return dt_finding_add(&shard->findings, "%s: label %d in member %s is not in 0 to %d",
+                              shard->base, (int)label, member,
+                              n_classes >= 0 ? n_classes - 1 : INT32_MAX);
+    return DT_OK;
+}
+
+static dt_status end_sample(struct dt_shard_check *shard, const struct dt_verify *verify)
 {
     const struct dt_wds_pair *pair = &shard->pair;
+    const bool needs_json = dt_wds_needs_json(pair);
+    int32_t label = 0;
 
+    if (!pair->has_image && !pair->has_label && pair->has_like)
+        return dt_finding_add(&shard->findings,
+                              "%s: sample %s has no image; a key ends at the "
+                              "first dot",
+                              shard->base, pair->key);
     if (!pair->has_image && !pair->has_label)
         return DT_OK;
     if (dt_wds_lacks(pair))
         DT_TRY(dt_finding_add(&shard->findings, "%s: sample %s has no %s", shard->base, pair->key,
                               dt_wds_lacks(pair)));
+    if (needs_json) {
+        const dt_status status =
+            dt_tar_json_label(&label, &shard->json, verify->label_key, pair->key, shard->path);
+        DT_TRY(check_label(shard, status, label, pair->key, verify->n_classes));
+    }
     if (shard->has_image && shard->has_size) {
         struct dt_shard_image *image = &shard->images[shard->n - 1];
         image->width = shard->boxes.images[shard->boxes.n - 1].width;
         image->height = shard->boxes.images[shard->boxes.n - 1].height;
     }
     shard->has_image = shard->has_size = false;
-    shard->n_samples += pair->has_image && pair->has_label;
+    shard->n_samples += pair->has_image && (pair->has_label || needs_json);
     return dt_names_add(&shard->keys, pair->key, strlen(pair->key));
 }
 
@@ -72,26 +96,13 @@ static dt_status add_image(struct dt_shard_check *shard, const struct dt_tar_mem
     if (member->bytes > DT_MAX_ENCODED_BYTES)
         return dt_finding_add(&shard->findings, "%s: member %s has %" PRIu64 " bytes, more than %d",
                               shard->base, member->name, member->bytes, DT_MAX_ENCODED_BYTES);
+    shard->n -= shard->has_image; /* a JPEG takes the place of a PNG */
     DT_TRY(DT_GROW(shard->images, shard->capacity, shard->n, "images"));
     DT_TRY(dt_names_add(&shard->names, member->name, strlen(member->name)));
     shard->images[shard->n++] = (struct dt_shard_image){.offset = member->offset,
                                                         .bytes = (uint32_t)member->bytes,
                                                         .name = (uint32_t)(shard->names.n - 1)};
     shard->has_image = true;
-    return DT_OK;
-}
-
-static dt_status check_label(struct dt_shard_check *shard, const struct dt_tar_member *member,
-                             int n_classes)
-{
-    int32_t label = 0;
-    const dt_status status = dt_tar_label(&label, member, shard->path);
-
-    DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
-    if (label < 0 || (n_classes >= 0 && label >= n_classes))
-        return dt_finding_add(&shard->findings, "%s: label %d in member %s is not in 0 to %d",
-                              shard->base, (int)label, member->name,
-                              n_classes >= 0 ? n_classes - 1 : INT32_MAX);
     return DT_OK;
 }
 
@@ -103,7 +114,8 @@ static dt_status check_boxes(struct dt_shard_check *shard, const struct dt_tar_m
     const size_t n = boxes->n;
 
     boxes->n_truths = 0;
-    DT_TRY(dt_finding_of(&shard->findings, shard->base, dt_tar_boxes(boxes, member, shard->path)));
+    DT_TRY(dt_finding_of(&shard->findings, shard->base,
+                         dt_tar_boxes(boxes, &shard->json, member, shard->path)));
     shard->has_size = boxes->n > n;
     for (size_t i = 0; i < boxes->n_truths; i++)
         if (dt_coco_label(coco, boxes->truths[i].label) < 0)
@@ -126,18 +138,24 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     const struct walk *walk = context;
     const struct dt_verify *verify = walk->verify;
     struct dt_shard_check *shard = walk->shard;
+    dt_status status;
+    int32_t label = 0;
 
     if (!dt_wds_key(member->name))
         return DT_OK;
     DT_TRY(dt_wds_index_add(&shard->index, member->name, member->offset, member->bytes));
     if (dt_wds_begins(&shard->pair, member->name))
-        DT_TRY(end_sample(shard));
+        DT_TRY(end_sample(shard, verify));
     switch (dt_wds_add(&shard->pair, member->name)) {
     case DT_WDS_IMAGE:
         return add_image(shard, member);
     case DT_WDS_LABEL:
-        return verify->has_boxes ? check_boxes(shard, member, &verify->coco)
-                                 : check_label(shard, member, verify->n_classes);
+        if (verify->has_boxes)
+            return check_boxes(shard, member, &verify->coco);
+        status = dt_tar_label(&label, member, shard->path);
+        return check_label(shard, status, label, member->name, verify->n_classes);
+    case DT_WDS_JSON:
+        return dt_tar_json_keep(&shard->json, member, shard->path);
     case DT_WDS_SECOND_IMAGE:
         return dt_finding_add(&shard->findings, "%s: member %s is a second image of its sample",
                               shard->base, member->name);
@@ -220,10 +238,9 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
     DT_TRY(dt_finding_of(&shard->findings, shard->base, status));
     /* After an aborted walk the other half of the last sample may exist beyond that point. */
     if (shard->is_whole)
-        DT_TRY(end_sample(shard));
+        DT_TRY(end_sample(shard, verify));
     if (n_skipped > 0)
-        DT_TRY(dt_finding_add(&shard->findings,
-                              "%s: %d members are links, devices, FIFOs or sparse files",
+        DT_TRY(dt_finding_add(&shard->findings, "%s: %d members are links, devices or FIFOs",
                               shard->base, n_skipped));
     if (verify->has_indices && shard->is_whole)
         DT_TRY(dt_finding_of(&shard->findings, shard->base, check_index(shard)));

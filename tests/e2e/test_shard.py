@@ -321,6 +321,39 @@ def test_tfrecord():
     refused("no image/encoded", framed(part(1, b"")))
 
 
+def example(**features):
+    entries = [part(1, part(1, key.replace("__", "/").encode()) + part(2, value)) for key, value in features.items()]
+    data = part(1, b"".join(entries))
+    return framed(data, struct.pack("<I", crc32c_masked(data)))
+
+
+def test_tfrecord_values():
+    """One image and one label in a record, under any key."""
+    image = jpeg("RGB", (9, 9), format="JPEG")[1]
+    one, two = part(1, part(1, image)), part(1, part(1, image) * 2)
+    label, packed, plain = part(3, b"\x08\x01"), part(3, part(1, b"\0\1\0")), part(3, b"\x08\x01\x08\x02")
+    good = example(image__encoded=one, image__class__label=label)
+    text, real = part(1, part(1, b"cat")), part(2, part(1, bytes(4)))
+    tfds = {"image": one, "label": label, "file_name": text}
+    for words, record in (
+        ("3 values of image/class/label", example(image__encoded=one, image__class__label=packed)),
+        ("2 values of image/class/label", example(image__encoded=one, image__class__label=plain)),
+        ("2 values of image/encoded", example(image__encoded=two, image__class__label=label)),
+        ("no image/class/label with an integer", example(image__encoded=one, image__class__label=text)),
+        ("no image/class/label with an integer", example(image__encoded=one, image__class__label=real)),
+        ("no image/class/label with an integer", example(image__encoded=one, image__class__label=part(3, b""))),
+        ("no image/encoded with an image; its keys are: image, label, file_name; name", example(**tfds)),
+    ):
+        write("tf/one", good + record)
+        assert "record 1 of tf/one has " + words in run("shard", "tf/one", "none", code=65), words
+    write("tf/one", example(**tfds))
+    keys = "--image-key", "image", "--label-key", "label"
+    run("shard", "tf/one", "tfds", *keys)
+    assert samples_of("tfds") == [(0, image)]
+    assert "record 0 of tf/one has no x with" in run("shard", "tf/one", "none", *keys[:3], "x", code=65)
+    assert "--image-key goes with TFRecord files only" in run("shard", "src", "none", *keys, code=64)
+
+
 # --- Conversion ---
 
 
@@ -646,6 +679,31 @@ def test_repeated_keys():
     out = run("--config", "repeated.json", "--dry-run")
     assert "2 of 10 samples of " in out and "train-0.tar: a.jpg, which is also in" in out, out
     assert "occur" not in run("verify", "repeated/val-0.tar")
+
+
+def test_other_writers():
+    """Labels in .json under any key, PNG images, and compressed tars."""
+    image, picture = jpeg("RGB", (9, 9), format="JPEG")[1], png(2, 1, b"\0" + bytes(6))
+    ids = [("a.jpg", image, 2), ("b.png", picture, 0), ("c.jpg", image, 1)]
+    os.mkdir("others")
+    members = []
+    for name, data, label in ids:
+        members += [(name, data), (name[0] + ".json", b'{"id": %d, "text": "x"}' % label)]
+    tar_of("others/a-0.tar", members)
+    tar_of("others/a-0.tar.gz", members, "w:gz")  # next to a plain one: ignored
+    assert 'no "label" (data.label_key), only id text' in run("shard", "others", "none", code=65)
+    run("shard", "others", "packed", "--label-key", "id")
+    assert sorted(label for label, _ in samples_of("packed")) == [0, 1, 2]
+    assert "3 samples" in run("verify", "others", "--label-key", "id")
+    lines, out = faults_in("others")
+    assert len(lines) == 3 and all(' no "label" ' in line for line in lines), out
+    tar_of("others/a-0.tar", [("a.jpg", image), ("a.cls", b"1"), ("b.1.jpg", image), ("b.1.cls", b"1")])
+    assert "!!  a-0.tar: sample b has no image; a key ends at the first dot" in run("verify", "others", code=65)
+    assert "holds 1 samples, and 1 without an image; a key ends" in run("shard", "others", "dots")
+    os.unlink("others/a-0.tar")
+    for command in (["verify", "others"], ["shard", "others", "none"], ["shard", "others/a-0.tar.gz", "none"]):
+        out = run(*command, code=65)
+        assert "a-0.tar.gz is compressed, and training cannot seek in it: gunzip it first" in out, out
 
 
 def test_decode():

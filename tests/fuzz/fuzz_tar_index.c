@@ -14,7 +14,7 @@ static void check_refusal(dt_status status, const char *path)
 
 static void check_dataset(const char *path)
 {
-    static const struct dt_config_data shards = {.source = DT_SOURCE_SHARDS};
+    static const struct dt_config_data shards = {.source = DT_SOURCE_SHARDS, .label_key = "label"};
     const struct dt_dataset_options options = {.data = &shards, .path = path, .num_classes = 10};
     struct dt_dataset *dataset;
     const dt_status status = dt_dataset_open(&dataset, &options);
@@ -47,7 +47,7 @@ static void check_index(const char *path, size_t bytes, bool detects)
 {
     struct dt_tar_index index = {0};
     char name[2048];
-    dt_status status = dt_tar_index_build(&index, path, detects);
+    dt_status status = dt_tar_index_build(&index, path, detects ? NULL : "label");
     if (status != DT_OK)
         check_refusal(status, path);
     for (size_t i = 0; status == DT_OK && i < index.n; i++) {

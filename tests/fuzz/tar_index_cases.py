@@ -256,10 +256,10 @@ def kinds():
     header = bytearray(member("z.jpg", b"x", b"S", magic=GNU)[:BLOCK])
     header[386:410] = octal(512) + octal(1)
     header[483:495] = octal(1024)
-    yield "sparse, GNU", with_sum(header) + padded(b"x"), 2
+    yield "sparse, GNU", with_sum(header) + padded(b"x"), "z.jpg of shard @ * is sparse*--sparse"
     for what, holes, data, expected in (
-        ("pax 0.1", "512,1", member("z.jpg", b"x"), 2),
-        ("pax 0.1 as image", "512,1", IMAGE + LABEL, "no .jpg"),
+        ("pax 0.1", "512,1", member("z.jpg", b"x"), "is sparse"),
+        ("pax 0.1 as image", "512,1", IMAGE + LABEL, "is sparse"),
         ("map wrong", "5,x,,", member("z.jpg", b"x"), "damaged"),
     ):
         sparse = pax(("GNU.sparse.size", "1024"), ("GNU.sparse.map", holes))
@@ -277,16 +277,20 @@ def kinds():
 
 
 def samples():
-    no_cls = "sample c of shard @ has an image but no .cls"
+    no_cls = "sample c of shard @ has no .cls member, only .jpg;"
     second_image = "is a second image"
     yield "duplicate image", IMAGE * 2 + LABEL, "member c.jpg of shard @ * " + second_image
     yield "jpg and jpeg", IMAGE + member("c.jpeg", b"x") + LABEL, second_image
     yield "duplicate label", IMAGE + LABEL * 2, "member c.cls of shard @ at byte 6656 is a second"
     yield "image alone", IMAGE, no_cls
     yield "image first of the next", IMAGE + pair("d"), no_cls
-    yield "label alone", LABEL, "sample c of shard @ has a .cls member but no .jpg"
-    yield "label and PNG", LABEL + member("c.png", b"x"), "no .jpg"
+    yield "label alone", LABEL, "sample c of shard @ has no .jpg* only .cls;"
+    yield "label and PNG", LABEL + member("c.png", b"x"), None  # by libpng
     yield "label in upper case", member("c.JPG", b"x") + member("c.CLS", b"1"), 3
+    yield "label in JSON", IMAGE + member("c.json", b'{"label": 1}'), 3
+    for text in (b'{"label": "cat"}', b'{"label": 1e300}', b'{"label": [1]}', b'{"label": NaN}', b"[1]", b"1", b"\xff"):
+        yield f"label in JSON {text}", IMAGE + member("c.json", text), "c*shard @"
+    yield "keys with dots", member("c.1.jpg", b"x") + member("c.1.cls", b"1"), 2
     others = member("c.json", b"{}") + LABEL + member("README", b"x")
     yield "other members", IMAGE + others, 3
     yield "0-byte image", pair("c", image=b""), 3

@@ -322,10 +322,8 @@ TEST(other_network)
     tar_text(&tar, "b.jpg", "x");
     tar_end(&tar);
     tar_save(&tar, "o/half.tar");
-    expect_refused(DT_ERR_DATA,
-                   "has a .json member but no .jpg or .jpeg; the .jpg or .jpeg and "
-                   "the .json of a sample must be adjacent",
-                   at("o/half.tar"), true);
+    expect_refused(DT_ERR_DATA, "sample a of shard", at("o/half.tar"), true);
+    assert_non_null(strstr(dt_error_text(), " member, only .json; its members must be adjacent"));
     tar_text(&tar, "a.json", good);
     tar_text(&tar, "a.json", good);
     tar_end(&tar);

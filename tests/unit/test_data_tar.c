@@ -108,7 +108,7 @@ TEST(pairing)
     tar_end(&tar);
     tar_save(&tar, "pairs.tar");
 
-    assert_ok(dt_tar_index_build(&index, at("pairs.tar"), false));
+    assert_ok(dt_tar_index_build(&index, at("pairs.tar"), "label"));
     static const struct {
         int32_t label;
         uint32_t bytes;
@@ -131,6 +131,65 @@ static dt_status ignore(void *context, const struct dt_tar_member *member)
     return DT_OK;
 }
 
+/* Labels in .json, and what is no sample. */
+TEST(kinds)
+{
+    static const struct {
+        const char *members[8];       /* names and contents */
+        const char *label_key, *text; /* text: NULL: one sample with the label 2 */
+    } rows[] = {
+        {{"a.jpg", "x", "a.json", "{\"label\": 2, \"x\": [1]}"}, "label", NULL},
+        {{"a.json", "{\"cls\": 2}", "a.jpg", "x"}, "cls", NULL},
+        {{"a.json", "no json", "a.cls", "2", "a.jpg", "x"}, "label", NULL},
+        {{"a.cls", "2", "a.png", "x", "a.json", "{}"}, "label", NULL},
+        {{"a.cls", "2", "a.jpg", "x", "b.json", "{}", "c.v1.jpg", "x"}, "label", NULL},
+        {{"a.jpg", "x", "a.json", "{\"id\": 2, \"key\": 1}"},
+         "label",
+         "no \"label\" (data.label_key), only id key"},
+        {{"a.jpg", "x", "a.json", "{\"label\": [0, 1]}"}, "label", "a.json of shard"},
+        {{"a.jpg", "x", "a.json", "{\"label\": \"cat\"}"}, "label", "the label, is not an integer"},
+        {{"a.jpg", "x", "a.json", "{\"label\": 1.5}"}, "label", "the label, is not an integer"},
+        {{"a.jpg", "x", "a.json", ""}, "label", "a.json of shard"},
+        {{"a.cls", "2", "a.webp", "x"}, "label", "only .cls .webp;"},
+        {{"a.cls", "2", "a.in.jpg", "x"}, "label", "only .cls .in.jpg;"},
+        {{"v.1.jpg", "x", "v.1.cls", "2"},
+         "label",
+         "holds 0 samples, and 1 without an image; a key ends at the first dot"},
+        {{"v.1.jpg", "x", "w.1.jpg", "2"}, "label", "first dot of a name, after which come .1.jpg"},
+    };
+    struct dt_tar_index index = {0};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct tar tar = {0};
+        for (int k = 0; k < 8 && rows[i].members[k]; k += 2)
+            tar_text(&tar, rows[i].members[k], rows[i].members[k + 1]);
+        tar_end(&tar);
+        tar_save(&tar, "kinds.tar");
+        const dt_status status = dt_tar_index_build(&index, at("kinds.tar"), rows[i].label_key);
+        if (!rows[i].text && (status || index.n != 1 || index.entries[0].label != 2))
+            fail_msg("row %zu: %zu samples, %s", i, index.n, dt_error_text());
+        if (rows[i].text && (status != DT_ERR_DATA || !strstr(dt_error_text(), rows[i].text)))
+            fail_msg("row %zu: %s", i, dt_error_text());
+        dt_error_clear();
+    }
+    dt_tar_index_reset(&index);
+}
+
+/* The cache does not answer for another key. */
+TEST(cached_label_key)
+{
+    struct tar tar = {0};
+    struct dt_tar_index index = {0};
+    tar_text(&tar, "a.jpg", "x");
+    tar_text(&tar, "a.json", "{\"label\": 2, \"other\": 5}");
+    tar_end(&tar);
+    tar_save(&tar, "keys.tar");
+    for (int i = 0; i < 4; i++) {
+        assert_ok(dt_tar_index_open(&index, at("keys.tar"), i % 2 ? "other" : "label", at("")));
+        assert_int_equal(index.entries[0].label, i % 2 ? 5 : 2);
+        dt_tar_index_reset(&index);
+    }
+}
+
 /* Everything but folders and regular files is skipped and counted. */
 TEST(skipped)
 {
@@ -140,13 +199,18 @@ TEST(skipped)
     tar_add(&tar, "folder/", '5', "", 0);
     for (const char *type = "123466"; *type; type++)
         tar_add(&tar, "special.jpg", *type, "", 0);
-    tar_add(&tar, "PaxHeaders/x", 'x', "24 GNU.sparse.size=1024\n24 GNU.sparse.map=512,1\n", 48);
-    tar_add(&tar, "sparse.jpg", '0', "x", 1);
     tar_text(&tar, "0.jpg", "x");
     tar_end(&tar);
     tar_save(&tar, "special.tar");
     assert_ok(dt_tar_walk(at("special.tar"), ignore, NULL, &n_skipped));
-    assert_int_equal(n_skipped, 7);
+    assert_int_equal(n_skipped, 6);
+    tar_add(&tar, "PaxHeaders/x", 'x', "24 GNU.sparse.size=1024\n24 GNU.sparse.map=512,1\n", 48);
+    tar_add(&tar, "sparse.jpg", '0', "x", 1);
+    tar_end(&tar);
+    tar_save(&tar, "sparse.tar");
+    assert_error(dt_tar_walk(at("sparse.tar"), ignore, NULL, &n_skipped), DT_ERR_DATA,
+                 "sparse.jpg of shard");
+    assert_non_null(strstr(dt_error_text(), "write the shard again without --sparse"));
 }
 
 /* 10 GiB, in base 256, of which the file has all or, as a hole, a part. */
