@@ -30,18 +30,16 @@ dt_status dt_dataset_tell(const struct dt_dataset *dataset, const struct dt_imag
     if (notes->n_turned > 0 && dataset->exif == DT_EXIF_AUTO)
         DT_FAIL(DT_ERR_CONFIG, "%s: " DT_EXIF_QUESTION, turned);
     if (notes->n_turned > 0)
-        dt_log(DT_LOG_NOTICE, "%s: %s", turned,
-               dataset->exif == DT_EXIF_APPLY
-                   ? "they are turned upright"
-                   : "their pixels are used as stored, like PIL's and torchvision's loaders do; "
-                     "data.exif=apply turns them upright");
+        dt_log(DT_LOG_NOTICE, "%s: their pixels are %s", turned,
+               dataset->exif == DT_EXIF_APPLY ? "turned upright"
+                                              : "used as stored, like PIL's and torchvision's "
+                                                "loaders do; data.exif=apply turns them upright");
     while (notes->peak > 0 && 2 * factor * notes->peak < 1 << 16)
         factor *= 2;
     if (factor > 1)
         dt_log(DT_LOG_WARNING,
-               "the %" PRId64 " PNG files of 16 bits among %" PRId64 " images of %s have values up "
-               "to %" PRId64 " of 65535 only, of which the upper 8 bits are used, so they are "
-               "dark: multiply their values by %d",
+               "%" PRId64 " of %" PRId64 " images of %s are PNG files of 16 bits with values up to "
+               "%" PRId64 " of 65535 only, which makes them dark: multiply the values by %d",
                notes->n_deep, notes->n, what, notes->peak, factor);
     return DT_OK;
 }

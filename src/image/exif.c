@@ -2,12 +2,13 @@
 
 #include <stdbool.h>
 
+/* Markers of JPEG, chunks of PNG, the tag and a type of TIFF. */
 enum {
-    SOS = 0xda, /* markers of JPEG */
+    SOS = 0xda,
     APP1 = 0xe1,
-    IDAT = 0x49444154, /* chunks of PNG */
+    IDAT = 0x49444154,
     EXIF = 0x65584966,
-    ORIENTATION = 0x112, /* of TIFF */
+    ORIENTATION = 0x112,
     LONG = 4
 };
 

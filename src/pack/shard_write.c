@@ -294,12 +294,10 @@ static void tell(const struct dt_packing *packing)
            (unsigned)packing->n_shards - 1, (unsigned)counts[DT_KEPT],
            (unsigned)counts[DT_CONVERTED], (unsigned)counts[DT_REDUCED], (unsigned)packing->n_bad);
     if (packing->n_turned > 0)
-        dt_log(DT_LOG_NOTICE, "%u images have an EXIF orientation other than 1: %s",
+        dt_log(DT_LOG_NOTICE, "%u images have an EXIF orientation other than 1, %s",
                (unsigned)packing->n_turned,
-               packing->options->exif == DT_EXIF_APPLY
-                   ? "they were turned upright"
-                   : "their pixels stay as they are stored, with the orientation; --exif apply "
-                     "turns them upright");
+               packing->options->exif == DT_EXIF_APPLY ? "and were turned upright"
+                                                       : "and keep it; --exif apply turns them");
 }
 
 static dt_status write_all(struct dt_packing *packing)

@@ -1,6 +1,7 @@
 """Decoding, cropping and resizing against Pillow and torchvision: mean difference <= 0.5 of 255 and
 no pixel off by more than 2. Decoding of the crop only against decoding of the whole image: equal to
-the bit. EXIF orientations against ImageOps.exif_transpose, crops of them decoded at 1/2 to 1/8, too. Scaled decoding against both: the bounds that dtrain/data.h states, over photos. All kinds
+the bit. EXIF orientations against ImageOps.exif_transpose, crops of them decoded at 1/2 to 1/8, too.
+Scaled decoding against both: the bounds that dtrain/data.h states, over photos. All kinds
 of PNG file: equal to Pillow, to the upper 8 bits of 16-bit grey, and to composition on black.
 
 Colour jitter, erasing, mixup and CutMix: pixels against Pillow for the same factors, and what is drawn
@@ -28,7 +29,8 @@ from PIL import Image, ImageOps  # noqa: E402
 SHARED = os.environ.get("DTRAIN_SHARED_DIR", "")
 SIZE, RESIZE = 224, 256
 SMALL = 40  # so small that most crops of photos are decoded at 1/2, 1/4 or 1/8
-LIMITS = {"partial": (0, 0), "png": (0, 0), "scaled": (10, 90), "scaled upright": (1, 40)}  # mean and maximum of an image
+# Mean and maximum of an image.
+LIMITS = {"partial": (0, 0), "png": (0, 0), "scaled": (10, 90), "scaled upright": (1, 40)}
 OTHER_LIMITS = (0.5, 2)
 SCALED_MEAN = 2  # of all photos
 BILINEAR = functional.InterpolationMode.BILINEAR
@@ -121,7 +123,8 @@ def check_upright(folder, worst):
             assert (theirs.size[0] < theirs.size[1]) == (orientation >= 5)
             ours = tool.ask(f"full {path}", *theirs.size)
             worst.add("upright", path, ours, theirs)
-            for size, (left, top, w, h) in (SIZE, (31, 43, 290, 277)), (SMALL, (31, 12, 302, 300)), (SMALL, (8, 13, 100, 90)):
+            for size, place in (SIZE, (31, 43, 290, 277)), (SMALL, (31, 12, 302, 300)), (SMALL, (8, 13, 100, 90)):
+                left, top, w, h = place
                 crop = functional.resized_crop(theirs, top, left, h, w, [size, size], BILINEAR)
                 kind = "upright" if size == SIZE else "scaled upright"
                 worst.add(kind, path, tool.ask(f"crop {path} {size} {left} {top} {w} {h} 0", size, size), crop)
