@@ -611,7 +611,7 @@ FAULTS = {
     "key elsewhere": (two_keys, [SHARD, "key 000014", "train-0001.tar"], 1),
     "cut image": (at("000017.jpg", lambda d: d[:-150]), [SHARD, "000017.jpg", "Premature"], 1),
     "scrambled": (at("000017.jpg", damage_scan), [SHARD, "000017.jpg", "Corrupt JPEG"], 1),
-    "PNG": (at("000018.jpg", lambda d: PNG + d), [SHARD, "000018.jpg", "damaged PNG file"], 1),
+    "PNG": (at("000018.jpg", lambda d: PNG + d), [SHARD, "000018.jpg", "a PNG file"], 1),
     "empty": (at("000018.jpg", b""), [SHARD, "000018.jpg", "empty"], 1),
     "CMYK": (at("000018.jpg", lambda _: jpeg("CMYK", (40, 40), format="JPEG")[1]),
              [SHARD, "000018.jpg", "CMYK"], 1),
