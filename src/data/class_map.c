@@ -1,5 +1,4 @@
-#include "data/class_map.h"
-
+/* See dataset.h. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"
+#include "data/dataset.h"
 #include "data/wds_pair.h"
 
 enum { LIST_BYTES = 512, LIST_NAMES = 8, NUMBER_DIGITS = 9 };
@@ -36,7 +36,8 @@ bool dt_dataset_has_names(const struct dt_dataset *dataset)
 static int number_of(const char *name)
 {
     const size_t digits = strspn(name, "0123456789");
-    return digits > 0 && digits <= NUMBER_DIGITS && !name[digits] ? atoi(name) : -1;
+    return digits > 0 && digits <= NUMBER_DIGITS && !name[digits] ? (int)strtol(name, NULL, 10)
+                                                                  : -1;
 }
 
 static bool are_numbers(const struct dt_names *names)
@@ -193,7 +194,7 @@ static dt_status meet_numbers(struct dt_dataset *dataset, const struct dt_datase
         return map_to_numbers(dataset, options);
     if (!options->by_order)
         return refuse_pair(options->path, dataset->classes, options->classes_of);
-    dt_log(DT_LOG_NOTICE, "%s have no names of classes, so those of %s are taken in byte order: %s",
+    dt_log(DT_LOG_NOTICE, "%s have no names of classes: %s names them in byte order, %s",
            options->classes_of, options->path, list_names(list, dataset->classes, 0));
     return DT_OK;
 }

@@ -20,7 +20,6 @@
 #include "base/names.h"
 #include "base/pulse.h"
 #include "base/text.h"
-#include "data/class_map.h"
 #include "data/dataset.h"
 #include "data/wds_pair.h"
 
@@ -156,8 +155,8 @@ static dt_status check_columns(const struct text *text, int path_at, int label_a
         if (i != label_at && strncmp(name, "label", 5) == 0 &&
             name[5 + strspn(name + 5, "s_ 0123456789")] == '\0')
             FAIL_AT(1,
-                    "the column \"%s\": an image has one label, that of the column label; leave "
-                    "the others out, or give them other names",
+                    "the column \"%s\": an image has one label, in the column label; remove the "
+                    "others, or give them other names",
                     name);
     }
     if (text->n_fields > 2)
@@ -240,7 +239,7 @@ static dt_status read_table(struct table *table)
         status = read_rows(table, &text);
     free(content);
     if (status == DT_OK && text.n_trimmed > 0)
-        dt_log(DT_LOG_NOTICE, "%s: blanks around %zu of its values are left out", table->path,
+        dt_log(DT_LOG_NOTICE, "%s: blanks around %zu of its values are ignored", table->path,
                text.n_trimmed);
     return status;
 }

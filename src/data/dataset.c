@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"
-#include "data/class_map.h"
 #include "data/select.h"
 #include "image/decode.h"
 

@@ -88,6 +88,20 @@ DT_SOURCE_LIST(DT_DATASET_KIND)
 DT_DATASET_KIND(, list, ) /* dt_dataset_options.images */
 #undef DT_DATASET_KIND
 
+/* --- class_map.c: what the labels of a set mean, the one place where names and numbers of two sets
+ * meet --- */
+
+/* Turns the kind's own labels into those of options->classes: names by name, numbers as the class
+ * map names them or, where all classes are called by numbers, as the class of that number. What
+ * only a guess could pair is DT_ERR_DATA; a pairing of names with numbers is told. */
+dt_status dt_dataset_map_classes(struct dt_dataset *dataset,
+                                 const struct dt_dataset_options *options);
+/* The label of the kind's sample `id`; -1: of a class that is not listed. */
+int dt_dataset_label_of(const struct dt_dataset *dataset, uint32_t id);
+bool dt_dataset_has_names(const struct dt_dataset *dataset);
+/* How many classes labels without names may be of; 0: any number. */
+int dt_dataset_label_limit(const struct dt_dataset_options *options);
+
 /* In list.c, for the kinds whose samples are single files: the name of a sample is the path of its
  * file. Functions of a struct dt_dataset_kind. */
 dt_status dt_files_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);

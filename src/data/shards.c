@@ -28,7 +28,6 @@
 #include "base/pulse.h"
 #include "base/text.h"
 #include "boxes/wds_boxes.h"
-#include "data/class_map.h"
 #include "data/coco_set.h"
 #include "data/dataset.h"
 #include "data/shard_list.h"

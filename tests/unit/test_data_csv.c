@@ -85,7 +85,7 @@ static void says(const char *text, const char *what)
 
 TEST(notices)
 {
-    says("path, label\nin/a.jpg, ring\n", "blanks around 2 of its values are left out");
+    says("path, label\nin/a.jpg, ring\n", "blanks around 2 of its values are ignored");
     says("id,path,label,sex\n1,in/a.jpg,0,f\n", "columns that are not used: \"id\", \"sex\"");
     says("path,label\nin/a.jpg,0\nin/a.jpg,1\nin/a.jpg,0\n",
          "2 of 3 rows name an image of an earlier row, 1 of them with another label");
