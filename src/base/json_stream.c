@@ -45,7 +45,8 @@ dt_status dt_json_stream_open_text(struct dt_json_stream **stream, const char *t
                                    const char *source)
 {
     DT_TRY(create(stream, source, bytes));
-    memcpy((*stream)->block, text, bytes);
+    if (bytes > 0) /* of no text, NULL may be given */
+        memcpy((*stream)->block, text, bytes);
     (*stream)->end += bytes;
     (*stream)->file_bytes = (*stream)->read_bytes = bytes;
     return DT_OK;

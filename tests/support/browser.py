@@ -71,6 +71,7 @@ class Browser:
     def resize(self, width, height=900):
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.call("Emulation.setDeviceMetricsOverride", **size)
+        self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")  # it is laid out
 
     def mouse(self, kind, x, y, **more):
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
