@@ -48,25 +48,12 @@ static bool are_numbers(const struct dt_names *names)
     return true;
 }
 
-static int find_number(const struct dt_names *names, long long number)
-{
-    for (size_t i = 0; i < names->n; i++)
-        if (number_of(dt_names_get(names, i)) == number)
-            return (int)i;
-    return -1;
-}
-
 int dt_dataset_label_limit(const struct dt_dataset_options *options)
 {
     return is_filled(options->classes) && are_numbers(options->classes) ? 0 : options->num_classes;
 }
 
 /* --- Messages --- */
-
-static const char *set_of(const struct dt_dataset_options *options)
-{
-    return options->path && options->path[0] ? options->path : "the synthetic data set";
-}
 
 /* "circle, cross, ...", or with numbers "0 = circle, 1 = cross, ...". */
 static const char *list_names(char out[LIST_BYTES], const struct dt_names *names, int first)
@@ -137,7 +124,13 @@ static dt_status map_numbers(struct dt_dataset *dataset, const struct dt_dataset
     const int n = dataset->n_classes;
     DT_TRY(DT_NEW(dataset->label_map, (size_t)n));
     for (int i = 0; i < n; i++)
-        dataset->label_map[i] = find_number(options->classes, i + options->data->label_offset);
+        dataset->label_map[i] = -1;
+    for (size_t i = options->classes->n; i-- > 0;) { /* of 7 and 007 the first */
+        const int label =
+            number_of(dt_names_get(options->classes, i)) - options->data->label_offset;
+        if (label >= 0 && label < n)
+            dataset->label_map[label] = (int)i;
+    }
     if (!options->subset)
         DT_TRY(check_listed(dataset, options));
     dt_log(DT_LOG_NOTICE, "%s: a label is the class of %s with that number", options->path,
@@ -177,9 +170,10 @@ static dt_status name_labels(struct dt_dataset *dataset, const struct dt_dataset
     const struct dt_names *names = options->class_map;
     if ((size_t)dataset->n_classes > names->n)
         DT_FAIL(DT_ERR_DATA, "%s holds the label %d, but %s lists %zu classes only",
-                set_of(options), dataset->n_classes - 1 + options->data->label_offset,
-                options->data->class_map, names->n);
-    dt_log(DT_LOG_NOTICE, "%s: labels are %s", set_of(options),
+                dt_dataset_in_messages(options),
+                dataset->n_classes - 1 + options->data->label_offset, options->data->class_map,
+                names->n);
+    dt_log(DT_LOG_NOTICE, "%s: labels are %s", dt_dataset_in_messages(options),
            list_names(list, names, options->data->label_offset));
     dataset->classes = names;
     dataset->n_classes = (int)names->n;
@@ -205,7 +199,7 @@ static dt_status check_positions(const struct dt_dataset *dataset,
 {
     if ((size_t)dataset->n_classes > options->classes->n)
         DT_FAIL(DT_ERR_DATA, "%s holds the label %d, but there are names of %zu classes only",
-                set_of(options), dataset->n_classes - 1, options->classes->n);
+                dt_dataset_in_messages(options), dataset->n_classes - 1, options->classes->n);
     return DT_OK;
 }
 

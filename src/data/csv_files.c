@@ -181,9 +181,10 @@ static dt_status check_label(struct table *table, const struct text *text, const
                     "the label \"%s\" stands for a missing value; leave the row out, or give the "
                     "class another name",
                     label);
-    const double value = strtod(label, &end);
-    const bool is_number = label[strspn(label, "-.0123456789")] == '\0' && *end == '\0';
-    if (is_number && value != floor(value))
+    const bool has_digits = label[strspn(label, "-.0123456789")] == '\0';
+    const double value = has_digits ? strtod(label, &end) : 0;
+    const bool is_number = has_digits && *end == '\0';
+    if (value != floor(value) && is_number)
         FAIL_AT(text->row_line, "the label %s is a fraction; labels are names or whole numbers",
                 label);
     table->has_names |= !is_number;
@@ -278,6 +279,12 @@ static void name_csv(const struct dt_dataset *dataset, uint32_t id, char *out, s
     snprintf(out, bytes, "%.*s%s", file[0] == '/' ? 0 : table->folder_bytes, table->path, file);
 }
 
+static uint64_t key_csv(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
+{
+    const char *file = dt_names_get(&((const struct table *)dataset->state)->files, id);
+    return XXH64(file, strlen(file), seed);
+}
+
 struct repeated {
     const struct table *table;
     bool lists_all;
@@ -300,14 +307,15 @@ static dt_status count_repeated(void *context, size_t at, size_t before)
 }
 
 /* Images that are listed more than once: the first, or all. */
-static dt_status tell_repeated(const struct table *table, bool lists_all)
+static dt_status tell_repeated(const struct dt_dataset *dataset, bool lists_all)
 {
+    const struct table *table = dataset->state;
     struct repeated repeated = {.table = table, .lists_all = lists_all};
     uint64_t *keys;
-    DT_TRY(DT_NEW(keys, table->files.n));
-    for (size_t i = 0; i < table->files.n; i++)
-        keys[i] = XXH64(dt_names_get(&table->files, i), strlen(dt_names_get(&table->files, i)), 0);
-    dt_status status = dt_wds_find_repeated(keys, table->files.n, count_repeated, &repeated);
+    DT_TRY(DT_NEW(keys, dataset->n));
+    for (uint32_t id = 0; id < dataset->n; id++)
+        keys[id] = key_csv(dataset, id, 0);
+    dt_status status = dt_wds_find_repeated(keys, dataset->n, count_repeated, &repeated);
     free(keys);
     if (repeated.n > 0)
         dt_log(
@@ -357,7 +365,7 @@ static dt_status check_files(struct dt_dataset *dataset, bool lists_all)
                 strchr(dt_names_get(&table->files, first), '\\')
                     ? " (it has backslashes; folders end in /)"
                     : "");
-    return tell_repeated(table, lists_all);
+    return tell_repeated(dataset, lists_all);
 }
 
 /* --- The kind --- */
@@ -406,12 +414,6 @@ static void close_csv(struct dt_dataset *dataset)
     dt_names_reset(&table->classes);
     free(table->rows);
     free(table);
-}
-
-static uint64_t key_csv(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
-{
-    const char *file = dt_names_get(&((const struct table *)dataset->state)->files, id);
-    return XXH64(file, strlen(file), seed);
 }
 
 static int label_csv(const struct dt_dataset *dataset, uint32_t id)

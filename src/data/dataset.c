@@ -41,8 +41,7 @@ static dt_status detect_source(enum dt_source *source, const char *path)
             suffixes);
 }
 
-/* The set in messages; generated images have no path. */
-static const char *name_of(const struct dt_dataset_options *options)
+const char *dt_dataset_in_messages(const struct dt_dataset_options *options)
 {
     return options->path && options->path[0] ? options->path : "the synthetic data set";
 }
@@ -123,7 +122,7 @@ static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_
         DT_FAIL(DT_ERR_DATA,
                 "data.val_fraction: no class of %s has two images, so none can be kept for "
                 "validation",
-                name_of(options));
+                dt_dataset_in_messages(options));
     return DT_OK;
 }
 
@@ -179,7 +178,7 @@ static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_o
                 path[0] ? path : "the data set");
     DT_TRY(dataset->kind->open(dataset, options));
     if (dataset->n == 0)
-        DT_FAIL(DT_ERR_DATA, "%s holds no samples", name_of(options));
+        DT_FAIL(DT_ERR_DATA, "%s holds no samples", dt_dataset_in_messages(options));
     DT_TRY(check_largest(dataset, options));
     if (options->has_boxes && dataset->max_boxes == 0) /* of no image, in evaluation */
         dataset->max_boxes = 1;

@@ -17,6 +17,8 @@ dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct 
 /* Hint that the sample will be read soon. */
 void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id);
 bool dt_dataset_is_raw(const struct dt_dataset *dataset);
+/* The path of a set that may still be opening; generated images have none. */
+const char *dt_dataset_in_messages(const struct dt_dataset_options *options);
 struct dt_decoder;
 /* Adds what the decoder knows of the image that it has decoded last. */
 void dt_image_notes_add(struct dt_image_notes *notes, const struct dt_decoder *decoder, int64_t id);
