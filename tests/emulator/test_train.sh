@@ -51,7 +51,8 @@ train 1 stages-parts "${stages[@]}"
 # A detector, whose gradients are divided by what the ranks count in a step, also in a recorded one.
 detector=(--set model.name=retinanet_resnet18_fpn --set model.image_size=32 --set model.fpn_channels=8
     --set model.anchor_base=8 --set model.frozen_norm=true --set train.loss_normalizer=global
-    --set train.box_loss=smooth_l1 --set train.global_batch_size=2 --set train.max_steps=5)
+    --set train.box_loss=smooth_l1 --set train.global_batch_size=2 --set train.max_steps=5
+    --set model.trainable_layers=1)
 train 1 cpu-detector --set device.kind=cpu "${detector[@]}"
 train 1 fp16-detector --set train.precision=fp16 "${detector[@]}"
 train 2 fp32-detector --set device.allow_shared_gpu=true "${detector[@]}"

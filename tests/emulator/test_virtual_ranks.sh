@@ -4,7 +4,7 @@
 . "$(dirname "$0")/train_common.sh"
 virtual=(--set train.virtual_ranks=6 --set train.global_batch_size=12 --set device.allow_shared_gpu=true --set train.ema_decay=0.9)
 
-for case in "" "--set train.precision=fp16" "--set model.name=resnet20 --set model.image_size=32 --set train.max_steps=5"; do
+for case in "" "--set train.precision=fp16" "--set model.name=resnet20 --set train.max_steps=5"; do
     # shellcheck disable=SC2206 # words
     settings=("${virtual[@]}" $case)
     train 1 one "${settings[@]}"

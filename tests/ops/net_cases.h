@@ -388,7 +388,7 @@ static double net_loss(struct ref *r)
 /* Elements of one parameter: the one with the largest gradient and some more. */
 static dt_status net_difference(struct ref *r, int param)
 {
-    enum { N_ELEMENTS = 5 };
+    enum { N_ELEMENTS = 2 };
     const struct dt_tensor *tensor = &r->g->tensor[param];
     size_t count = dt_tensor_elements(tensor), top = 0;
     double *value = r->value[param], *diff = r->value[tensor->diff];
