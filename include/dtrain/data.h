@@ -122,13 +122,14 @@ struct dt_image_check {
     int n_threads;
     bool lists_all;      /* a file that cannot be read is a bad sample, too, not an error */
     const char *what;    /* shown with the progress */
-    uint64_t *hashes;    /* NULL, or two for each sample of the set: XXH128 of its bytes */
+    uint64_t *hashes;    /* NULL, or one for each sample of the set: XXH3 of its bytes */
     struct dt_names bad; /* "name: reason", sorted; to be released */
     struct dt_image_notes notes;
 };
 dt_status dt_dataset_check(struct dt_image_check *check, const struct dt_dataset *dataset);
-/* Warns of images of equal bytes, by the hashes of sets[0] and then sets[1], which may be NULL. */
-dt_status dt_dataset_twins(uint64_t *hashes, const struct dt_dataset *const sets[2]);
+/* Warns of images of equal bytes, by the hashes of sets[0] and then sets[1], which may be NULL; 0:
+ * the image has not been read. */
+dt_status dt_dataset_twins(const uint64_t *hashes, const struct dt_dataset *const sets[2]);
 /* DT_ERR_DATA if n_bad of n images exceed `fraction`, data.max_bad_fraction. */
 dt_status dt_bad_fraction_check(uint64_t n_bad, uint32_t n, double fraction, bool train);
 /* Caches encoded samples in memory as they are read, until `bytes` are used. Samples are never

@@ -322,12 +322,15 @@ void dt_log_progress(const char *text)
 void dt_log_progress_of(const char *what, size_t done, size_t total, const char *things,
                         double start_s)
 {
+    static const double redraw_s = 0.2;
+    static _Atomic double drawn_s;
     char text[160], left[32];
-    double elapsed_s = dt_clock_s() - start_s;
-    if (elapsed_s < 1)
+    const double now_s = dt_clock_s(), elapsed_s = now_s - start_s;
+    if (elapsed_s < 1 || now_s - drawn_s < redraw_s)
         return;
+    drawn_s = now_s;
     dt_clock_format(left, sizeof(left), elapsed_s / (double)done * (double)(total - done));
-    snprintf(text, sizeof(text), "%s: %zu of %zu %s, about %s left", what, done, total, things,
-             left);
+    snprintf(text, sizeof(text), "%s: %zu of %zu %s, %.0f/s, about %s left", what, done, total,
+             things, (double)done / elapsed_s, left);
     dt_log_progress(text);
 }

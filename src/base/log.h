@@ -45,8 +45,8 @@ bool dt_log_is_terminal(void);
 /* Replaces the last progress line with `text`; "" clears it. Without a terminal `text` becomes a
  * line if there was none for half a minute. */
 void dt_log_progress(const char *text);
-/* Draws "<what>: <done> of <total> <things>, about <time> left", but not within the first second
- * after start_s (a dt_clock_s); done is at least 1. */
+/* Draws "<what>: <done> of <total> <things>, <rate>/s, about <time> left" a few times a second, but
+ * not within the first one after start_s (a dt_clock_s); done is at least 1. */
 void dt_log_progress_of(const char *what, size_t done, size_t total, const char *things,
                         double start_s);
 

@@ -1,8 +1,10 @@
-/* qsort with its comparison, and Student's t. */
+/* qsort with its comparison, Student's t, and a hash table. */
 #include "base/sort.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+#include "base/mem.h"
 
 static int ascending(const void *a, const void *b)
 {
@@ -42,4 +44,26 @@ double dt_interval95_f64(const double *values, size_t n)
     for (size_t i = 0; i < n; i++)
         squares += (values[i] - mean) * (values[i] - mean);
     return n < 2 ? NAN : student(n - 1) * sqrt(squares / (double)(n - 1) / (double)n);
+}
+
+/* A hash table with open addressing, at most half full. */
+dt_status dt_find_repeated(uint32_t **first, const uint64_t *keys, size_t n)
+{
+    uint32_t *table; /* 1 + index of the first key of each value; 0 = free */
+    size_t size = 2;
+    while (size < 2 * n)
+        size *= 2;
+    *first = NULL;
+    DT_TRY(DT_NEW(table, size));
+    const dt_status status = DT_NEW(*first, n);
+    for (size_t i = 0; i < n && status == DT_OK; i++) {
+        size_t slot = keys[i] % size;
+        while (table[slot] && keys[table[slot] - 1] != keys[i])
+            slot = (slot + 1) % size;
+        if (!table[slot])
+            table[slot] = (uint32_t)i + 1;
+        (*first)[i] = table[slot] - 1;
+    }
+    free(table);
+    return status;
 }

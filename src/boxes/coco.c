@@ -10,113 +10,107 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
+#include "base/sort.h"
 #include "boxes/coco_rows.h"
 
 #define FAIL_AT(rows, offset, ...) return dt_json_stream_fail((rows)->json, offset, __VA_ARGS__)
 
-/* --- Order by id --- */
+/* --- Tables --- */
 
-struct place {
-    int64_t id;
-    uint64_t offset;
-    size_t index; /* of the row */
-};
-
-static int compare_places(const void *a, const void *b)
+static int compare_ids(const void *a, const void *b)
 {
-    const struct place *x = a, *y = b;
-    if (x->id != y->id)
-        return x->id < y->id ? -1 : 1;
-    return (x->offset > y->offset) - (x->offset < y->offset);
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
 }
 
-static dt_status sort_places(struct place *places, size_t n, const char *what,
-                             const struct dt_coco_rows *rows)
+static int compare_rows(const void *a, const void *b)
 {
-    qsort(places, n, sizeof *places, compare_places);
-    for (size_t i = 1; i < n; i++)
-        if (places[i].id == places[i - 1].id)
-            FAIL_AT(rows, places[i].offset,
-                    "there is another %s with the id %lld before this one: ids must be unique",
-                    what, (long long)places[i].id);
+    const struct dt_coco_row *x = a, *y = b;
+    const int order = compare_ids(&x->id, &y->id);
+    return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+static dt_status refuse_repeated(const struct dt_coco_rows *rows, const char *what, int64_t id,
+                                 uint64_t offset)
+{
+    FAIL_AT(rows, offset,
+            "there is another %s with the id %lld before this one: ids must be unique", what,
+            (long long)id);
+}
+
+/* Sorts n rows of so many bytes, which begin with a dt_coco_row. */
+static dt_status sort_rows(void *table, size_t n, size_t bytes, const char *what,
+                           const struct dt_coco_rows *rows)
+{
+    qsort(table, n, bytes, compare_rows);
+    for (size_t i = 1; i < n; i++) {
+        const struct dt_coco_row *row = (const void *)((const char *)table + i * bytes);
+        const struct dt_coco_row *before = (const void *)((const char *)row - bytes);
+        if (row->id == before->id)
+            return refuse_repeated(rows, what, row->id, row->offset);
+    }
     return DT_OK;
 }
 
 static dt_status check_annotation_ids(const struct dt_coco_rows *rows)
 {
+    const struct dt_coco_annotation_row *row = rows->annotations;
     const size_t n = rows->n_annotations;
-    struct place *places;
-    DT_TRY(DT_NEW(places, n));
+    uint64_t *ids;
+    uint32_t *first;
+    DT_TRY(DT_NEW(ids, n));
     for (size_t i = 0; i < n; i++)
-        places[i] = (struct place){rows->annotations[i].truth.id, rows->annotations[i].offset, i};
-    const dt_status status = sort_places(places, n, "annotation", rows);
-    free(places);
+        ids[i] = (uint64_t)row[i].truth.id;
+    dt_status status = dt_find_repeated(&first, ids, n);
+    for (size_t i = 0; i < n && status == DT_OK; i++)
+        if (first[i] < i)
+            status = refuse_repeated(rows, "annotation", row[i].truth.id, row[i].offset);
+    free(first);
+    free(ids);
     return status;
 }
-
-/* --- Tables --- */
 
 static dt_status make_images(struct dt_coco *coco, struct dt_coco_rows *rows)
 {
     const size_t n = rows->n_images;
-    struct place *places;
     if (n == 0)
         DT_FAIL(DT_ERR_DATA, "%s: the list of images is empty", rows->path);
+    DT_TRY(sort_rows(rows->images, n, sizeof *rows->images, "image", rows));
     DT_TRY(DT_NEW(coco->images, n));
-    DT_TRY(DT_NEW(places, n));
-    for (size_t i = 0; i < n; i++)
-        places[i] = (struct place){rows->images[i].id, rows->images[i].offset, i};
-    const dt_status status = sort_places(places, n, "image", rows);
     for (size_t i = 0; i < n; i++) {
-        const struct dt_coco_image_row *row = &rows->images[places[i].index];
-        coco->images[i] = (struct dt_coco_image){row->id, row->width, row->height, row->name};
+        const struct dt_coco_image_row *row = &rows->images[i];
+        coco->images[i] = (struct dt_coco_image){row->at.id, row->width, row->height, row->name};
     }
-    free(places);
     coco->n_images = (uint32_t)n;
     coco->files = rows->files;
     rows->files = (struct dt_names){0};
-    return status;
+    return DT_OK;
 }
 
 dt_status dt_coco_make_categories(struct dt_coco *coco, const struct dt_coco_rows *rows)
 {
     const size_t n = rows->n_categories;
-    struct place *places;
     if (n == 0)
         DT_FAIL(DT_ERR_DATA, "%s: the list of categories is empty", rows->path);
+    DT_TRY(sort_rows(rows->categories, n, sizeof *rows->categories, "category", rows));
     DT_TRY(DT_NEW(coco->category_ids, n));
-    DT_TRY(DT_NEW(places, n));
-    for (size_t i = 0; i < n; i++)
-        places[i] = (struct place){rows->categories[i].id, rows->categories[i].offset, i};
-    dt_status status = sort_places(places, n, "category", rows);
-    DT_TRY_OUT(status);
     for (size_t i = 0; i < n; i++) {
-        const struct dt_coco_category_row *row = &rows->categories[places[i].index];
+        const struct dt_coco_category_row *row = &rows->categories[i];
         const char *name = dt_names_get(&rows->category_names, row->name);
         if (dt_classes_find(&coco->categories, name) >= 0)
-            DT_TRY_OUT(dt_json_stream_fail(
-                rows->json, row->offset,
-                "there is another category with the name %s: names must be unique", name));
-        coco->category_ids[coco->n_categories++] = row->id;
-        DT_TRY_OUT(dt_names_add(&coco->categories, name, strlen(name)));
+            FAIL_AT(rows, row->at.offset,
+                    "there is another category with the name %s: names must be unique", name);
+        coco->category_ids[coco->n_categories++] = row->at.id;
+        DT_TRY(dt_names_add(&coco->categories, name, strlen(name)));
     }
-out:
-    free(places);
-    return status;
+    return DT_OK;
 }
 
 /* --- Boxes by image --- */
 
 static int compare_image_ids(const void *key, const void *image)
 {
-    const int64_t a = *(const int64_t *)key, b = ((const struct dt_coco_image *)image)->id;
-    return (a > b) - (a < b);
-}
-
-static int compare_ids(const void *a, const void *b)
-{
-    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    return compare_ids(key, &((const struct dt_coco_image *)image)->id);
 }
 
 int dt_coco_label(const struct dt_coco *coco, int64_t id)

@@ -266,17 +266,17 @@ static dt_status skip_bad(struct dt_coco_rows *r, dt_status status)
 /* `last` is the member that only files of annotations have, or only shards. */
 static dt_status add_image(struct dt_coco_rows *r, const struct field *last)
 {
-    struct dt_coco_image_row row = {.id = DT_COCO_NO_ID, .name = (uint32_t)r->files.n};
+    struct dt_coco_image_row row = {.at.id = DT_COCO_NO_ID, .name = (uint32_t)r->files.n};
     const bool is_optional = r->is_lenient;
-    const struct field fields[] = {{"id", read_own_id, &row.id, false},
+    const struct field fields[] = {{"id", read_own_id, &row.at.id, false},
                                    {"width", read_side, &row.width, is_optional},
                                    {"height", read_side, &row.height, is_optional},
                                    *last};
-    const dt_status status = read_object(r, &row.offset, "the image", fields, DT_COUNT(fields));
-    if (row.id == DT_COCO_NO_ID)
+    const dt_status status = read_object(r, &row.at.offset, "the image", fields, DT_COUNT(fields));
+    if (row.at.id == DT_COCO_NO_ID)
         return status;
     if (r->n_images >= DT_MAX_SAMPLES)
-        FAIL_AT(r, row.offset, "more than %d images", DT_MAX_SAMPLES);
+        FAIL_AT(r, row.at.offset, "more than %d images", DT_MAX_SAMPLES);
     DT_TRY(DT_GROW(r->images, r->image_capacity, r->n_images, "images"));
     row.name = status == DT_OK ? row.name : DT_COCO_SKIPPED;
     r->images[r->n_images++] = row;
@@ -292,12 +292,14 @@ static dt_status read_image(struct dt_coco_rows *r)
 static dt_status read_category(struct dt_coco_rows *r)
 {
     struct dt_coco_category_row row = {.name = (uint32_t)r->category_names.n};
-    const struct field fields[] = {{"id", read_category_id, &row.id, false},
+    int32_t id = 0;
+    const struct field fields[] = {{"id", read_category_id, &id, false},
                                    {"name", read_name, &r->category_names, false}};
     if (r->n_categories >= DT_COCO_MAX_CATEGORIES)
         FAIL_AT(r, dt_json_stream_offset(r->json), "more than %d categories",
                 DT_COCO_MAX_CATEGORIES);
-    DT_TRY(read_object(r, &row.offset, "the category", fields, DT_COUNT(fields)));
+    DT_TRY(read_object(r, &row.at.offset, "the category", fields, DT_COUNT(fields)));
+    row.at.id = id;
     DT_TRY(DT_GROW(r->categories, r->category_capacity, r->n_categories, "categories"));
     r->categories[r->n_categories++] = row;
     return DT_OK;

@@ -16,16 +16,18 @@ enum { DT_COCO_MAX_CATEGORIES = 10000, DT_COCO_BAD_LISTED = 5 };
 #define DT_COCO_MAX_AREA       1e18
 
 /* In the order of the file, with the place of each for messages. */
-struct dt_coco_image_row {
+struct dt_coco_row {
     int64_t id;
-    int32_t width, height;
-    uint32_t name; /* index in dt_coco_rows.files, or DT_COCO_SKIPPED */
     uint64_t offset;
 };
+struct dt_coco_image_row {
+    struct dt_coco_row at;
+    int32_t width, height;
+    uint32_t name; /* index in dt_coco_rows.files, or DT_COCO_SKIPPED */
+};
 struct dt_coco_category_row {
-    int32_t id;
+    struct dt_coco_row at;
     uint32_t name; /* index in dt_coco_rows.category_names */
-    uint64_t offset;
 };
 struct dt_coco_annotation_row {
     struct dt_truth truth; /* its label is the id of the category */
@@ -42,9 +44,8 @@ struct dt_coco_found_row {
 struct dt_coco_rows {
     struct dt_json_stream *json;
     const char *path;
-    const char *key; /* whose value is being read, for messages */
-    bool is_lenient; /* as pycocotools: images need neither size nor name, ids no image */
-    bool may_lack_annotations;
+    const char *key;                       /* whose value is being read, for messages */
+    bool is_lenient, may_lack_annotations; /* dt_coco_rules */
     /* Ids of images may be texts. The number of one is its place in text_ids, which is sorted; NULL
      * until all are known, and empty if ids are numbers. */
     const struct dt_names *text_ids;

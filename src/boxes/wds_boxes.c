@@ -35,13 +35,15 @@ dt_status dt_wds_boxes_parse(struct dt_wds_boxes *boxes, const char *text, size_
     const struct dt_coco_image_row *image = rows.images;
     const size_t n = rows.n_annotations;
     if (n > DT_COCO_MAX_BOXES)
-        DT_TRY_OUT(dt_json_stream_fail(rows.json, image->offset, "the image has more than %d boxes",
-                                       DT_COCO_MAX_BOXES));
+        DT_TRY_OUT(dt_json_stream_fail(rows.json, image->at.offset,
+                                       "the image has more than %d boxes", DT_COCO_MAX_BOXES));
     DT_TRY_OUT(grow(boxes, 1, n));
     for (size_t i = 0; i < n; i++)
         boxes->truths[boxes->n_truths++] = rows.annotations[i].truth;
-    boxes->images[boxes->n++] = (struct dt_wds_image){
-        .id = image->id, .width = image->width, .height = image->height, .n_truths = (uint32_t)n};
+    boxes->images[boxes->n++] = (struct dt_wds_image){.id = image->at.id,
+                                                      .width = image->width,
+                                                      .height = image->height,
+                                                      .n_truths = (uint32_t)n};
 out:
     dt_coco_rows_reset(&rows);
     dt_json_stream_close(rows.json);

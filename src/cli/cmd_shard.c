@@ -12,7 +12,7 @@ dt_status dt_cmd_shard(const struct dt_arguments *args)
         .prefix = args->prefix,
         .labels = args->labels,
         .image_folder = args->image_folder,
-        .exif = args->exif ? args->exif : config.data.exif,
+        .data = &config.data,
         .image_key = args->image_key,
         .label_key = args->label_key,
         .per_shard = (int)args->per_shard,
@@ -21,7 +21,6 @@ dt_status dt_cmd_shard(const struct dt_arguments *args)
         .label_offset = (int)args->label_offset,
         .threads = (int)args->threads,
         .skip_bad = args->skip_bad,
-        .max_bad_fraction = config.data.max_bad_fraction,
         .seed = (uint64_t)args->seed,
     };
     return dt_shard_write(&options);

@@ -92,19 +92,15 @@ static dt_status verify_one(const char *path)
 
 /* --- Images --- */
 
-static dt_status verify_images(const char *path, const struct dt_arguments *args)
+static dt_status verify_images(const char *path, const struct dt_arguments *args,
+                               const struct dt_config_data *data)
 {
-    static struct dt_config config;
     struct dt_dataset *sets[2] = {NULL};
     struct dt_image_check check = {
         .n_threads = (int)args->threads, .lists_all = true, .what = "verifying"};
     const struct dt_names *bad = &check.bad;
     const double begin_s = dt_clock_s();
-    DT_TRY(dt_arguments_config(&config, args));
-    if (args->exif)
-        config.data.exif = args->exif;
-    config.data.source = DT_SOURCE_AUTO;
-    const struct dt_dataset_options options = {.data = &config.data,
+    const struct dt_dataset_options options = {.data = data,
                                                .path = path,
                                                .images_folder = args->image_folder,
                                                .has_boxes = dt_name_has_suffix(path, ".json"),
@@ -112,7 +108,7 @@ static dt_status verify_images(const char *path, const struct dt_arguments *args
     DT_TRY(dt_dataset_open(&sets[0], &options));
     const uint32_t n = dt_dataset_size(sets[0]), asked = (uint32_t)args->decode;
     check.step = args->decode > 0 && asked < n ? n / asked : 1;
-    dt_status status = DT_NEW(check.hashes, 2 * (size_t)n);
+    dt_status status = DT_NEW(check.hashes, n);
     if (status == DT_OK)
         status = dt_dataset_check(&check, sets[0]);
     for (size_t i = 0; status == DT_OK && i < bad->n; i++)
@@ -144,7 +140,8 @@ static bool holds_something(const char *dir)
     return holds;
 }
 
-static dt_status verify_all(const char *dir, const struct dt_arguments *args)
+static dt_status verify_all(const char *dir, const struct dt_arguments *args,
+                            const struct dt_config_data *data)
 {
     char path[DT_PATH_MAX];
     int64_t *steps = NULL;
@@ -161,7 +158,7 @@ static dt_status verify_all(const char *dir, const struct dt_arguments *args)
                           "runs %s lists",
                           dir, dir);
     else if (n_steps == 0 && strcmp(dir, args->operands[0]) == 0 && holds_something(dir))
-        status = verify_images(dir, args);
+        status = verify_images(dir, args, data);
     else if (n_steps == 0)
         status = DT_ERROR(DT_ERR_NO_INPUT, "%s holds no checkpoint, no shards and no images", dir);
     else if (n_bad > 0)
@@ -176,15 +173,17 @@ dt_status dt_cmd_verify(const struct dt_arguments *args)
 {
     const char *path = args->operands[0];
     char dir[DT_PATH_MAX];
+    static struct dt_config config;
     bool is_one;
+    DT_TRY(dt_arguments_config(&config, args));
+    config.data.source = DT_SOURCE_AUTO;
     if (dt_shards_found(path))
-        return dt_shards_verify(path, args->label_key, args->decode, (int)args->threads, args->exif,
-                                stdout);
+        return dt_shards_verify(path, &config.data, args->decode, (int)args->threads, stdout);
     if (dt_name_has_suffix(path, ".csv") || dt_name_has_suffix(path, ".json"))
-        return verify_images(path, args);
+        return verify_images(path, args, &config.data);
     DT_TRY(dt_checkpoint_locate(dir, &is_one, path));
     if (!is_one)
-        return verify_all(dir, args);
+        return verify_all(dir, args, &config.data);
     const dt_status status = verify_one(path);
     return status == DT_OK ? DT_OK : DT_ERROR(status, "%s cannot be used", path);
 }

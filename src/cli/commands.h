@@ -19,15 +19,14 @@ struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
     const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *image_key,
-        *label_key, *confusion, *predictions, *output, *run, *trace, *data, *model, *batch_sizes,
-        *compare, *tolerance, *address, *svg;
+        *label_key, *exif, *confusion, *predictions, *output, *run, *trace, *data, *model,
+        *batch_sizes, *compare, *tolerance, *address, *svg;
     const char **sets; /* or of --env */
     size_t n_sets;
     double max_time_s, min_score, wait_s;
     int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
         top, count, n_images, max_detections, n_gpus, port;
-    int64_t decode; /* -1 = all */
-    enum dt_exif exif;
+    int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
     const char *ranks, *link, *local_link, *step_time, *hosts, *hostfile, *interface, *program;
     int64_t ranks_per_node, min_bytes, max_bytes, n_cpus, max_restarts;
@@ -163,7 +162,6 @@ enum dt_option_kind {
     DT_OPTION_ALL_OR_INTEGER, /* "all" becomes -1 */
     DT_OPTION_DURATION,
     DT_OPTION_SHARE,   /* a number from 0 to 1 */
-    DT_OPTION_EXIF,    /* ignore or apply */
     DT_OPTION_SETTING, /* may be repeated */
 };
 

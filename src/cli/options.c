@@ -123,7 +123,7 @@ static const struct dt_option options[] = {
      "labels of ILSVRC2012_img_val.tar, a synset per line (scripts/ilsvrc_labels.py)"},
     {"image-folder", DT_OPTION_TEXT, AT(image_folder), 0, 0, "FOLDER",
      "images of a COCO file (default: ../X for instances_X.json, else the folder of the file)"},
-    {"exif", DT_OPTION_EXIF, AT(exif), 0, 0, "ignore|apply",
+    {"exif", DT_OPTION_TEXT, AT(exif), 0, 0, "ignore|apply",
      "whether photos are turned as their EXIF orientation says (default: ignore)"},
     {"resize-short", DT_OPTION_INTEGER, AT(resize_short), DT_RESIZE_SHORT_LEAST,
      DT_RESIZE_SHORT_MOST, "S", "shrink larger images until the shorter side has S pixels"},
@@ -256,11 +256,6 @@ static dt_status store_option(struct dt_arguments *args, const struct dt_option 
         return parse_duration((double *)field, row, text);
     case DT_OPTION_SHARE:
         return parse_share((double *)field, row, text);
-    case DT_OPTION_EXIF:
-        if (strcmp(text, "apply") != 0 && strcmp(text, "ignore") != 0)
-            DT_FAIL(DT_ERR_USAGE, "--exif: \"%s\" is neither ignore nor apply", text);
-        *(enum dt_exif *)field = text[0] == 'a' ? DT_EXIF_APPLY : DT_EXIF_IGNORE;
-        return DT_OK;
     case DT_OPTION_SETTING:
         args->sets[args->n_sets++] = text;
         return DT_OK;
@@ -475,12 +470,20 @@ void dt_arguments_reset(struct dt_arguments *args)
     free(args->sets);
 }
 
+/* Options that are keys become settings, for which args->sets has room. */
 dt_status dt_arguments_config(struct dt_config *config, const struct dt_arguments *args)
 {
-    char file[DT_PATH_MAX];
+    const char *const keys[][2] = {{"exif", args->exif}, {"label_key", args->label_key}};
+    char file[DT_PATH_MAX], texts[DT_COUNT(keys)][DT_PATH_MAX];
+    size_t n_sets = args->n_sets;
+    for (size_t i = 0; i < DT_COUNT(keys); i++)
+        if (keys[i][1]) {
+            snprintf(texts[i], sizeof texts[i], "data.%s=%s", keys[i][0], keys[i][1]);
+            args->sets[n_sets++] = texts[i];
+        }
     if (args->config)
         DT_TRY(dt_config_find(file, args->config));
-    DT_TRY(dt_config_load(config, args->config ? file : NULL, args->sets, args->n_sets));
+    DT_TRY(dt_config_load(config, args->config ? file : NULL, args->sets, n_sets));
     if (!args->out)
         return DT_OK;
     return dt_file_path(config->output.dir, "%s", args->out);

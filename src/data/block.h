@@ -1,6 +1,7 @@
 /* The state of a data set as one block of bytes, which the ranks of a job share: one of them has
- * read the files, the others have what it found. The function of a kind names its values and arrays
- * once, whatever is done with them. The block is of the same program, and trusted. */
+ * read the files, the others have what it found; or which a cache keeps. A function names the
+ * values and arrays once, whatever is done with them. The block is of the same program, and
+ * trusted. */
 #ifndef DTRAIN_DATA_BLOCK_H
 #define DTRAIN_DATA_BLOCK_H
 

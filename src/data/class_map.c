@@ -8,9 +8,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "data/dataset.h"
-#include "data/wds_pair.h"
 
 enum { LIST_BYTES = 512, LIST_NAMES = 8, NUMBER_DIGITS = 9 };
 
@@ -232,22 +232,20 @@ static dt_status relate(struct dt_dataset *dataset, const struct dt_dataset_opti
 
 /* --- What is likely to be a mistake --- */
 
-static dt_status tell_alike(void *context, size_t at, size_t before)
-{
-    const struct dt_names *names = context;
-    dt_log(DT_LOG_NOTICE, "the classes %s and %s differ in case only", dt_names_get(names, before),
-           dt_names_get(names, at));
-    return DT_OK;
-}
-
 static dt_status check_case(const struct dt_names *names)
 {
     uint64_t *keys;
+    uint32_t *first;
     DT_TRY(DT_NEW(keys, names->n));
     for (size_t i = 0; i < names->n; i++)
         for (const char *c = dt_names_get(names, i); *c; c++)
             keys[i] = keys[i] * 0x9E3779B97F4A7C15 + (uint64_t)tolower((unsigned char)*c);
-    const dt_status status = dt_wds_find_repeated(keys, names->n, tell_alike, (void *)names);
+    const dt_status status = dt_find_repeated(&first, keys, names->n);
+    for (size_t i = 0; status == DT_OK && i < names->n; i++)
+        if (first[i] < i)
+            dt_log(DT_LOG_NOTICE, "the classes %s and %s differ in case only",
+                   dt_names_get(names, first[i]), dt_names_get(names, i));
+    free(first);
     free(keys);
     return status;
 }

@@ -19,9 +19,9 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/pulse.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "data/dataset.h"
-#include "data/wds_pair.h"
 
 enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, PROGRESS_EVERY = 4096, COLUMNS_BYTES = 512 };
 
@@ -285,43 +285,34 @@ static uint64_t key_csv(const struct dt_dataset *dataset, uint32_t id, uint64_t 
     return XXH64(file, strlen(file), seed);
 }
 
-struct repeated {
-    const struct table *table;
-    bool lists_all;
-    size_t n, n_other; /* rows; with another label */
-};
-
-static dt_status count_repeated(void *context, size_t at, size_t before)
-{
-    struct repeated *repeated = context;
-    const struct table *table = repeated->table;
-    const struct row *row = &table->rows[at], *first = &table->rows[before];
-    const bool differs = row->label != first->label;
-    repeated->n++;
-    repeated->n_other += differs;
-    if (repeated->lists_all || repeated->n == 1)
-        dt_log(DT_LOG_NOTICE, "%s:%u: %s is also in line %u, with %s label", table->path,
-               (unsigned)row->line, dt_names_get(&table->files, at), (unsigned)first->line,
-               differs ? "another" : "the same");
-    return DT_OK;
-}
-
 /* Images that are listed more than once: the first, or all. */
 static dt_status tell_repeated(const struct dt_dataset *dataset, bool lists_all)
 {
     const struct table *table = dataset->state;
-    struct repeated repeated = {.table = table, .lists_all = lists_all};
+    size_t n = 0, n_other = 0; /* rows; with another label */
     uint64_t *keys;
+    uint32_t *first;
     DT_TRY(DT_NEW(keys, dataset->n));
     for (uint32_t id = 0; id < dataset->n; id++)
         keys[id] = key_csv(dataset, id, 0);
-    dt_status status = dt_wds_find_repeated(keys, dataset->n, count_repeated, &repeated);
+    const dt_status status = dt_find_repeated(&first, keys, dataset->n);
+    for (uint32_t id = 0; status == DT_OK && id < dataset->n; id++) {
+        const struct row *row = &table->rows[id], *before = &table->rows[first[id]];
+        if (row == before)
+            continue;
+        n_other += row->label != before->label;
+        if (n++ == 0 || lists_all)
+            dt_log(DT_LOG_NOTICE, "%s:%u: %s is also in line %u, with %s label", table->path,
+                   (unsigned)row->line, dt_names_get(&table->files, id), (unsigned)before->line,
+                   row->label == before->label ? "the same" : "another");
+    }
+    free(first);
     free(keys);
-    if (repeated.n > 0)
+    if (n > 0)
         dt_log(
             DT_LOG_NOTICE,
             "%s: %zu of %zu rows name an image of an earlier row, %zu of them with another label",
-            table->path, repeated.n, table->files.n, repeated.n_other);
+            table->path, n, table->files.n, n_other);
     return status;
 }
 

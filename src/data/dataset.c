@@ -274,9 +274,7 @@ dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_o
         made->ids = NULL;
         made->n_ids = 0;
     } else {
-        const bool asks = options->has_boxes && !options->images;
-        made->exif =
-            options->data->exif == DT_EXIF_AUTO && !asks ? DT_EXIF_IGNORE : options->data->exif;
+        made->exif = dt_exif_of(options->data, options->has_boxes && !options->images);
         made->max_pixels = options->data->max_pixels;
         DT_TRY_OUT(open_kind(made, options));
     }

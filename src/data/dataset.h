@@ -19,6 +19,8 @@ void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id);
 bool dt_dataset_is_raw(const struct dt_dataset *dataset);
 /* The path of a set that may still be opening; generated images have none. */
 const char *dt_dataset_in_messages(const struct dt_dataset_options *options);
+/* With boxes, AUTO stays, and images that are turned are refused; else it is IGNORE. */
+enum dt_exif dt_exif_of(const struct dt_config_data *data, bool has_boxes);
 struct dt_decoder;
 /* Adds what the decoder knows of the image that it has decoded last. */
 void dt_image_notes_add(struct dt_image_notes *notes, const struct dt_decoder *decoder, int64_t id);

@@ -2,11 +2,16 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
+#include "base/sort.h"
 #include "data/dataset.h"
 #include "image/decode.h"
+
+enum dt_exif dt_exif_of(const struct dt_config_data *data, bool has_boxes)
+{
+    return data->exif == DT_EXIF_AUTO && !has_boxes ? DT_EXIF_IGNORE : data->exif;
+}
 
 void dt_image_notes_add(struct dt_image_notes *notes, const struct dt_decoder *decoder, int64_t id)
 {
@@ -46,48 +51,31 @@ dt_status dt_dataset_tell(const struct dt_dataset *dataset, const struct dt_imag
 
 /* --- Images of equal bytes --- */
 
-static int compare(const void *a, const void *b, void *hashes)
-{
-    const uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
-    const int order =
-        memcmp((uint64_t *)hashes + 2 * (size_t)i, (uint64_t *)hashes + 2 * (size_t)j, 16);
-    return order ? order : (i > j) - (i < j);
-}
-
-dt_status dt_dataset_twins(uint64_t *hashes, const struct dt_dataset *const sets[2])
+dt_status dt_dataset_twins(const uint64_t *hashes, const struct dt_dataset *const sets[2])
 {
     static const char *const like[] = {"images have the same bytes as another one",
                                        "validation images have the same bytes as a training image"};
     const uint32_t split = dt_dataset_size(sets[0]);
     const uint32_t n = split + (sets[1] ? dt_dataset_size(sets[1]) : 0);
-    struct {
-        int64_t n;
-        uint32_t pair[2];
-    } found[2] = {0}; /* in a set, in both */
-    uint32_t *ids, n_known = 0;
+    uint32_t *first, n_found[2] = {0}, found[2] = {0}; /* in a set, in both */
     char names[2][512];
-    DT_TRY(DT_NEW(ids, n));
-    for (uint32_t i = 0; i < n; i++)
-        if (hashes[2 * (size_t)i] | hashes[2 * (size_t)i + 1])
-            ids[n_known++] = i;
-    qsort_r(ids, n_known, sizeof *ids, compare, hashes);
-    for (uint32_t i = 1, first = 0; i < n_known; i++) {
-        const uint32_t a = ids[first], b = ids[i], across = a < split && b >= split;
-        if (memcmp(hashes + 2 * (size_t)a, hashes + 2 * (size_t)b, 16) != 0)
-            first = i;
-        else if (found[across].n++ == 0 || b < found[across].pair[1])
-            memcpy(found[across].pair, (uint32_t[]){a, b}, sizeof found->pair);
-    }
-    free(ids);
-    for (int across = 0; across < 2; across++) {
-        for (int i = 0; i < 2 && found[across].n > 0; i++) {
-            const uint32_t id = found[across].pair[i];
-            dt_dataset_name(sets[id >= split], id >= split ? id - split : id, names[i],
-                            sizeof *names);
+    DT_TRY(dt_find_repeated(&first, hashes, n));
+    for (uint32_t i = n; i-- > 0;)
+        if (first[i] < i && hashes[i]) {
+            const int across = first[i] < split && i >= split;
+            n_found[across]++;
+            found[across] = i;
         }
-        if (found[across].n > 0)
-            dt_log(DT_LOG_WARNING, "%" PRId64 " %s, the first are %s and %s", found[across].n,
-                   like[across], names[0], names[1]);
+    for (int across = 0; across < 2; across++) {
+        if (n_found[across] == 0)
+            continue;
+        const uint32_t pair[] = {first[found[across]], found[across]};
+        for (int i = 0; i < 2; i++)
+            dt_dataset_name(sets[pair[i] >= split], pair[i] - (pair[i] >= split ? split : 0),
+                            names[i], sizeof names[i]);
+        dt_log(DT_LOG_WARNING, "%u %s, the first are %s and %s", (unsigned)n_found[across],
+               like[across], names[0], names[1]);
     }
+    free(first);
     return DT_OK;
 }

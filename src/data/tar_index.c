@@ -17,6 +17,7 @@
 #include "base/pulse.h"
 #include "base/text.h"
 #include "boxes/wds_boxes.h"
+#include "data/block.h"
 #include "data/dataset.h"
 #include "data/wds_pair.h"
 
@@ -231,185 +232,134 @@ out:
     return status;
 }
 
+/* --- The index between runs, in cache_dir/index/<name>-<hash of path and label_key>.index: a
+ * header and a block. Labels are stored as written, so label_offset and num_classes may change. ---
+ */
+
+enum { MAX_BYTES = 1 << 30 };
+
+struct header {
+    char magic[8];
+    uint64_t bytes; /* of the shard when it was read, like its time */
+    int64_t time_ns;
+    uint64_t check; /* hash of what is above and below */
+};
+
+static void use_index(struct dt_block *block, struct dt_tar_index *index)
+{
+    DT_BLOCK_VALUE(block, index->n);
+    DT_BLOCK_VALUE(block, index->hash);
+    DT_BLOCK_VALUE(block, index->boxes.n);
+    DT_BLOCK_VALUE(block, index->boxes.n_truths);
+    DT_BLOCK_ARRAY(block, index->entries, index->n);
+    DT_BLOCK_ARRAY(block, index->boxes.images, index->boxes.n);
+    DT_BLOCK_ARRAY(block, index->boxes.truths, index->boxes.n_truths);
+}
+
 void dt_tar_index_reset(struct dt_tar_index *index)
 {
+    struct dt_block block = {.use = DT_BLOCK_LEAVE};
+    if (index->block)
+        use_index(&block, index);
+    free(index->block);
     free(index->entries);
     dt_wds_boxes_reset(&index->boxes);
     *index = (struct dt_tar_index){0};
 }
 
-/* --- The index between runs, in cache_dir/index/<name>-<hash of path and label_key>.index: a
- * header, the entries, and for a detector the images and their boxes. Labels are stored as written,
- * so label_offset and num_classes may change. --- */
-
-enum { MAX_BYTES = 1 << 30 };
-
-struct header {
-    struct stamp {
-        char magic[8];
-        uint64_t bytes;
-        int64_t time_ns;
-    } stamp;        /* of the shard when it was read */
-    uint64_t check; /* hash of the stamp and of what follows */
-    uint64_t n, hash;
-};
-
-struct index_file {
-    char path[DT_PATH_MAX];
-    struct stamp stamp; /* of the shard as it is now */
-    bool has_boxes;
-};
-
-static dt_status find_file(struct index_file *file, const char *shard, const char *label_key,
-                           const char *cache_dir)
+/* Where the copy is, and its header if it is of the shard as it is now. */
+static dt_status find_file(char *path, struct header *header, const char *shard,
+                           const char *label_key, const char *cache_dir)
 {
-    static const char magic[][9] = {"DTINDEX3", "DTBOXES1"}; /* by has_boxes */
     struct stat info;
     if (stat(shard, &info) != 0)
         DT_FAIL(dt_file_input_status(errno), "cannot read %s: %s", shard, strerror(errno));
-    memcpy(file->stamp.magic, magic[file->has_boxes], sizeof file->stamp.magic);
-    file->stamp.bytes = (uint64_t)info.st_size;
-    file->stamp.time_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+    memcpy(header->magic, label_key ? "DTINDEX4" : "DTBOXES2", sizeof header->magic);
+    header->bytes = (uint64_t)info.st_size;
+    header->time_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
 
     char *full = realpath(shard, NULL);
     const char *key = full ? full : shard;
     const uint64_t seed = label_key ? XXH64(label_key, strlen(label_key), 0) : 0;
     const XXH128_hash_t hash = XXH3_128bits_withSeed(key, strlen(key), seed);
     free(full);
-    return dt_file_path(file->path, "%s/index/%.100s-%016llx%016llx.index", cache_dir,
+    return dt_file_path(path, "%s/index/%.100s-%016llx%016llx.index", cache_dir,
                         dt_file_base(shard), (unsigned long long)hash.high64,
                         (unsigned long long)hash.low64);
 }
 
-static uint64_t hash_file(const char *block, size_t bytes)
+static uint64_t hash_file(const char *data, size_t bytes)
 {
-    const size_t after_check = offsetof(struct header, n);
-    return XXH64(block + after_check, bytes - after_check, XXH64(block, sizeof(struct stamp), 0));
-}
-
-/* --- Reading the copy --- */
-
-/* The part of the file that has not been taken yet. */
-struct rest {
-    const char *at;
-    size_t bytes;
-};
-
-/* A copy of the next `count` elements; NULL if there are not as many. */
-static void *take(struct rest *rest, size_t count, size_t size)
-{
-    void *copy = count <= rest->bytes / size ? dt_mem_alloc(count, size, "shard index") : NULL;
-    if (!copy)
-        return NULL;
-    memcpy(copy, rest->at, count * size);
-    rest->at += count * size;
-    rest->bytes -= count * size;
-    return copy;
-}
-
-/* False if there is not as much behind the header as it says. */
-static bool take_index(struct dt_tar_index *index, const struct header *header, const char *block,
-                       size_t bytes, bool has_boxes)
-{
-    struct rest rest = {block + sizeof *header, bytes - sizeof *header};
-    struct dt_wds_boxes *boxes = &index->boxes;
-    if (header->n > DT_MAX_SAMPLES)
-        return false;
-    index->entries = take(&rest, (size_t)header->n, sizeof *index->entries);
-    if (!index->entries)
-        return false;
-    index->n = index->capacity = (size_t)header->n;
-    index->hash = header->hash;
-    if (!has_boxes)
-        return rest.bytes == 0;
-    boxes->images = take(&rest, index->n, sizeof *boxes->images);
-    if (!boxes->images)
-        return false;
-    boxes->n = boxes->capacity = index->n;
-    for (size_t i = 0; i < boxes->n; i++)
-        boxes->n_truths += boxes->images[i].n_truths;
-    boxes->truth_capacity = boxes->n_truths;
-    boxes->truths = take(&rest, boxes->n_truths, sizeof *boxes->truths);
-    return boxes->truths && rest.bytes == 0;
+    return XXH64(data + sizeof(struct header), bytes - sizeof(struct header),
+                 XXH64(data, offsetof(struct header, check), 0));
 }
 
 /* False if there is no such file, or it is of no use; a damaged one is logged. */
-static bool load(struct dt_tar_index *index, const struct index_file *file)
+static bool load(struct dt_tar_index *index, const char *path, const struct header *now)
 {
     struct header header = {0};
     size_t bytes = 0;
-    char *block = NULL;
 
-    if (!dt_file_exists(file->path))
+    if (!dt_file_exists(path))
         return false;
-    const bool is_read = dt_file_load(&block, &bytes, file->path, MAX_BYTES) == DT_OK;
+    const bool is_read = dt_file_load(&index->block, &bytes, path, MAX_BYTES) == DT_OK;
     if (is_read && bytes >= sizeof header)
-        memcpy(&header, block, sizeof header);
-    const bool is_intact =
-        is_read && bytes >= sizeof header && header.check == hash_file(block, bytes) &&
-        memcmp(header.stamp.magic, file->stamp.magic, sizeof header.stamp.magic) == 0;
-    const bool is_current =
-        is_intact && memcmp(&header.stamp, &file->stamp, sizeof header.stamp) == 0;
-    const bool is_used = is_current && take_index(index, &header, block, bytes, file->has_boxes);
-    if (!is_used)
-        dt_tar_index_reset(index);
-    if (!is_intact || (is_current && !is_used)) {
-        dt_log(DT_LOG_WARNING,
-               "index cache %s is damaged or of another version and will be rebuilt", file->path);
-        dt_error_clear();
+        memcpy(&header, index->block, sizeof header);
+    const bool is_intact = header.check &&
+                           memcmp(header.magic, now->magic, sizeof now->magic) == 0 &&
+                           header.check == hash_file(index->block, bytes);
+    if (is_intact && memcmp(&header, now, offsetof(struct header, check)) == 0) {
+        struct dt_block block = {.use = DT_BLOCK_READ, .at = index->block + sizeof header};
+        use_index(&block, index);
+        return true;
     }
-    free(block);
-    return is_used;
+    free(index->block);
+    index->block = NULL;
+    if (!is_intact)
+        dt_log(DT_LOG_WARNING,
+               "index cache %s is damaged or of another version and will be rebuilt", path);
+    dt_error_clear();
+    return false;
 }
 
-/* --- Writing the copy --- */
-
-static dt_status write_file(const struct dt_tar_index *index, const struct index_file *file,
-                            const char *cache_dir)
+static dt_status write_file(struct dt_tar_index *index, const char *path,
+                            const struct header *header, const char *cache_dir)
 {
-    const struct dt_wds_boxes *boxes = &index->boxes;
-    struct header header = {.stamp = file->stamp, .n = index->n, .hash = index->hash};
-    const struct {
-        const void *data;
-        size_t bytes;
-    } parts[] = {{&header, sizeof header},
-                 {index->entries, index->n * sizeof *index->entries},
-                 {boxes->images, boxes->n * sizeof *boxes->images},
-                 {boxes->truths, boxes->n_truths * sizeof *boxes->truths}};
-    char folder[DT_PATH_MAX], *block = NULL;
-    size_t bytes = 0, at = 0;
+    struct dt_block block = {.use = DT_BLOCK_COUNT, .bytes = sizeof *header};
+    char folder[DT_PATH_MAX], *data = NULL;
 
     DT_TRY(dt_file_path(folder, "%s/index", cache_dir));
     DT_TRY(dt_file_make_folder(folder));
-    for (size_t i = 0; i < DT_COUNT(parts); i++)
-        bytes += parts[i].bytes;
+    use_index(&block, index);
+    const size_t bytes = block.bytes;
     if (bytes > MAX_BYTES)
         DT_FAIL(DT_ERR_CREATE, "%zu bytes are more than an index may have", bytes);
-    DT_TRY(DT_NEW(block, bytes));
-    for (size_t i = 0; i < DT_COUNT(parts); at += parts[i++].bytes)
-        if (parts[i].bytes > 0)
-            memcpy(block + at, parts[i].data, parts[i].bytes);
-    header.check = hash_file(block, bytes);
-    memcpy(block, &header, sizeof header);
-    const dt_status status = dt_file_save(file->path, block, bytes);
-    free(block);
+    DT_TRY(DT_NEW(data, bytes));
+    block = (struct dt_block){.use = DT_BLOCK_WRITE, .at = data + sizeof *header};
+    use_index(&block, index);
+    memcpy(data, header, sizeof *header);
+    const uint64_t check = hash_file(data, bytes);
+    memcpy(data + offsetof(struct header, check), &check, sizeof check);
+    const dt_status status = dt_file_save(path, data, bytes);
+    free(data);
     return status;
 }
 
 dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const char *label_key,
                             const char *cache_dir)
 {
-    struct index_file file = {.has_boxes = !label_key};
+    struct header header = {0};
+    char file[DT_PATH_MAX];
 
     if (!cache_dir || !cache_dir[0])
         return dt_tar_index_build(index, path, label_key);
-    DT_TRY(find_file(&file, path, label_key, cache_dir));
-    if (load(index, &file))
+    DT_TRY(find_file(file, &header, path, label_key, cache_dir));
+    if (load(index, file, &header))
         return DT_OK;
     DT_TRY(dt_tar_index_build(index, path, label_key));
     /* A failure only costs time, or another rank was faster with the same file. */
-    if (write_file(index, &file, cache_dir) != DT_OK) {
-        dt_log(DT_LOG_DEBUG, "%s is not written: %s", file.path, dt_error_text());
+    if (write_file(index, file, &header, cache_dir) != DT_OK) {
+        dt_log(DT_LOG_DEBUG, "%s is not written: %s", file, dt_error_text());
         dt_error_clear();
     }
     return DT_OK;

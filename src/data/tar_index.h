@@ -56,6 +56,7 @@ struct dt_tar_index {
     size_t n, capacity;
     struct dt_wds_boxes boxes; /* one image per entry; without .json members none */
     uint64_t hash;             /* of names, sizes and labels or boxes */
+    char *block;               /* that has the arrays, of a file; NULL = they are their own */
 };
 
 /* Pairs images with labels by the rules in wds_pair.h; `label_key` is that of dt_tar_json_label, or

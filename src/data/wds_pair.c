@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "base/mem.h"
+#include "base/sort.h"
 #include "data/dataset.h"
 #include "image/png.h"
 
@@ -83,57 +83,27 @@ uint64_t dt_wds_hash(const char *shard, const char *key)
     return XXH64(key, strlen(key), split);
 }
 
-/* A hash table with open addressing, at most half full. */
-dt_status dt_wds_find_repeated(const uint64_t *keys, size_t n, dt_wds_found found, void *context)
-{
-    dt_status status = DT_OK;
-    uint32_t *table; /* 1 + index of the first key of each value; 0 = free */
-    size_t size = 2;
-
-    while (size < 2 * n)
-        size *= 2;
-    DT_TRY(DT_NEW(table, size));
-    for (size_t at = 0; at < n && status == DT_OK; at++) {
-        size_t slot = keys[at] % size;
-        while (table[slot] && keys[table[slot] - 1] != keys[at])
-            slot = (slot + 1) % size;
-        if (table[slot])
-            status = found(context, at, table[slot] - 1);
-        else
-            table[slot] = (uint32_t)at + 1;
-    }
-    free(table);
-    return status;
-}
-
-struct repeated {
-    size_t n, at, before; /* the first */
-};
-
-static dt_status count_repeated(void *context, size_t at, size_t before)
-{
-    struct repeated *repeated = context;
-    if (repeated->n++ == 0) {
-        repeated->at = at;
-        repeated->before = before;
-    }
-    return DT_OK;
-}
-
 dt_status dt_wds_tell_repeated(const struct dt_dataset *dataset, const uint64_t *keys, size_t n,
                                const char *path)
 {
-    struct repeated repeated = {0};
     char name[2 * DT_PATH_MAX], before[2 * DT_PATH_MAX];
+    size_t n_repeated = 0, at = 0;
+    uint32_t *first;
 
-    DT_TRY(dt_wds_find_repeated(keys, n, count_repeated, &repeated));
-    if (repeated.n == 0)
-        return DT_OK;
-    dataset->kind->name(dataset, (uint32_t)repeated.at, name, sizeof name);
-    dataset->kind->name(dataset, (uint32_t)repeated.before, before, sizeof before);
-    dt_log(DT_LOG_NOTICE,
-           "%zu of %zu samples of %s have the key of an earlier one, such as %s, which is also in "
-           "%s; they are used like all others, and dtrain verify lists them",
-           repeated.n, n, path, name, before);
+    DT_TRY(dt_find_repeated(&first, keys, n));
+    for (size_t i = n; i-- > 0;)
+        if (first[i] < i) {
+            n_repeated++;
+            at = i;
+        }
+    if (n_repeated > 0) {
+        dataset->kind->name(dataset, (uint32_t)at, name, sizeof name);
+        dataset->kind->name(dataset, first[at], before, sizeof before);
+        dt_log(DT_LOG_NOTICE,
+               "%zu of %zu samples of %s have the key of an earlier one, such as %s, which is also "
+               "in %s; they are used like all others, and dtrain verify lists them",
+               n_repeated, n, path, name, before);
+    }
+    free(first);
     return DT_OK;
 }

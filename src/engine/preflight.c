@@ -252,8 +252,8 @@ static dt_status look(struct dt_image_check *check, const struct dt_sets *sets,
 
 /* Small sets are decoded whole, each rank its share: better now than in the middle of the run. Of
  * others a few samples on every rank; it is enough if one of them all is good. Collective. */
-static dt_status check_set(int64_t *n_bad, const struct dt_sets *sets, const struct dt_dataset *set,
-                           const char *key, uint64_t *hashes)
+static dt_status check_set(const struct dt_sets *sets, int i, const struct dt_dataset *set,
+                           uint64_t *hashes)
 {
     enum { MOST_TOLD = 20 };
     const struct dt_ranks *ranks = &sets->ranks;
@@ -268,26 +268,28 @@ static dt_status check_set(int64_t *n_bad, const struct dt_sets *sets, const str
         .what = what,
         .hashes = hashes,
     };
-    snprintf(what, sizeof what, "checking %s", key);
+    const struct dt_names *bad = &check.bad;
+    snprintf(what, sizeof what, "checking %s", set_keys[i]);
     if (!is_whole) {
         check.n = (uint32_t)choose_samples(ids, dt_dataset_size(set), sets);
         check.ids = ids;
         check.first = 0;
     }
-    dt_status status = look(&check, sets, set, key);
-    if (status == DT_OK && !is_whole && check.notes.n_bad == check.notes.n)
+    dt_status status = look(&check, sets, set, set_keys[i]);
+    const int64_t n = check.notes.n, n_bad = check.notes.n_bad; /* on all ranks */
+    if (bad->n > 0)
+        dt_log(DT_LOG_WARNING,
+               "%zu of %u samples of %s could not be decoded; dtrain verify lists all", bad->n,
+               (unsigned)check.n, set_keys[i]);
+    for (size_t k = 0; k < bad->n && k < MOST_TOLD; k++)
+        dt_log(DT_LOG_WARNING, "%s", dt_names_get(bad, k));
+    if (status == DT_OK && is_whole)
+        status = dt_bad_fraction_check((uint64_t)n_bad, dt_dataset_size(set),
+                                       data->max_bad_fraction, i == 0);
+    else if (status == DT_OK && n_bad == n)
         status =
             DT_ERROR(DT_ERR_DATA, "none of %" PRId64 " samples of %s could be decoded; one is %s",
-                     check.notes.n, key, dt_names_get(&check.bad, 0));
-    else if (status == DT_OK && !is_whole && check.bad.n > 0)
-        dt_log(DT_LOG_WARNING, "%zu of %u samples of %s could not be decoded; the first is %s",
-               check.bad.n, (unsigned)check.n, key, dt_names_get(&check.bad, 0));
-    for (size_t i = 0; status == DT_OK && is_whole && i < check.bad.n && i < MOST_TOLD; i++)
-        dt_log(DT_LOG_WARNING, "%s", dt_names_get(&check.bad, i));
-    if (is_whole && check.bad.n > MOST_TOLD)
-        dt_log(DT_LOG_WARNING, "and %zu more of %s; dtrain verify lists them",
-               check.bad.n - MOST_TOLD, key);
-    *n_bad = is_whole ? check.notes.n_bad : 0;
+                     n, set_keys[i], dt_names_get(bad, 0));
     dt_names_reset(&check.bad);
     return status;
 }
@@ -296,27 +298,20 @@ static dt_status check_set(int64_t *n_bad, const struct dt_sets *sets, const str
 static dt_status try_sets(struct dt_sets *sets)
 {
     const struct dt_dataset *const both[] = {sets->train_set, sets->val_set};
-    const struct dt_config_data *data = &sets->config->data;
     struct dt_comm *comm = sets->ranks.comm;
     const size_t n_train = both[0] ? dt_dataset_size(both[0]) : 0;
     const size_t n_all = n_train + (both[1] ? dt_dataset_size(both[1]) : 0);
-    int64_t n_bad[DT_COUNT(both)] = {0};
     uint64_t *hashes = NULL;
     dt_status status = DT_OK;
     if (dt_config_is_synthetic(sets->config))
         return DT_OK;
-    if (data->check == DT_CHECK_FULL)
-        DT_TRY(dt_comm_agree(comm, DT_NEW(hashes, 2 * n_all)));
-    for (size_t i = 0; i < DT_COUNT(both) && status == DT_OK; i++)
+    if (sets->config->data.check == DT_CHECK_FULL)
+        DT_TRY(dt_comm_agree(comm, DT_NEW(hashes, n_all)));
+    for (int i = 0; i < 2 && status == DT_OK; i++)
         if (both[i])
-            status = check_set(&n_bad[i], sets, both[i], set_keys[i],
-                               hashes ? hashes + 2 * n_train * i : NULL);
-    for (size_t i = 0; i < DT_COUNT(both) && status == DT_OK; i++)
-        if (both[i])
-            status = dt_bad_fraction_check((uint64_t)n_bad[i], dt_dataset_size(both[i]),
-                                           data->max_bad_fraction, i == 0);
+            status = check_set(sets, i, both[i], hashes && i ? hashes + n_train : hashes);
     if (status == DT_OK && hashes)
-        status = dt_comm_sum_i64(comm, (int64_t *)hashes, (int)(2 * n_all));
+        status = dt_comm_sum_i64(comm, (int64_t *)hashes, (int)n_all);
     if (status == DT_OK && hashes && sets->ranks.rank == 0)
         status = dt_dataset_twins(hashes, both);
     free(hashes);

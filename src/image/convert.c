@@ -21,9 +21,8 @@ struct dt_convert {
 };
 
 dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality,
-                            enum dt_exif exif)
+                            const struct dt_config_data *data)
 {
-    const struct dt_config_data data = {.exif = exif};
     dt_status status = DT_OK;
     struct dt_convert *made = NULL;
 
@@ -31,8 +30,8 @@ dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int q
     DT_TRY(DT_NEW(made, 1));
     made->resize_short = resize_short;
     made->quality = quality;
-    made->applies_exif = exif == DT_EXIF_APPLY;
-    DT_TRY_OUT(dt_decoder_create(&made->decoder, &data));
+    made->applies_exif = data && data->exif == DT_EXIF_APPLY;
+    DT_TRY_OUT(dt_decoder_create(&made->decoder, data));
     DT_TRY_OUT(dt_resize_create(&made->resize));
     *convert = made;
     return DT_OK;

@@ -17,9 +17,9 @@ enum dt_conversion { DT_KEPT, DT_CONVERTED, DT_REDUCED, DT_N_CONVERSIONS };
 
 struct dt_convert;
 /* Images whose shorter side exceeds `resize_short` are reduced to it (0 = never); `quality`, 1 ..
- * 100, applies to files that are re-encoded. With APPLY, pixels are turned as EXIF says. */
+ * 100, applies to files that are re-encoded; `data` as for dt_decoder_create. */
 dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality,
-                            enum dt_exif exif);
+                            const struct dt_config_data *data);
 void dt_convert_destroy(struct dt_convert *convert); /* accepts NULL */
 
 /* Decodes the whole file data[0 .. bytes). *out is `data` or belongs to `convert` and is valid

@@ -7,7 +7,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sort.h"
 #include "data/coco_set.h"
+#include "data/wds_pair.h"
 #include "pack/source.h"
 
 enum { MAX_KEY = 95 }; /* a ustar header has room for a name of 100 bytes */
@@ -43,31 +45,27 @@ static dt_status add_key(struct coco_source *source, uint32_t id)
     return dt_names_add(&source->keys, key, bytes);
 }
 
-static int compare_keys(const void *a, const void *b, void *keys)
-{
-    return strcmp(dt_names_get(keys, *(const uint32_t *)a),
-                  dt_names_get(keys, *(const uint32_t *)b));
-}
-
 static dt_status check_keys(const struct coco_source *source)
 {
     const uint32_t n = source->coco.n_images;
-    struct dt_names keys = source->keys;
     dt_status status = DT_OK;
-    uint32_t *sorted;
+    uint64_t *hashes;
+    uint32_t *first = NULL;
 
-    DT_TRY(DT_NEW(sorted, n));
+    DT_TRY(DT_NEW(hashes, n));
     for (uint32_t i = 0; i < n; i++)
-        sorted[i] = i;
-    qsort_r(sorted, n, sizeof *sorted, compare_keys, &keys);
-    for (uint32_t i = 1; i < n && status == DT_OK; i++)
-        if (compare_keys(&sorted[i - 1], &sorted[i], &keys) == 0)
-            status = DT_ERROR(DT_ERR_DATA,
-                              "the images %s and %s would have the same key %s in a shard, which "
-                              "has no folders: rename one of them",
-                              file_of(source, sorted[i - 1]), file_of(source, sorted[i]),
-                              dt_names_get(&keys, sorted[i]));
-    free(sorted);
+        hashes[i] = dt_wds_hash("", dt_names_get(&source->keys, i));
+    DT_TRY_OUT(dt_find_repeated(&first, hashes, n));
+    for (uint32_t i = 0; i < n; i++)
+        if (first[i] < i)
+            DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
+                                "the images %s and %s would have the same key %s in a shard, which "
+                                "has no folders: rename one of them",
+                                file_of(source, first[i]), file_of(source, i),
+                                dt_names_get(&source->keys, i)));
+out:
+    free(first);
+    free(hashes);
     return status;
 }
 
@@ -86,7 +84,7 @@ dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_
     DT_TRY(DT_NEW(source, 1));
     dataset->state = source;
     DT_TRY(dt_coco_open(&source->coco, options->src,
-                        &(struct dt_coco_rules){.max_bad = options->max_bad_fraction}));
+                        &(struct dt_coco_rules){.max_bad = options->data->max_bad_fraction}));
     if (source->coco.text_ids.n > 0)
         dt_log(DT_LOG_NOTICE,
                "%s: ids of images are texts; in the shards they are numbers, from 0 in the order "

@@ -17,20 +17,21 @@ struct dt_shard_options {
     const char *dst;    /* output folder */
     const char *prefix; /* shards are <prefix>-0000.tar ... */
     const char *labels; /* of ILSVRC2012_img_val.tar: a synset per line, by file name; or NULL */
-    const char *image_folder; /* COCO: of the images; NULL = as in training */
-    enum dt_exif exif;        /* APPLY turns photos upright, else the tag is kept */
-    const char *image_key;    /* TFRecord; NULL = image/encoded */
-    const char *label_key;    /* TFRecord; NULL = image/class/label. Shards: data.label_key */
-    int per_shard;            /* samples */
-    int resize_short;         /* larger images are scaled down until the shorter side has this many
-                                 pixels, and re-encoded; 0 = files are copied unchanged */
-    int quality;              /* JPEG quality of re-encoded images, 1 .. 100 */
-    int label_offset;         /* TFRecord: subtracted from labels */
-    int threads;              /* 0 = one per allowed CPU */
-    bool skip_bad;            /* unusable images are skipped with a warning, else DT_ERR_DATA;
-                                 the other samples keep their shards and names */
-    double max_bad_fraction;  /* COCO: of images and annotations that are skipped, as in training */
-    uint64_t seed;            /* shuffle seed */
+    const char *image_folder;          /* COCO: of the images; NULL = as in training */
+    const struct dt_config_data *data; /* as in training: exif APPLY turns photos upright, else the
+                                          tag is kept; max_pixels; label_key of shards;
+                                          label_offset of tables; max_bad_fraction of COCO */
+    const char *image_key;             /* TFRecord; NULL = image/encoded */
+    const char *label_key;             /* TFRecord; NULL = image/class/label */
+    int per_shard;                     /* samples */
+    int resize_short; /* larger images are scaled down until the shorter side has this many
+                         pixels, and re-encoded; 0 = files are copied unchanged */
+    int quality;      /* JPEG quality of re-encoded images, 1 .. 100 */
+    int label_offset; /* TFRecord: subtracted from labels */
+    int threads;      /* 0 = one per allowed CPU */
+    bool skip_bad;    /* unusable images are skipped with a warning, else DT_ERR_DATA;
+                         the other samples keep their shards and names */
+    uint64_t seed;    /* shuffle seed */
 };
 /* Packs labelled images into WebDataset tars in shuffled order. Also writes classes.txt if the
  * classes have names, <shard>.idx (DALI's wds2idx v1.2), checksums.xxh64 (for `xxhsum -c`) and
@@ -42,11 +43,11 @@ struct dt_shard_options {
  * shards of this prefix. */
 dt_status dt_shard_write(const struct dt_shard_options *options);
 /* Checks the shards of a folder, or a single one: structure, pairing, _info.json, labels, .idx and
- * checksums; `label_key` as above; decodes n_decode samples spread over the set (-1 = all). Prints
- * a line per fault and a summary on `out`, and progress with the remaining time on the terminal.
- * DT_ERR_DATA if anything is wrong. */
-dt_status dt_shards_verify(const char *path, const char *label_key, int64_t n_decode, int threads,
-                           enum dt_exif exif, FILE *out);
+ * checksums; decodes n_decode samples spread over the set (-1 = all), by exif, label_key and
+ * max_pixels of `data`. Prints a line per fault and a summary on `out`, and progress with the
+ * remaining time on the terminal. DT_ERR_DATA if anything is wrong. */
+dt_status dt_shards_verify(const char *path, const struct dt_config_data *data, int64_t n_decode,
+                           int threads, FILE *out);
 /* Generates `per_class` JPEG files for each of ten classes of coloured shapes with noise in
  * dir/<class>/<number>.jpg, a pure function of the seed. */
 dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t seed);

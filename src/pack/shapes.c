@@ -210,8 +210,8 @@ dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t see
 {
     dt_status status = DT_OK;
     uint8_t *pixels = NULL;
-    char path[DT_PATH_MAX], text[96];
-    double drawn_s = dt_clock_s();
+    char path[DT_PATH_MAX];
+    const double start_s = dt_clock_s();
 
     if (per_class < 1 || per_class > MAX_PER_CLASS || size < 8 || size > 4096)
         DT_FAIL(DT_ERR_USAGE,
@@ -223,13 +223,8 @@ dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t see
         DT_TRY_OUT(dt_file_make_folder(path));
         for (int i = 0; i < per_class; i++) {
             DT_TRY_OUT(write_shape(dir, class, i, pixels, size, seed));
-            if (dt_clock_s() - drawn_s < 0.2)
-                continue;
-            drawn_s = dt_clock_s();
-            snprintf(text, sizeof text, "drawing shapes: %zu of %zu images",
-                     class * (size_t)per_class + (size_t)i + 1,
-                     DT_COUNT(shapes) * (size_t)per_class);
-            dt_log_progress(text);
+            dt_log_progress_of("drawing shapes", class * (size_t)per_class + (size_t)i + 1,
+                               DT_COUNT(shapes) * (size_t)per_class, "images", start_s);
         }
     }
 out:

@@ -11,7 +11,6 @@
 
 #include <xxhash.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -21,8 +20,6 @@
 #include "pack/source.h"
 
 enum { TAR_BLOCK = 512, TAR_RECORD = 10240, WRITE_BYTES = 1 << 20 };
-
-static const double redraw_s = 0.2;
 
 /* The shard being written. */
 struct output {
@@ -120,22 +117,10 @@ static dt_status add_member(struct output *output, const char *name, const void 
 
 static void count_done(struct dt_packing *packing, uint32_t *counter, bool is_turned)
 {
-    char text[160], left[32];
-
     pthread_mutex_lock(&packing->lock);
     packing->n_turned += is_turned;
     ++*counter;
-    ++packing->n_done;
-    const double now_s = dt_clock_s(), elapsed_s = now_s - packing->start_s;
-    if (now_s - packing->drawn_s > redraw_s) {
-        packing->drawn_s = now_s;
-        dt_clock_format(left, sizeof left,
-                        elapsed_s / packing->n_done * (packing->n - packing->n_done));
-        snprintf(text, sizeof text, "packing: %u of %u images, %.0f images/s, about %s left",
-                 (unsigned)packing->n_done, (unsigned)packing->n, packing->n_done / elapsed_s,
-                 left);
-        dt_log_progress(text);
-    }
+    dt_log_progress_of("packing", ++packing->n_done, packing->n, "images", packing->start_s);
     pthread_mutex_unlock(&packing->lock);
 }
 

@@ -24,7 +24,7 @@ struct dt_packing {
     uint64_t *sums;
     pthread_mutex_t lock; /* guards the members below */
     uint32_t n_done, n_bad, n_turned, counts[DT_N_CONVERSIONS];
-    double start_s, drawn_s;
+    double start_s;
 };
 
 /* Path of a shard, and of its index, followed by `ending` ("" or DT_SHARD_TEMPORARY), into

@@ -23,8 +23,6 @@
 
 enum { MAX_CLASSES_BYTES = 64 << 20, BLOCK = 1 << 20 };
 
-static const double redraw_s = 0.2;
-
 static void print_lines(struct dt_verify *verify, const struct dt_names *lines)
 {
     for (size_t i = 0; i < lines->n; i++)
@@ -83,15 +81,14 @@ static dt_status check_checksum(const struct dt_verify *verify, struct dt_shard_
     return DT_OK;
 }
 
-static dt_status decode_image(uint64_t hash[2], struct dt_verify_tool *tool, int fd,
+static dt_status decode_image(uint64_t *hash, struct dt_verify_tool *tool, int fd,
                               const struct dt_shard_image *image, const char *name,
                               const char *path)
 {
     int width, height;
 
     DT_TRY(dt_sample_read(&tool->sample, fd, image->offset, image->bytes, path));
-    const XXH128_hash_t found = XXH3_128bits(tool->sample.data, tool->sample.bytes);
-    memcpy(hash, &found, sizeof found);
+    *hash = XXH3_64bits(tool->sample.data, tool->sample.bytes);
     if (dt_png_found(tool->sample.data, tool->sample.bytes) && !dt_name_has_suffix(name, ".png"))
         DT_FAIL(DT_ERR_DATA, "a PNG file under the name of a JPEG file");
     DT_TRY(dt_decoder_open(tool->decoder, &width, &height, tool->sample.data, tool->sample.bytes));
@@ -106,25 +103,14 @@ static dt_status decode_image(uint64_t hash[2], struct dt_verify_tool *tool, int
 static void count_contents(struct dt_verify *verify, uint64_t bytes,
                            const struct dt_decoder *decoder, uint64_t id)
 {
-    char text[160], left[32];
-    const double gibi = 1024.0 * 1024 * 1024;
-
     pthread_mutex_lock(&verify->lock);
     verify->bytes_done += bytes;
     if (decoder) {
         verify->notes.n++;
         dt_image_notes_add(&verify->notes, decoder, (int64_t)id);
     }
-    const double now_s = dt_clock_s(), done = (double)verify->bytes_done;
-    if (now_s - verify->drawn_s > redraw_s && done > 0) {
-        verify->drawn_s = now_s;
-        dt_clock_format(left, sizeof left,
-                        (now_s - verify->start_s) / done * ((double)verify->bytes - done));
-        snprintf(text, sizeof text,
-                 "verifying: %.1f of %.1f GiB, %" PRId64 " images decoded, about %s left",
-                 done / gibi, (double)verify->bytes / gibi, verify->notes.n, left);
-        dt_log_progress(text);
-    }
+    dt_log_progress_of("verifying", 1 + (size_t)(verify->bytes_done >> 20),
+                       1 + (size_t)(verify->bytes >> 20), "MiB", verify->start_s);
     pthread_mutex_unlock(&verify->lock);
 }
 
@@ -148,9 +134,9 @@ static dt_status decode_images(struct dt_verify *verify, struct dt_shard_check *
         if (!is_chosen(verify, id))
             continue;
         snprintf(what, sizeof what, "%s: member %s", shard->base, name);
-        DT_TRY(dt_finding_of(
-            &shard->findings, what,
-            decode_image(verify->hashes + 2 * id, tool, fd, image, name, shard->path)));
+        DT_TRY(
+            dt_finding_of(&shard->findings, what,
+                          decode_image(verify->hashes + id, tool, fd, image, name, shard->path)));
         count_contents(verify, image->bytes, tool->decoder, id);
     }
     return DT_OK;
@@ -280,42 +266,41 @@ static void name_image(const struct dt_dataset *set, uint32_t id, char *out, siz
              dt_names_get(&shard->names, shard->images[id - shard->first].name));
 }
 
-static dt_status tell(struct dt_verify *verify, enum dt_exif exif)
+static dt_status tell(struct dt_verify *verify)
 {
     static const struct dt_dataset_kind kind = {.name = name_image};
     const struct dt_dataset set = {
         .kind = &kind,
         .state = verify,
         .n = (uint32_t)verify->n_images,
-        .exif = exif == DT_EXIF_AUTO && !verify->has_boxes ? DT_EXIF_IGNORE : exif,
+        .exif = dt_exif_of(verify->data, verify->has_boxes),
     };
     DT_TRY(dt_dataset_twins(verify->hashes, (const struct dt_dataset *const[]){&set, NULL}));
     return dt_dataset_tell(&set, &verify->notes, verify->path);
 }
 
-dt_status dt_shards_verify(const char *path, const char *label_key, int64_t n_decode, int threads,
-                           enum dt_exif exif, FILE *out)
+dt_status dt_shards_verify(const char *path, const struct dt_config_data *data, int64_t n_decode,
+                           int threads, FILE *out)
 {
-    const struct dt_config_data data = {.exif = exif};
     dt_status status = DT_OK;
-    struct dt_verify v = {.path = path, .n_decode = n_decode, .out = out};
     const double begin_s = dt_clock_s();
+    struct dt_verify v = {
+        .path = path, .data = data, .n_decode = n_decode, .out = out, .start_s = begin_s};
     char line[2 * DT_PATH_MAX], took[32];
 
-    v.label_key = label_key ? label_key : "label";
     pthread_mutex_init(&v.lock, NULL); /* cannot fail without attributes */
     DT_TRY_OUT(open_shards(&v));
     DT_TRY_OUT(open_sidecars(&v));
     v.n_threads = dt_parallel_threads(threads, v.n);
     DT_TRY_OUT(DT_NEW(v.tools, (size_t)v.n_threads));
     for (int i = 0; i < v.n_threads; i++)
-        DT_TRY_OUT(dt_decoder_create(&v.tools[i].decoder, &data));
+        DT_TRY_OUT(dt_decoder_create(&v.tools[i].decoder, data));
     DT_TRY_OUT(dt_parallel_run(v.n, v.n_threads, dt_shard_walk, &v));
     DT_TRY_OUT(dt_shards_compare(&v));
     if (v.n_samples == 0)
         DT_TRY_OUT(dt_finding_add(&v.findings, "no samples in %s", path));
     print_lines(&v, &v.findings);
-    DT_TRY_OUT(DT_NEW(v.hashes, 2 * v.n_images));
+    DT_TRY_OUT(DT_NEW(v.hashes, v.n_images));
     v.start_s = dt_clock_s();
     DT_TRY_OUT(dt_parallel_run(v.n, v.n_threads, read_shard, &v));
     dt_log_progress("");
@@ -332,7 +317,7 @@ dt_status dt_shards_verify(const char *path, const char *label_key, int64_t n_de
         status =
             DT_ERROR(DT_ERR_DATA, "the shards in %s have %" PRIu64 " faults", path, v.n_findings);
     else
-        status = tell(&v, exif);
+        status = tell(&v);
 out:
     dt_log_progress("");
     pthread_mutex_destroy(&v.lock);

@@ -48,7 +48,8 @@ struct dt_verify_tool {
 };
 
 struct dt_verify {
-    const char *path, *label_key;
+    const char *path;
+    const struct dt_config_data *data;
     char folder[DT_PATH_MAX];
     bool is_folder; /* the whole folder is checked, not one shard */
     struct dt_names paths;
@@ -70,8 +71,8 @@ struct dt_verify {
     uint32_t n_printed, n_walked;
     uint64_t n_findings, bytes_done;
     struct dt_image_notes notes; /* n: decoded */
-    uint64_t *hashes;            /* two of each image that is decoded */
-    double start_s, drawn_s;
+    uint64_t *hashes;            /* of each image that is decoded */
+    double start_s;              /* of the pass */
 };
 
 /* Adds one line of text, escaped so that it is safe to print on a terminal. */

@@ -261,11 +261,11 @@ static dt_status write_shards(struct dt_packing *packing)
     dt_status status = DT_OK;
 
     pthread_mutex_init(&packing->lock, NULL); /* cannot fail without attributes */
-    packing->start_s = packing->drawn_s = dt_clock_s();
+    packing->start_s = dt_clock_s();
     DT_TRY_OUT(DT_NEW(packing->converters, (size_t)packing->n_threads));
     for (int i = 0; i < packing->n_threads; i++)
         DT_TRY_OUT(dt_convert_create(&packing->converters[i], packing->options->resize_short,
-                                     packing->options->quality, packing->options->exif));
+                                     packing->options->quality, packing->options->data));
     DT_TRY_OUT(dt_parallel_run(packing->n_shards, packing->n_threads, dt_pack_shard, packing));
 out:
     dt_log_progress("");
@@ -296,8 +296,9 @@ static void tell(const struct dt_packing *packing)
     if (packing->n_turned > 0)
         dt_log(DT_LOG_NOTICE, "%u images have an EXIF orientation other than 1, %s",
                (unsigned)packing->n_turned,
-               packing->options->exif == DT_EXIF_APPLY ? "and were turned upright"
-                                                       : "and keep it; --exif apply turns them");
+               packing->options->data->exif == DT_EXIF_APPLY
+                   ? "and were turned upright"
+                   : "and keep it; --exif apply turns them");
 }
 
 static dt_status write_all(struct dt_packing *packing)

@@ -107,11 +107,8 @@ static const struct dt_dataset_kind tfrecord = {.read = dt_tfrecord_read, DT_IMA
  * another shard size. */
 static dt_status open_data(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
-    struct dt_config_data data = {.label_key = "label"};
-    if (options->label_key)
-        snprintf(data.label_key, sizeof data.label_key, "%s", options->label_key);
-    const struct dt_dataset_options of_data = {.data = &data, .path = options->src};
-    return dataset->kind->open(dataset, &of_data);
+    return dataset->kind->open(
+        dataset, &(struct dt_dataset_options){.data = options->data, .path = options->src});
 }
 
 /* Shards with boxes have categories.json next to them. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/sort.h"
 #include "data/wds_pair.h"
 
 static bool is_present(const struct dt_verify *verify, const char *name)
@@ -52,82 +53,63 @@ static dt_status check_totals(struct dt_verify *verify)
     return DT_OK;
 }
 
-/* The shard and the name of key `at` of all. */
-static struct dt_shard_check *find_key(struct dt_verify *verify, size_t at, const char **key)
+/* What must be unique in a split: keys of samples, or for a detector the ids of its images. */
+static size_t n_names(const struct dt_shard_check *shard, bool is_id)
 {
-    struct dt_shard_check *shard = verify->shards;
-    for (; at >= shard->keys.n; shard++)
-        at -= shard->keys.n;
-    *key = dt_names_get(&shard->keys, at);
-    return shard;
+    return is_id ? shard->boxes.n : shard->keys.n;
 }
 
-static dt_status report_key(void *context, size_t at, size_t before)
+static const char *name_at(const struct dt_shard_check *shard, bool is_id, size_t at, char id[32])
 {
-    const char *key, *unused;
-    struct dt_shard_check *shard = find_key(context, at, &key);
-    struct dt_shard_check *first = find_key(context, before, &unused);
-    return dt_finding_add(&shard->findings, "%s: key %s occurs twice, %s%s", shard->base, key,
-                          first == shard ? "not in adjacent members" : "also in ",
-                          first == shard ? "" : first->base);
+    if (!is_id)
+        return dt_names_get(&shard->keys, at);
+    snprintf(id, 32, "%" PRId64, shard->boxes.images[at].id);
+    return id;
 }
 
-static dt_status check_keys(struct dt_verify *verify)
+static dt_status report(struct dt_shard_check *shard, bool is_id, size_t at,
+                        const struct dt_shard_check *first)
 {
-    uint64_t *hashes;
+    char id[32];
+    const bool is_same = first == shard;
+    return dt_finding_add(&shard->findings, "%s: %s %s occurs twice%s%s%s", shard->base,
+                          is_id ? "the image id" : "key", name_at(shard, is_id, at, id),
+                          is_same && is_id ? "" : ", ",
+                          !is_same ? "also in "
+                          : is_id  ? ""
+                                   : "not in adjacent members",
+                          is_same ? "" : first->base);
+}
+
+static dt_status check_unique(struct dt_verify *verify, bool is_id)
+{
+    struct dt_shard_check *const end = verify->shards + verify->n, **shards = NULL;
+    uint64_t *hashes = NULL;
+    uint32_t *first = NULL;
+    dt_status status = DT_OK;
     size_t n = 0;
+    char id[32];
 
-    for (uint32_t s = 0; s < verify->n; s++)
-        n += verify->shards[s].keys.n;
-    DT_TRY(DT_NEW(hashes, n));
+    for (struct dt_shard_check *shard = verify->shards; shard < end; shard++)
+        n += n_names(shard, is_id);
+    DT_TRY_OUT(DT_NEW(hashes, n));
+    DT_TRY_OUT(DT_NEW(shards, n));
     n = 0;
-    for (uint32_t s = 0; s < verify->n; s++)
-        for (size_t i = 0; i < verify->shards[s].keys.n; i++)
-            hashes[n++] =
-                dt_wds_hash(verify->shards[s].base, dt_names_get(&verify->shards[s].keys, i));
-    dt_status status = dt_wds_find_repeated(hashes, n, report_key, verify);
-    free(hashes);
-    return status;
-}
-
-/* The shard and the id of image `at` of all. */
-static struct dt_shard_check *find_image(struct dt_verify *verify, size_t at, int64_t *id)
-{
-    struct dt_shard_check *shard = verify->shards;
-    for (; at >= shard->boxes.n; shard++)
-        at -= shard->boxes.n;
-    *id = shard->boxes.images[at].id;
-    return shard;
-}
-
-static dt_status report_id(void *context, size_t at, size_t before)
-{
-    int64_t id;
-    struct dt_shard_check *first = find_image(context, before, &id);
-    struct dt_shard_check *shard = find_image(context, at, &id);
-    return dt_finding_add(&shard->findings, "%s: the image id %" PRId64 " occurs twice%s%s",
-                          shard->base, id, first == shard ? "" : ", also in ",
-                          first == shard ? "" : first->base);
-}
-
-/* For a detector the ids of images are unique in their split. */
-static dt_status check_ids(struct dt_verify *verify)
-{
-    uint64_t *hashes;
-    size_t n = 0;
-    char key[32];
-
-    for (uint32_t s = 0; s < verify->n; s++)
-        n += verify->shards[s].boxes.n;
-    DT_TRY(DT_NEW(hashes, n));
-    n = 0;
-    for (uint32_t s = 0; s < verify->n; s++)
-        for (size_t i = 0; i < verify->shards[s].boxes.n; i++) {
-            snprintf(key, sizeof key, "%" PRId64, verify->shards[s].boxes.images[i].id);
-            hashes[n++] = dt_wds_hash(verify->shards[s].base, key);
+    for (struct dt_shard_check *shard = verify->shards; shard < end; shard++)
+        for (size_t i = 0; i < n_names(shard, is_id); i++) {
+            hashes[n] = dt_wds_hash(shard->base, name_at(shard, is_id, i, id));
+            shards[n++] = shard;
         }
-    dt_status status = dt_wds_find_repeated(hashes, n, report_id, verify);
+    DT_TRY_OUT(dt_find_repeated(&first, hashes, n));
+    for (size_t i = 0, at = 0; i < n; i++) {
+        at = i > 0 && shards[i] == shards[i - 1] ? at + 1 : 0;
+        if (first[i] < i)
+            DT_TRY_OUT(report(shards[i], is_id, at, shards[first[i]]));
+    }
+out:
     free(hashes);
+    free(shards);
+    free(first);
     return status;
 }
 
@@ -151,6 +133,6 @@ dt_status dt_shards_compare(struct dt_verify *verify)
     if (verify->is_folder)
         DT_TRY(check_missing(verify));
     DT_TRY(check_totals(verify));
-    DT_TRY(check_keys(verify));
-    return check_ids(verify);
+    DT_TRY(check_unique(verify, false));
+    return check_unique(verify, true);
 }

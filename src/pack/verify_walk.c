@@ -8,15 +8,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "data/tar_index.h"
 
 enum { MAX_LINE = 4096, MAX_INDEX_BYTES = 1 << 30 };
-
-static const double redraw_s = 0.2;
 
 /* --- Faults --- */
 
@@ -74,8 +71,8 @@ static dt_status end_sample(struct dt_shard_check *shard, const struct dt_verify
         DT_TRY(dt_finding_add(&shard->findings, "%s: sample %s has no %s", shard->base, pair->key,
                               dt_wds_lacks(pair)));
     if (needs_json) {
-        const dt_status status =
-            dt_tar_json_label(&label, &shard->json, verify->label_key, pair->key, shard->path);
+        const dt_status status = dt_tar_json_label(&label, &shard->json, verify->data->label_key,
+                                                   pair->key, shard->path);
         DT_TRY(check_label(shard, status, label, pair->key, verify->n_classes));
     }
     if (shard->has_image && shard->has_size) {
@@ -202,21 +199,6 @@ out:
 
 /* --- First pass: headers --- */
 
-static void draw_walk(struct dt_verify *verify)
-{
-    char text[128];
-
-    pthread_mutex_lock(&verify->lock);
-    verify->n_walked++;
-    if (dt_clock_s() - verify->drawn_s > redraw_s) {
-        verify->drawn_s = dt_clock_s();
-        snprintf(text, sizeof text, "reading headers: %u of %u shards", (unsigned)verify->n_walked,
-                 (unsigned)verify->n);
-        dt_log_progress(text);
-    }
-    pthread_mutex_unlock(&verify->lock);
-}
-
 dt_status dt_shard_walk(void *context, uint32_t index, int thread)
 {
     struct dt_verify *verify = context;
@@ -245,6 +227,8 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
     if (verify->has_indices && shard->is_whole)
         DT_TRY(dt_finding_of(&shard->findings, shard->base, check_index(shard)));
     dt_wds_index_reset(&shard->index); /* about 100 bytes per sample */
-    draw_walk(verify);
+    pthread_mutex_lock(&verify->lock);
+    dt_log_progress_of("reading headers", ++verify->n_walked, verify->n, "shards", verify->start_s);
+    pthread_mutex_unlock(&verify->lock);
     return DT_OK;
 }

@@ -116,7 +116,7 @@ def check_shards(first):
     text = said("verify", "kept")
     holds(text, "3 of 10 images of kept have an EXIF", "1 images have the same bytes as another one", "0 faults")
     holds(said("verify", "turned"), "0 faults", without=("EXIF",))
-    holds(said("shard", "photos", "none", "--exif", "aply", code=64), '--exif: "aply" is neither ignore nor apply')
+    holds(said("shard", "photos", "none", "--exif", "aply", code=78), 'data.exif', '"aply"')
 
 
 def check_boxes():

@@ -1,5 +1,6 @@
-/* Percentiles, and the 95 % interval of a mean against exact quantiles of Student's t. */
+/* Percentiles, the 95 % interval of a mean against exact quantiles of Student's t, repeated keys. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/sort.h"
@@ -41,6 +42,16 @@ TEST(interval)
         assert_true(fabs(quantile(rows[i].freedom) / rows[i].t - 1) < 2e-3);
     assert_true(isnan(dt_interval95_f64(&value, 1)));
     assert_true(dt_interval95_f64(same, 3) == 0);
+}
+
+TEST(repeated_keys)
+{
+    const uint64_t keys[] = {7, 0, 7 + 16, 7, 0, UINT64_MAX, 7};
+    static const uint32_t want[] = {0, 1, 2, 0, 1, 5, 0};
+    uint32_t *first;
+    assert_int_equal(dt_find_repeated(&first, keys, DT_COUNT(keys)), DT_OK);
+    assert_memory_equal(first, want, sizeof want);
+    free(first);
 }
 
 TEST_MAIN(NULL, NULL)

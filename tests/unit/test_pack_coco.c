@@ -54,6 +54,7 @@ static void close_twins(struct twins *twins)
 static void pack(const char *src, const char *dst, int per_shard)
 {
     const struct dt_shard_options options = {.src = src,
+                                             .data = &all_data,
                                              .dst = dst,
                                              .prefix = "x",
                                              .per_shard = per_shard,

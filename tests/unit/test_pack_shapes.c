@@ -13,6 +13,7 @@ static dt_status write_shards(const char *src, const char *dst, const char *pref
                               uint64_t seed)
 {
     const struct dt_shard_options options = {.src = src,
+                                             .data = &(struct dt_config_data){.label_key = "label"},
                                              .dst = dst,
                                              .prefix = prefix,
                                              .per_shard = per_shard,
