@@ -450,20 +450,28 @@ dt_status dt_file_publish(const char *from, const char *to)
     return status;
 }
 
-static bool is_folder(const char *path)
+bool dt_file_is_folder(const char *path)
 {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+dt_status dt_file_folder(char *out, const char *path)
+{
+    const int n =
+        (int)(dt_file_is_folder(path) ? strlen(path) : strlen(path) - strlen(dt_file_base(path)));
+    const int n_slash = n > 1 && path[n - 1] == '/';
+    return dt_file_path(out, "%.*s", n > 0 ? n - n_slash : 1, n > 0 ? path : ".");
+}
+
 /* Other processes may be creating it at the same time. */
 dt_status dt_file_add_folder(const char *path)
 {
-    if (is_folder(path))
+    if (dt_file_is_folder(path))
         return DT_OK;
     if (CHANGE(mkdir(path, 0777)) == 0)
         return sync_parent(path);
-    if (errno == EEXIST && is_folder(path))
+    if (errno == EEXIST && dt_file_is_folder(path))
         return DT_OK;
     if (errno == EEXIST)
         DT_FAIL(DT_ERR_CREATE, "cannot use %s as a folder: it exists and is not one", path);

@@ -83,6 +83,9 @@ dt_status dt_file_path(char *out, const char *format, ...) __attribute__((format
 /* The part of a path after the last slash. */
 const char *dt_file_base(const char *path);
 bool dt_file_exists(const char *path);
+bool dt_file_is_folder(const char *path);
+/* The path of a folder, or of the folder of what else it names, into out[DT_PATH_MAX]. */
+dt_status dt_file_folder(char *out, const char *path);
 /* Shortens a path to its deepest part that exists; "." if no part of a relative one does. */
 void dt_file_existing(char path[DT_PATH_MAX]);
 /* Bytes still free in the file system of `path`; INT64_MAX if unknown. */

@@ -46,6 +46,16 @@ double dt_interval95_f64(const double *values, size_t n)
     return n < 2 ? NAN : student(n - 1) * sqrt(squares / (double)(n - 1) / (double)n);
 }
 
+size_t dt_find_last(const uint32_t *ascending, size_t n, uint32_t value)
+{
+    size_t low = 0, high = n;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        *(ascending[middle] <= value ? &low : &high) = middle;
+    }
+    return low;
+}
+
 /* A hash table with open addressing, at most half full. */
 dt_status dt_find_repeated(uint32_t **first, const uint64_t *keys, size_t n)
 {

@@ -81,13 +81,26 @@ static dt_status refuse_pair(const char *named, const struct dt_names *names, co
 
 /* --- The map --- */
 
-/* Uses only samples whose class is listed. */
-static dt_status keep_listed(struct dt_dataset *dataset, size_t n_labels)
+static dt_status refuse_label(const struct dt_dataset *dataset, uint32_t id,
+                              const struct dt_dataset_options *options)
+{
+    char name[DT_PATH_MAX + 64], list[LIST_BYTES];
+    dataset->kind->name(dataset, id, name, sizeof name);
+    DT_FAIL(DT_ERR_DATA, "%s has the label %d, but the classes of %s are %s", name,
+            dataset->kind->label(dataset, id) + options->data->label_offset, options->classes_of,
+            list_names(list, options->classes, -1));
+}
+
+/* Uses only samples whose class is listed; others may be there with `subset`. */
+static dt_status keep_listed(struct dt_dataset *dataset, size_t n_labels,
+                             const struct dt_dataset_options *options)
 {
     DT_TRY(DT_NEW(dataset->ids, dataset->n));
     for (uint32_t id = 0; id < dataset->n; id++)
         if (dt_dataset_label_of(dataset, id) >= 0)
             dataset->ids[dataset->n_ids++] = id;
+        else if (!options->subset)
+            return refuse_label(dataset, id, options);
     dataset->fingerprint =
         XXH64(dataset->label_map, n_labels * sizeof *dataset->label_map, dataset->fingerprint);
     return DT_OK;
@@ -99,23 +112,7 @@ static dt_status map_names(struct dt_dataset *dataset, const struct dt_dataset_o
     DT_TRY(DT_NEW(dataset->label_map, own->n));
     DT_TRY(dt_classes_map(dataset->label_map, own, options->classes, options->subset,
                           options->part == DT_PART_TRAIN, options->path));
-    return keep_listed(dataset, own->n);
-}
-
-/* Every label that a sample has must have a class. */
-static dt_status check_listed(const struct dt_dataset *dataset,
-                              const struct dt_dataset_options *options)
-{
-    char name[DT_PATH_MAX + 64], list[LIST_BYTES];
-    for (uint32_t id = 0; id < dataset->n; id++) {
-        if (dt_dataset_label_of(dataset, id) >= 0)
-            continue;
-        dataset->kind->name(dataset, id, name, sizeof name);
-        DT_FAIL(DT_ERR_DATA, "%s has the label %d, but the classes of %s are %s", name,
-                dataset->kind->label(dataset, id) + options->data->label_offset,
-                options->classes_of, list_names(list, options->classes, -1));
-    }
-    return DT_OK;
+    return keep_listed(dataset, own->n, options);
 }
 
 /* The classes are called by numbers. */
@@ -131,11 +128,9 @@ static dt_status map_numbers(struct dt_dataset *dataset, const struct dt_dataset
         if (label >= 0 && label < n)
             dataset->label_map[label] = (int)i;
     }
-    if (!options->subset)
-        DT_TRY(check_listed(dataset, options));
     dt_log(DT_LOG_NOTICE, "%s: a label is the class of %s with that number", options->path,
            options->classes_of);
-    return keep_listed(dataset, (size_t)n);
+    return keep_listed(dataset, (size_t)n, options);
 }
 
 /* The classes are numbers, and so are the names of this set. */
@@ -160,7 +155,7 @@ static dt_status map_to_numbers(struct dt_dataset *dataset,
     dt_log(DT_LOG_NOTICE, "%s: a class is the label of %s with that number", options->path,
            options->classes_of);
     dataset->classes = NULL;
-    return keep_listed(dataset, own->n);
+    return keep_listed(dataset, own->n, options);
 }
 
 /* Names the labels by the class map. */

@@ -122,13 +122,14 @@ static dt_status read_row(struct text *text)
     return DT_OK;
 }
 
-/* In quotes, but for two of them. */
-static const char *list_columns(char out[COLUMNS_BYTES], const struct text *text, int but, int or)
+/* In quotes; those that are chosen and have a name. */
+static const char *list_columns(char out[COLUMNS_BYTES], char *const *names, int n,
+                                const bool *chosen)
 {
     struct dt_text list = dt_text_in(out, COLUMNS_BYTES);
-    for (int i = 0; i < text->n_fields; i++)
-        if (i != but && i != or)
-            dt_text_add(&list, "%s\"%s\"", list.used ? ", " : "", text->fields[i]);
+    for (int i = 0; i < n; i++)
+        if (names[i] && (!chosen || chosen[i]))
+            dt_text_add(&list, "%s\"%s\"", list.used ? ", " : "", names[i]);
     return out;
 }
 
@@ -143,25 +144,30 @@ static dt_status find_column(int *column, const struct text *text, const char *n
     FAIL_AT(1,
             "no column \"%s\": the first line names %s; it must name the columns path and label, "
             "separated by commas",
-            name, list_columns(list, text, -1, -1));
+            name, list_columns(list, text->fields, text->n_fields, NULL));
 }
 
-/* A second label would be lost. */
-static dt_status check_columns(const struct text *text, int path_at, int label_at)
+/* Of columns that are not used: more labels would be lost, also where each has a column of 0 and 1.
+ */
+static dt_status check_columns(const struct text *text, char *const *names, int n,
+                               const bool *is_flag)
 {
     char list[COLUMNS_BYTES];
-    for (int i = 0; i < text->n_fields; i++) {
-        const char *name = text->fields[i];
-        if (i != label_at && strncmp(name, "label", 5) == 0 &&
-            name[5 + strspn(name + 5, "s_ 0123456789")] == '\0')
+    for (int i = 0; i < n; i++)
+        if (names[i] && strncmp(names[i], "label", 5) == 0 &&
+            names[i][5 + strspn(names[i] + 5, "s_ 0123456789")] == '\0')
             FAIL_AT(1,
                     "the column \"%s\": an image has one label, in the column label; remove the "
                     "others, or give them other names",
-                    name);
-    }
-    if (text->n_fields > 2)
+                    names[i]);
+    if (strstr(list_columns(list, names, n, is_flag), "\", \""))
+        FAIL_AT(1,
+                "the columns %s hold 0 and 1 only, like several labels: an image has one label, in "
+                "the column label; remove them",
+                list);
+    if (n > 2)
         dt_log(DT_LOG_NOTICE, "%s: columns that are not used: %s", text->path,
-               list_columns(list, text, path_at, label_at));
+               list_columns(list, names, n, NULL));
     return DT_OK;
 }
 
@@ -198,12 +204,15 @@ static dt_status read_rows(struct table *table, struct text *text)
     DT_TRY(read_row(text));
     DT_TRY(find_column(&path_at, text, "path"));
     DT_TRY(find_column(&label_at, text, "label"));
-    DT_TRY(check_columns(text, path_at, label_at));
     const int n_columns = text->n_fields;
+    char *names[MAX_COLUMNS];
+    bool is_flag[MAX_COLUMNS] = {false};
+    memcpy(names, text->fields, sizeof names);
+    names[path_at] = names[label_at] = NULL;
     for (size_t n = 0;; n++) {
         DT_TRY(read_row(text));
         if (text->n_fields == 0)
-            return DT_OK;
+            return check_columns(text, names, n_columns, is_flag);
         if (text->n_fields != n_columns)
             FAIL_AT(text->row_line, "%d column(s), but the first line names %d", text->n_fields,
                     n_columns);
@@ -217,6 +226,9 @@ static dt_status read_rows(struct table *table, struct text *text)
         DT_TRY(DT_GROW(table->rows, table->capacity, n, "rows of a table"));
         table->rows[n].line = text->row_line;
         DT_TRY(check_label(table, text, label));
+        for (int i = 0; i < n_columns; i++)
+            is_flag[i] = (n == 0 || is_flag[i]) &&
+                         (!strcmp(text->fields[i], "0") || !strcmp(text->fields[i], "1"));
         DT_TRY(dt_names_add(&table->files, path, strlen(path)));
         DT_TRY(dt_names_add(&table->labels, label, strlen(label)));
         dt_pulse_beat(&dt_pulse_main);

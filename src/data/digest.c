@@ -15,7 +15,6 @@
 #include "data/dataset.h"
 
 enum { QUICK_PIECES = 64, QUICK_BYTES = 1 << 16, BUFFER_BYTES = 1 << 20, MOST_THREADS = 8 };
-static const double tell_every_s = 60;
 
 struct reading {
     const struct dt_dataset *dataset;
@@ -23,7 +22,7 @@ struct reading {
     uint64_t *hashes;
     uint32_t n;
     _Atomic uint32_t n_done;
-    double start_s, told_s;
+    double start_s;
 };
 
 uint32_t dt_digest_pieces(const struct dt_dataset *dataset, enum dt_digest kind)
@@ -77,28 +76,13 @@ out:
     return status;
 }
 
-/* In a terminal and, if it takes long, in the log. */
-static void show_progress(struct reading *r)
-{
-    char left[32];
-    double now_s = dt_clock_s();
-    uint32_t n_done = r->n_done;
-    dt_log_progress_of("comparing data", n_done, r->n, "files", r->start_s);
-    if (now_s - r->told_s < tell_every_s || n_done == 0)
-        return;
-    r->told_s = now_s;
-    dt_log(DT_LOG_INFO, "comparing data: %u of %u files are read, about %s left", (unsigned)n_done,
-           (unsigned)r->n,
-           dt_clock_format(left, sizeof left,
-                           (now_s - r->start_s) * (r->n - n_done) / (double)n_done));
-}
-
 static dt_status hash_piece(void *context, uint32_t piece, int thread)
 {
     struct reading *r = context;
     char path[DT_PATH_MAX];
     uint64_t bytes, first = 0, position;
     int fd;
+    (void)thread;
     name_file(path, r->dataset, r->kind, piece);
     uint64_t *hash = &r->hashes[piece];
     dt_status status = dt_file_open(&fd, &bytes, path);
@@ -118,9 +102,7 @@ static dt_status hash_piece(void *context, uint32_t piece, int thread)
     status = hash_bytes(hash, fd, first, length, path);
     close(fd);
     dt_pulse_beat(&dt_pulse_main);
-    r->n_done++;
-    if (thread == 0)
-        show_progress(r);
+    dt_log_progress_of("comparing data", ++r->n_done, r->n, "files", r->start_s);
     return status;
 }
 
@@ -130,8 +112,7 @@ dt_status dt_digest_make(uint64_t *hashes, const struct dt_dataset *dataset, enu
                         .kind = kind,
                         .hashes = hashes,
                         .n = dt_digest_pieces(dataset, kind),
-                        .start_s = dt_clock_s(),
-                        .told_s = dt_clock_s()};
+                        .start_s = dt_clock_s()};
     if (r.n == 0)
         return DT_OK;
     dt_status status = dt_parallel_run(r.n, dt_parallel_threads(MOST_THREADS, r.n), hash_piece, &r);

@@ -19,6 +19,7 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/pulse.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "data/dataset.h"
 #include "data/shard_list.h"
@@ -290,20 +291,10 @@ static void close_folder(struct dt_dataset *dataset)
     free(folder);
 }
 
-/* The last class whose samples begin at or before `id`. */
 static int label_folder(const struct dt_dataset *dataset, uint32_t id)
 {
     const struct folder *folder = dataset->state;
-    size_t low = 0, high = folder->classes.n;
-
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (folder->first[middle] <= id)
-            low = middle;
-        else
-            high = middle;
-    }
-    return (int)low;
+    return (int)dt_find_last(folder->first, folder->classes.n, id);
 }
 
 static void name_folder(const struct dt_dataset *dataset, uint32_t id, char *out, size_t bytes)
@@ -322,14 +313,8 @@ static uint64_t key_folder(const struct dt_dataset *dataset, uint32_t id, uint64
     return XXH64(file, strlen(file), XXH64(class, strlen(class), seed));
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 const struct dt_dataset_kind dt_dataset_folder = {
-    .recognises = is_folder,
+    .recognises = dt_file_is_folder,
     .open = open_folder,
     .read = dt_files_read,
     .label = label_folder,

@@ -35,8 +35,7 @@ dt_status dt_files_read(const struct dt_dataset *dataset, uint32_t id, struct dt
     DT_TRY(dt_file_open(&fd, &bytes, path));
     dt_status status = dt_sample_read(sample, fd, 0, bytes, path);
     close(fd);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }
 
 void dt_files_forget(const struct dt_dataset *dataset)

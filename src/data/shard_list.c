@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -51,13 +50,10 @@ out:
 bool dt_shards_found(const char *path)
 {
     struct dt_names entries = {0};
-    struct stat info;
     bool found = false;
 
-    if (stat(path, &info) != 0)
-        return false;
-    if (!S_ISDIR(info.st_mode))
-        return dt_is_tar_name(path);
+    if (!dt_file_is_folder(path))
+        return dt_is_tar_name(path) && dt_file_exists(path);
     if (dt_names_list(&entries, path) != DT_OK)
         dt_error_clear(); /* the next call to open it reports the error */
     for (size_t i = 0; i < entries.n && !found; i++)
@@ -165,7 +161,6 @@ static dt_status expand(struct dt_names *names, const char *done, const char *re
 dt_status dt_brace_expand(struct dt_names *names, const char *pattern)
 {
     char spec[DT_PATH_MAX];
-    struct stat info;
 
     for (const char *first = pattern;;) {
         const char *joint = strstr(first, "::");
@@ -173,7 +168,7 @@ dt_status dt_brace_expand(struct dt_names *names, const char *pattern)
             dt_file_path(spec, "%.*s", (int)(joint ? joint - first : (long)strlen(first)), first));
         if (!spec[0])
             DT_FAIL(DT_ERR_CONFIG, "the shard pattern '%s' has an empty part", pattern);
-        const bool is_folder = stat(spec, &info) == 0 && S_ISDIR(info.st_mode);
+        const bool is_folder = dt_file_is_folder(spec);
         const size_t n_before = names->n;
         DT_TRY(is_folder ? dt_names_list_tars(names, spec) : expand(names, "", spec));
         if (is_folder && names->n == n_before)

@@ -26,6 +26,7 @@
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/pulse.h"
+#include "base/sort.h"
 #include "base/text.h"
 #include "boxes/wds_boxes.h"
 #include "data/coco_set.h"
@@ -171,15 +172,12 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
 {
     dt_status status = DT_OK;
     struct dt_shard_info info = {0};
-    struct stat stat_info;
     char folder[DT_PATH_MAX], last_folder[DT_PATH_MAX] = "";
     const double start_s = dt_clock_s();
-    const bool is_folder = stat(options->path, &stat_info) == 0 && S_ISDIR(stat_info.st_mode);
+    const bool is_folder = dt_file_is_folder(options->path);
 
     for (size_t i = 0; i < shards->n; i++) {
-        const char *path = path_of(shards, i);
-        const int n = (int)(dt_file_base(path) - path);
-        DT_TRY_OUT(dt_file_path(folder, "%.*s", n ? n - 1 : 1, n ? path : "."));
+        DT_TRY_OUT(dt_file_folder(folder, path_of(shards, i)));
         if (strcmp(folder, last_folder) != 0) {
             memcpy(last_folder, folder, sizeof last_folder);
             dt_shard_info_reset(&info);
@@ -201,16 +199,7 @@ out:
 
 static size_t shard_of(const struct shards *shards, uint32_t id)
 {
-    size_t low = 0, high = shards->n;
-
-    while (high - low > 1) {
-        const size_t middle = low + (high - low) / 2;
-        if (shards->first[middle] <= id)
-            low = middle;
-        else
-            high = middle;
-    }
-    return low;
+    return dt_find_last(shards->first, shards->n, id);
 }
 
 /* The limit of labels: n classes, named or configured; 0 = none. */
@@ -408,8 +397,7 @@ static dt_status read_shards(const struct dt_dataset *dataset, uint32_t id,
     const dt_status status = dt_sample_read(sample, shards->shard[index].fd, entry->offset,
                                             entry->bytes, path_of(shards, index));
     release_shard(shards, index);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }
 
 static void advise(struct shards *shards, size_t index, uint64_t offset, uint64_t bytes, int advice)

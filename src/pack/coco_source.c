@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -74,7 +73,6 @@ out:
 dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
     struct coco_source *source;
-    struct stat info;
 
     if (options->resize_short > 0)
         DT_FAIL(DT_ERR_USAGE,
@@ -92,7 +90,7 @@ dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_
                options->src);
     DT_TRY(options->image_folder ? dt_file_path(source->folder, "%s", options->image_folder)
                                  : dt_coco_images_folder(source->folder, options->src));
-    if (stat(source->folder, &info) != 0 || !S_ISDIR(info.st_mode))
+    if (!dt_file_is_folder(source->folder))
         DT_FAIL(DT_ERR_NO_INPUT,
                 "the images of %s are not in %s, which is no folder: say where they are with "
                 "--image-folder",

@@ -2,6 +2,8 @@
  * class. Validation: images only; line i of a list is the class, a synset of WordNet, of the i-th
  * image. Classes and images are sorted bytewise by name, so that the order of the samples is that
  * of the class folders unpacked from the same tars. */
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,28 +19,29 @@ enum { MAX_LABELS_BYTES = 64 << 20 };
 
 #define MAKE_LABELS "; scripts/ilsvrc_labels.py makes the list of labels from the development kit"
 
-static bool has_suffix(const char *base, const char *suffix)
-{
-    return base[0] != '.' && dt_name_has_suffix(base, suffix); /* "._x.jpg" is not an image */
-}
-
-/* Context of add_image: the destination, and the label of the images. */
+/* Context of add_member: the destination, and the label of what is added. */
 struct adding {
     struct dt_images *images;
     int32_t label;
+    bool are_tars; /* of classes, kept by their names without the suffix */
     size_t n_ignored;
 };
 
-static dt_status add_image(void *context, const struct dt_tar_member *member)
+static dt_status add_member(void *context, const struct dt_tar_member *member)
 {
     struct adding *adding = context;
-    const char *base = dt_file_base(member->name);
+    char name[DT_PATH_MAX];
+    const char *base = dt_file_base(member->name), *dot = strrchr(base, '.');
+    const bool is_image = dt_name_has_suffix(base, ".jpg") || dt_name_has_suffix(base, ".jpeg") ||
+                          dt_name_has_suffix(base, ".png");
 
-    if (!has_suffix(base, ".jpg") && !has_suffix(base, ".jpeg") && !has_suffix(base, ".png")) {
+    /* "._x.jpg" is not an image */
+    if (base[0] == '.' || !(adding->are_tars ? dt_name_has_suffix(base, ".tar") : is_image)) {
         adding->n_ignored++;
         return DT_OK;
     }
-    return dt_images_add(adding->images, base, member->offset, member->bytes, 0, adding->label);
+    snprintf(name, sizeof name, "%.*s", (int)(adding->are_tars ? dot - base : INT_MAX), base);
+    return dt_images_add(adding->images, name, member->offset, member->bytes, 0, adding->label);
 }
 
 static dt_status begin_images(struct dt_dataset *dataset, struct dt_images **images,
@@ -59,42 +62,7 @@ static void warn_ignored(size_t n, const char *path)
 
 /* --- Training --- */
 
-struct class_tar {
-    char *name;
-    struct dt_tar_range range;
-};
-
-struct class_tars {
-    struct class_tar *tar;
-    size_t n, capacity, n_ignored;
-};
-
-static dt_status add_class(void *context, const struct dt_tar_member *member)
-{
-    struct class_tars *tars = context;
-    const char *base = dt_file_base(member->name);
-
-    if (!has_suffix(base, ".tar")) {
-        tars->n_ignored++;
-        return DT_OK;
-    }
-    DT_TRY(DT_GROW(tars->tar, tars->capacity, tars->n, "classes"));
-    struct class_tar *tar = &tars->tar[tars->n];
-    tar->range = (struct dt_tar_range){member->offset, member->bytes};
-    tar->name = strndup(base, strlen(base) - strlen(".tar"));
-    if (!tar->name)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot keep the name of class %s", base);
-    tars->n++;
-    return DT_OK;
-}
-
-static int compare_classes(const void *a, const void *b)
-{
-    return strcmp(((const struct class_tar *)a)->name, ((const struct class_tar *)b)->name);
-}
-
-static dt_status scan_classes(struct adding *adding, const struct class_tars *tars,
-                              const char *path)
+static dt_status scan_classes(struct adding *adding, const struct dt_images *tars, const char *path)
 {
     const double start_s = dt_clock_s();
     struct dt_images *images = adding->images;
@@ -106,19 +74,18 @@ static dt_status scan_classes(struct adding *adding, const struct class_tars *ta
                 "of its labels with --labels",
                 path);
     for (size_t i = 0; i < tars->n; i++) {
-        const struct class_tar *tar = &tars->tar[i];
+        const struct dt_tar_range range = {tars->image[i].offset, tars->image[i].bytes};
+        const char *name = dt_names_get(&tars->names, tars->image[i].name);
         const size_t first = images->n;
-        if (i > 0 && compare_classes(tar - 1, tar) == 0)
-            DT_FAIL(DT_ERR_DATA, "%s holds two members named %s.tar", path, tar->name);
         adding->label = (int32_t)i;
-        dt_status status = dt_tar_walk_range(path, &tar->range, add_image, adding, &n_skipped);
+        dt_status status = dt_tar_walk_range(path, &range, add_member, adding, &n_skipped);
         if (status != DT_OK)
-            DT_FAIL(status, "in its member %s.tar: %s", tar->name, dt_error_text());
+            DT_FAIL(status, "in its member %s.tar: %s", name, dt_error_text());
         adding->n_ignored += (size_t)n_skipped;
         if (images->n == first)
-            dt_log(DT_LOG_WARNING, "member %s.tar of %s holds no images", tar->name, path);
+            dt_log(DT_LOG_WARNING, "member %s.tar of %s holds no images", name, path);
         DT_TRY(dt_images_sort(images, first));
-        DT_TRY(dt_names_add(&images->classes, tar->name, strlen(tar->name)));
+        DT_TRY(dt_names_add(&images->classes, name, strlen(name)));
         dt_log_progress_of("listing", i + 1, tars->n, "classes", start_s);
     }
     return DT_OK;
@@ -127,22 +94,21 @@ static dt_status scan_classes(struct adding *adding, const struct class_tars *ta
 dt_status dt_ilsvrc_open_train(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
     dt_status status = DT_OK;
-    struct class_tars tars = {0};
-    struct adding adding = {0};
+    struct dt_dataset classes = {0};
+    struct adding tars = {.are_tars = true}, adding = {0};
     int n_skipped;
 
-    DT_TRY(begin_images(dataset, &adding.images, options->src));
-    DT_TRY_OUT(dt_tar_walk(options->src, add_class, &tars, &n_skipped));
-    if (tars.n > 1)
-        qsort(tars.tar, tars.n, sizeof *tars.tar, compare_classes);
-    DT_TRY_OUT(scan_classes(&adding, &tars, options->src));
+    DT_TRY_OUT(begin_images(&classes, &tars.images, options->src));
+    DT_TRY_OUT(begin_images(dataset, &adding.images, options->src));
+    DT_TRY_OUT(dt_tar_walk(options->src, add_member, &tars, &n_skipped));
+    DT_TRY_OUT(dt_images_sort(tars.images, 0));
+    DT_TRY_OUT(scan_classes(&adding, tars.images, options->src));
     warn_ignored(adding.n_ignored + tars.n_ignored + (size_t)n_skipped, options->src);
     dataset->n = (uint32_t)adding.images->n;
 out:
     dt_log_progress("");
-    for (size_t i = 0; i < tars.n; i++)
-        free(tars.tar[i].name);
-    free(tars.tar);
+    if (classes.state)
+        dt_images_close(&classes);
     return status;
 }
 
@@ -179,7 +145,7 @@ dt_status dt_ilsvrc_open_val(struct dt_dataset *dataset, const struct dt_shard_o
     int n_skipped;
 
     DT_TRY(begin_images(dataset, &adding.images, options->src));
-    DT_TRY(dt_tar_walk(options->src, add_image, &adding, &n_skipped));
+    DT_TRY(dt_tar_walk(options->src, add_member, &adding, &n_skipped));
     DT_TRY(dt_images_sort(adding.images, 0));
     warn_ignored(adding.n_ignored + (size_t)n_skipped, options->src);
     DT_TRY_OUT(load_synsets(&synsets, options->labels));

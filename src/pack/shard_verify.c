@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -21,7 +20,7 @@
 #include "pack/pack.h"
 #include "pack/shard_verify.h"
 
-enum { MAX_CLASSES_BYTES = 64 << 20, BLOCK = 1 << 20 };
+enum { BLOCK = 1 << 20 };
 
 static void print_lines(struct dt_verify *verify, const struct dt_names *lines)
 {
@@ -172,14 +171,12 @@ static dt_status read_shard(void *context, uint32_t index, int thread)
 static dt_status open_shards(struct dt_verify *verify)
 {
     char index[DT_PATH_MAX];
-    struct stat info;
-    const char *path = verify->path, *slash = strrchr(path, '/');
+    const char *path = verify->path;
 
-    if (stat(path, &info) != 0)
+    if (!dt_file_exists(path))
         DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
-    verify->is_folder = S_ISDIR(info.st_mode);
-    const int n_folder = verify->is_folder ? (int)strlen(path) : slash ? (int)(slash - path) : 1;
-    DT_TRY(dt_file_path(verify->folder, "%.*s", n_folder, verify->is_folder || slash ? path : "."));
+    verify->is_folder = dt_file_is_folder(path);
+    DT_TRY(dt_file_folder(verify->folder, path));
     DT_TRY(verify->is_folder ? dt_names_list_tars(&verify->paths, verify->folder)
                              : dt_names_add(&verify->paths, path, strlen(path)));
     verify->n = (uint32_t)verify->paths.n;
@@ -196,17 +193,18 @@ static dt_status open_shards(struct dt_verify *verify)
 
 static dt_status count_classes(struct dt_verify *verify)
 {
-    char path[DT_PATH_MAX], *text = NULL;
-    size_t bytes;
+    struct dt_names classes = {0};
+    char path[DT_PATH_MAX];
 
     verify->n_classes = -1;
     DT_TRY(dt_file_path(path, "%s/classes.txt", verify->folder));
     if (!dt_file_exists(path))
         return DT_OK;
-    DT_TRY(dt_file_load(&text, &bytes, path, MAX_CLASSES_BYTES));
-    verify->n_classes = (int)dt_line_at(text, bytes) - (bytes == 0 || text[bytes - 1] == '\n');
-    free(text);
-    return DT_OK;
+    const dt_status status = dt_classes_load(&classes, path);
+    if (status == DT_OK)
+        verify->n_classes = (int)classes.n;
+    dt_names_reset(&classes);
+    return status;
 }
 
 /* Loads the files that accompany the shards; an unreadable one is recorded as a fault and skipped.

@@ -85,7 +85,5 @@ dt_status dt_finding_of(struct dt_names *findings, const char *what, dt_status s
 dt_status dt_shard_walk(void *verify, uint32_t index, int thread);
 /* Between the passes: checks _info.json, missing files and duplicate keys. */
 dt_status dt_shards_compare(struct dt_verify *verify);
-/* Number, from 1, of the line that contains byte `bytes` of the text. */
-size_t dt_line_at(const char *text, size_t bytes);
 
 #endif

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -50,7 +49,7 @@ dt_status dt_images_sort(struct dt_images *images, size_t first)
     qsort_r(images->image + first, n, sizeof *images->image, compare_images, &images->names);
     for (size_t i = first + 1; i < images->n; i++)
         if (compare_images(&images->image[i - 1], &images->image[i], &images->names) == 0)
-            DT_FAIL(DT_ERR_DATA, "%s holds two images named %s",
+            DT_FAIL(DT_ERR_DATA, "%s holds two members named %s",
                     dt_names_get(&images->files, images->image[i].file),
                     dt_names_get(&images->names, images->image[i].name));
     return DT_OK;
@@ -69,8 +68,7 @@ dt_status dt_images_read(const struct dt_dataset *dataset, uint32_t id, struct d
         dt_sample_read(sample, fd, image->offset - image->before,
                        (uint64_t)image->before + image->bytes + image->after, path);
     close(fd);
-    DT_TRY(status);
-    return DT_OK;
+    return status;
 }
 
 int dt_images_label(const struct dt_dataset *dataset, uint32_t id)
@@ -114,12 +112,9 @@ static dt_status open_data(struct dt_dataset *dataset, const struct dt_shard_opt
 /* Shards with boxes have categories.json next to them. */
 static dt_status refuse_boxes(const char *src)
 {
-    char path[DT_PATH_MAX];
-    struct stat info;
-    const bool is_folder = stat(src, &info) == 0 && S_ISDIR(info.st_mode);
-    const int bytes = is_folder ? (int)strlen(src) : (int)(dt_file_base(src) - src);
-
-    DT_TRY(dt_file_path(path, "%.*s%s" DT_CATEGORIES_NAME, bytes, src, is_folder ? "/" : ""));
+    char path[DT_PATH_MAX], folder[DT_PATH_MAX];
+    DT_TRY(dt_file_folder(folder, src));
+    DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, folder));
     if (dt_file_exists(path))
         DT_FAIL(DT_ERR_DATA,
                 "%s: shards with boxes are not packed again: pack the .json file of COCO that they "
@@ -133,10 +128,8 @@ static dt_status refuse_boxes(const char *src)
 static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
                              const struct dt_shard_options *options)
 {
-    struct stat info;
-    const bool exists = stat(options->src, &info) == 0;
-    const bool is_folder = exists && S_ISDIR(info.st_mode);
-    const bool is_pattern = !exists && !options->labels;
+    const bool is_folder = dt_file_is_folder(options->src);
+    const bool is_pattern = !dt_file_exists(options->src) && !options->labels;
 
     *kind = &ilsvrc;
     *open = options->labels ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;

@@ -130,7 +130,7 @@ struct feature {
 struct example {
     struct feature encoded, label;
     char synset[MAX_TEXT];
-    struct dt_text keys; /* of all features, if it has a buffer */
+    char keys[1024]; /* of all features */
 };
 
 static dt_status read_text(struct reader *reader, struct span span, char *out)
@@ -176,8 +176,8 @@ static dt_status read_feature(struct reader *reader, struct span entry, struct e
     if (!has_key || !has_value)
         return DT_OK;
     DT_TRY(read_text(reader, key.span, name));
-    if (example->keys.bytes)
-        dt_text_add_whole(&example->keys, "%s%s", example->keys.used ? ", " : "", name);
+    struct dt_text keys = {example->keys, sizeof example->keys, strlen(example->keys)};
+    dt_text_add_whole(&keys, "%s%s", keys.used ? ", " : "", name);
     if (strcmp(name, reader->image_key) == 0)
         return read_values(reader, value.span, BYTES_LIST, &example->encoded);
     if (strcmp(name, reader->label_key) == 0)
@@ -206,8 +206,6 @@ static dt_status read_features(struct reader *reader, struct span data, struct e
 static dt_status read_example(struct reader *reader, struct span data, uint32_t number,
                               struct example *example)
 {
-    char keys[1024];
-
     *example = (struct example){0};
     DT_TRY(read_features(reader, data, example));
     const bool is_image = example->encoded.n != 1;
@@ -218,13 +216,11 @@ static dt_status read_example(struct reader *reader, struct span data, uint32_t 
                 (unsigned)number, reader->path, (unsigned long long)n, key);
     if (n == 1)
         return DT_OK;
-    example->keys = dt_text_in(keys, sizeof keys);
-    DT_TRY(read_features(reader, data, example));
     DT_FAIL(DT_ERR_DATA,
             "record %u of %s has no %s with %s; its keys are: %s; name those to use with "
             "--image-key and --label-key",
             (unsigned)number, reader->path, key, is_image ? "an image" : "an integer",
-            keys[0] ? keys : "none");
+            example->keys[0] ? example->keys : "none");
 }
 
 /* --- Files --- */

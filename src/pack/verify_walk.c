@@ -167,7 +167,8 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
 
 /* --- The index of the shard --- */
 
-size_t dt_line_at(const char *text, size_t bytes)
+/* Number, from 1, of the line that contains byte `bytes` of the text. */
+static size_t line_at(const char *text, size_t bytes)
 {
     size_t n = 1;
     for (size_t i = 0; i < bytes; i++)
@@ -190,7 +191,7 @@ static dt_status check_index(struct dt_shard_check *shard)
         at++;
     if (at < n_want || at < n_have)
         DT_TRY_OUT(dt_finding_add(&shard->findings, "%s: line %zu of its .idx does not match it",
-                                  shard->base, dt_line_at(want, at)));
+                                  shard->base, line_at(want, at)));
 out:
     free(want);
     free(have);

@@ -46,12 +46,10 @@ static uint64_t mix_run(uint64_t hash, const char *path, uint64_t *bytes)
 {
     char file[DT_PATH_MAX], folder[DT_PATH_MAX];
     struct stat info = {0};
-    const bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    const int length = is_folder ? (int)strlen(path) : (int)(dt_file_base(path) - path);
-    if (dt_file_path(file, is_folder ? "%s/metrics.jsonl" : "%s", path) != DT_OK ||
+    if (dt_file_folder(folder, path) != DT_OK ||
+        dt_file_path(file, dt_file_is_folder(path) ? "%s/metrics.jsonl" : "%s", path) != DT_OK ||
         stat(file, &info) != 0)
         info = (struct stat){0};
-    snprintf(folder, sizeof folder, "%.*s%s", length, path, is_folder ? "" : ".");
     *bytes += (uint64_t)info.st_size;
     hash = mix(mix(hash, (uint64_t)info.st_ino), (uint64_t)info.st_size);
     return mix(mix(hash, (uint64_t)info.st_mtim.tv_nsec), dt_run_is_alive(folder));

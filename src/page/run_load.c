@@ -353,9 +353,7 @@ bool dt_runs_found(const char *folder)
 /* Folder, file and name from the path of folder or file. */
 static dt_status set_paths(struct dt_run *run, const char *path)
 {
-    struct stat info;
-    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    DT_TRY(dt_file_path(run->path, is_folder ? "%s/metrics.jsonl" : "%s", path));
+    DT_TRY(dt_file_path(run->path, dt_file_is_folder(path) ? "%s/metrics.jsonl" : "%s", path));
     char *real = realpath(run->path, NULL);
     const int error = errno;
     if (!real && dt_runs_found(path))

@@ -1,4 +1,4 @@
-/* Percentiles, the 95 % interval of a mean against exact quantiles of Student's t, repeated keys. */
+/* Percentiles, the 95 % interval of a mean against Student's t, repeated keys. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -99,25 +99,17 @@ TEST(mistakes)
         {"\"id\": 9,", "\"id\": 2,", "set.json:8:3: there is another category with the id 2"},
         {"\"tree\"", "\"ant \\u00e9\"", "set.json:7:16: there is another category with the name"},
         {"\"id\": 20", "\"id\": 10", "set.json:11:3: there is another image with the id 10"},
-        {"\"image_id\": 10", "\"image_id\": 11",
-         "set.json:4:1: there is no image with the id 11: the list of images lacks it"},
-        {"\"category_id\": 9", "\"category_id\": 3",
-         "set.json:2:1: there is no category with the id 3"},
         {"\"id\": 5", "\"id\": 5.5", "set.json:4:8: annotations.id: 5.5 is not an integer"},
         {"\"id\": 5, ", "", "set.json:4:1: the annotation has no \"id\""},
         {"\"image_id\": 10, ", "", "the annotation has no \"image_id\""},
         {"\"category_id\": 9,", "", "the annotation has no \"category_id\""},
-        {"\"bbox\": [0,0,4,4], ", "", "the annotation has no \"bbox\""},
-        {"\"area\": 16", "\"area\": -1", ":72: area: -1 is negative"},
         {"\"area\": 16", "\"area\": \"16\"", "expected a number"},
         {"\"area\": 16", "\"area\": NaN", "expected a number, got 'N'"},
         {"\"area\": 16", "\"area\": Infinity", "expected a number, got 'I'"},
         {"\"area\": 16", "\"area\": 1e999", "number 1e999 is too large"},
         {"\"area\": 16", "\"area\": 16, \"area\": 17", "the annotation has \"area\" twice"},
-        {"[0,0,4,4]", "[0,0,-4,4]", "-4 is negative"},
         {"[0,0,4,4]", "[0,0,4,-0.5]", "-0.5 is negative"},
         {"[0,0,4,4]", "[0,0,4]", ":53: bbox: a box must be four numbers"},
-        {"[0,0,4,4]", "[0,0,4,4,5]", "a box must be four numbers"},
         {"[0,0,4,4]", "[0,0,4,null]", "expected a number"},
         {"[0,0,4,4]", "[0,0,4,1e10]", "1e+10 is far outside any image"},
         {"[0,0,4,4]", "null", "expected an array"},
@@ -125,12 +117,10 @@ TEST(mistakes)
         {"\"file_name\": \"b.jpg\", ", "", "set.json:9:12: the image has no \"file_name\""},
         {"\"b.jpg\"", "\"../b.jpg\"", "file_name: ../b.jpg must be a path inside"},
         {"\"b.jpg\"", "\"x/../../b.jpg\"", "must be a path inside"},
-        {"\"b.jpg\"", "\"/b.jpg\"", "must be a path inside"},
         {"\"b.jpg\"", "\"\"", "file_name: a name of 0 bytes"},
         {"\"b.jpg\"", "\"b\\n.jpg\"", "file_name: b?.jpg has control characters"},
         {"\"width\": 40", "\"width\": 0", "width: 0 is not within 1..65500"},
         {"\"width\": 40", "\"width\": 65501", "65501 is not within 1..65500"},
-        {"\"height\": 50", "\"height\": \"50\"", "expected a number"},
         {"\"id\": 9,", "\"id\": -9,", "id: -9 is not within 0..2147483647"},
         {", \"name\": \"tree\"", "", "the category has no \"name\""},
         {"\"images\"", "\"image\"",
@@ -154,7 +144,7 @@ TEST(mistakes)
         check_changed(cases[i].from, cases[i].to, cases[i].message);
 }
 
-/* One row of six is of no use: it is skipped and named, unless that is more than is allowed. */
+/* A row of six that is of no use is skipped and named, unless that is more than is allowed. */
 TEST(skipped)
 {
     static const struct {
@@ -162,20 +152,22 @@ TEST(skipped)
         uint32_t n_images;
         size_t n_truths;
     } cases[] = {
-        {"\"area\": 16", "\"area\": null", "json:4:72: annotations.area: expected a number", 3, 2},
+        {"\"image_id\": 10", "\"image_id\": 11",
+         "set.json:4:1: there is no image with the id 11: the list of images lacks it", 3, 2},
+        {"\"image_id\": 10", "\"image_id\": \"10\"", "its image_id is a text", 3, 2},
+        {"\"category_id\": 9", "\"category_id\": 3",
+         "set.json:2:1: there is no category with the id 3", 3, 2},
+        {"\"id\": 5", "\"id\": {\"a\": [[1], \"}\"]}", "expected a number", 3, 2},
         {"\"bbox\": [0,0,4,4], ", "", "json:4:1: the annotation has no \"bbox\"", 3, 2},
+        {"\"area\": 16", "\"area\": -1", ":72: area: -1 is negative", 3, 2},
+        {"\"area\": 16", "\"area\": null", "json:4:72: annotations.area: expected a number", 3, 2},
         {"[0,0,4,4]", "[0,0,-4,4]", "bbox: -4 is negative", 3, 2},
         {"[0,0,4,4]", "[0,0,4,4,[5]]", "a box must be four numbers", 3, 2},
         {"[0,0,4,4]", "{\"x\": [0, {}], \"w\": 4}", "expected an array", 3, 2},
-        {"\"id\": 5", "\"id\": {\"a\": [[1], \"}\"]}", "expected a number", 3, 2},
-        {"\"image_id\": 10", "\"image_id\": 11", "no image with the id 11", 3, 2},
-        {"\"image_id\": 10", "\"image_id\": \"10\"", "its image_id is a text", 3, 2},
-        {"\"category_id\": 9", "\"category_id\": 3", "no category with the id 3", 3, 2},
+        {"\"b.jpg\"", "\"/b.jpg\"", "/b.jpg must be a path inside", 2, 1},
         {"\"width\": 40", "\"width\": -1", "width: -1 is not within 1..65500", 2, 1},
         {"\"height\": 30", "\"height\": \"30\"", "expected a number, got '\"'", 2, 2},
-        {"\"b.jpg\"", "\"/data/b.jpg\"", "/data/b.jpg must be a path inside", 2, 1},
-        {"\"id\": 20", "\"id\": \"20\"", "no image with the id \"20\": ids of images are numb", 2,
-         3},
+        {"\"id\": 20", "\"id\": \"20\"", "no image with the id \"20\": ids of images are", 2, 3},
         {"\"id\": 20", "\"id\": null", "images.id: expected a number", 2, 3},
     };
     char said[2048];
@@ -183,7 +175,7 @@ TEST(skipped)
         struct dt_coco coco;
         char *text = change(cases[i].from, cases[i].to);
         check_changed(cases[i].from, cases[i].to, cases[i].named);
-        check_changed(cases[i].from, cases[i].to, "1 of 6 images and annotations cannot be used");
+        check_changed(cases[i].from, cases[i].to, "1 of 6 images and annotations cannot be used,");
         struct capture capture = capture_begin(stderr);
         assert_ok(dt_coco_open(&coco, at("set.json"), &(struct dt_coco_rules){.max_bad = 0.2}));
         capture_end(&capture, said, sizeof said);

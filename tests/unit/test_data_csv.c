@@ -87,6 +87,7 @@ TEST(notices)
 {
     says("path, label\nin/a.jpg, ring\n", "blanks around 2 of its values are ignored");
     says("id,path,label,sex\n1,in/a.jpg,0,f\n", "columns that are not used: \"id\", \"sex\"");
+    says("path,label,fold,rust\nin/a.jpg,0,0,1\nin/a.jpg,0,2,0\n", "not used: \"fold\", \"rust\"");
     says("path,label\nin/a.jpg,0\nin/a.jpg,1\nin/a.jpg,0\n",
          "2 of 3 rows name an image of an earlier row, 1 of them with another label");
     says("path,label\nin/a.jpg,0\nin/a.jpg,1\n",
@@ -123,6 +124,8 @@ TEST(mistakes)
          DT_ERR_DATA},
         {"path,label,label_2\n", "list.csv:1: the column \"label_2\": an image has one",
          DT_ERR_DATA},
+        {"path,label,rust,dent\nin/a.jpg,1,0,1\nin/a.jpg,0,1,1\n",
+         "list.csv:1: the columns \"rust\", \"dent\" hold 0 and 1 only", DT_ERR_DATA},
         {"labels,path,label\n", "list.csv:1: the column \"labels\": an image has one", DT_ERR_DATA},
         {"path,label\nin/a.jpg,1.0\nin/a.jpg,nan\n", "list.csv:3: the label \"nan\" stands for",
          DT_ERR_DATA},
