@@ -73,8 +73,8 @@ static dt_status refuse_pair(const char *named, const struct dt_names *names, co
 {
     char list[LIST_BYTES];
     DT_FAIL(DT_ERR_DATA,
-            "%s has names of classes (%s), %s has numbers, and nothing says which number is which "
-            "class: list the names in the order of the numbers, one per line, in a file for "
+            "classes have names in %s (%s) and numbers in %s, and nothing says which number is "
+            "which class: list the names in the order of the numbers, one per line, in a file for "
             "data.class_map",
             named, list_names(list, names, -1), numbered);
 }
@@ -288,7 +288,7 @@ dt_status dt_dataset_map_classes(struct dt_dataset *dataset,
                 options->path, n, dt_names_get(dataset->classes, (size_t)n - 1), wanted);
     if (wanted > n) /* labels without names may stand for fewer classes than there are */
         dataset->n_classes = wanted;
-    if (options->part != DT_PART_TRAIN || dataset->kind->raw || options->has_boxes)
+    if (options->part == DT_PART_VAL || dataset->kind->raw || options->has_boxes || options->images)
         return DT_OK;
     return named ? check_case(dataset->classes) : tell_empty(dataset, options);
 }
