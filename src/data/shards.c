@@ -74,7 +74,6 @@ static dt_status check_missing(const struct shards *shards)
     struct stat info;
     size_t n_missing = 0;
     struct dt_text text = dt_text_in(list, sizeof list);
-
     for (size_t i = 0; i < shards->n; i++) {
         const char *path = path_of(shards, i);
         if (!stat(path, &info) || (errno != ENOENT && errno != ENOTDIR))
@@ -94,7 +93,6 @@ static dt_status check_missing(const struct shards *shards)
 static dt_status check_folder(struct shards *shards, struct dt_shard_info *info, const char *folder)
 {
     uint32_t length;
-
     if (info->n_splits > 1)
         DT_FAIL(DT_ERR_CONFIG,
                 "folder %s holds %d splits (%s, %s, ...): give the shards of one of them, such as "
@@ -118,7 +116,6 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
     const char *path = path_of(shards, i), *base = dt_file_base(path);
     const char *label_key = shards->has_boxes ? NULL : options->data->label_key;
     uint32_t length;
-
     DT_TRY_OUT(dt_tar_index_open(&index, path, label_key, options->cache_dir));
     if (dt_shard_info_find(info, base, &length) && length != index.n)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
@@ -175,7 +172,6 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
     char folder[DT_PATH_MAX], last_folder[DT_PATH_MAX] = "";
     const double start_s = dt_clock_s();
     const bool is_folder = dt_file_is_folder(options->path);
-
     for (size_t i = 0; i < shards->n; i++) {
         DT_TRY_OUT(dt_file_folder(folder, path_of(shards, i)));
         if (strcmp(folder, last_folder) != 0) {
@@ -209,19 +205,16 @@ static dt_status refuse_label(const struct shards *shards, size_t i,
     char name[DT_PATH_MAX];
     const struct dt_tar_entry *entry = &shards->entries[i];
     const char *path = path_of(shards, shard_of(shards, (uint32_t)i));
-    const char *what = shards->classes.n > 0 ? "the classes in classes.txt" : "model.num_classes";
     const long long first = options->data->label_offset;
-
     dt_tar_member_name(path, entry->offset, name, sizeof name);
-    if (n_classes == 0)
-        DT_FAIL(DT_ERR_DATA,
-                "label %d of %s in shard %s is out of range: with data.label_offset %lld labels "
-                "must be %lld to %lld",
-                (int)entry->label, name, path, first, first, first + DT_MAX_CLASSES - 1);
     DT_FAIL(DT_ERR_DATA,
-            "label %d of %s in shard %s is out of range: with data.label_offset %lld and %s %d "
-            "labels must be %lld to %lld",
-            (int)entry->label, name, path, first, what, n_classes, first, first + n_classes - 1);
+            "label %d of %s in shard %s is out of range: with data.label_offset %lld%s labels must "
+            "be %lld to %lld",
+            (int)entry->label, name, path, first,
+            shards->classes.n > 0 ? " and the classes in classes.txt"
+            : n_classes > 0       ? " and model.num_classes"
+                                  : "",
+            first, first + (n_classes > 0 ? n_classes : DT_MAX_CLASSES) - 1);
 }
 
 static dt_status check_labels(const struct shards *shards, int *n_classes,
@@ -229,7 +222,6 @@ static dt_status check_labels(const struct shards *shards, int *n_classes,
 {
     const int n_named = (int)shards->classes.n;
     const int limit = n_named > 0 ? n_named : dt_dataset_label_limit(options);
-
     *n_classes = n_named;
     for (size_t i = 0; i < shards->n_entries; i++) {
         struct dt_tar_entry *entry = &shards->entries[i];
@@ -247,7 +239,6 @@ static dt_status check_keys(const struct dt_dataset *dataset, const char *path)
 {
     const struct shards *shards = dataset->state;
     uint64_t *keys;
-
     DT_TRY(DT_NEW(keys, shards->n_entries));
     for (size_t i = 0; i < shards->n_entries; i++)
         keys[i] = shards->entries[i].key;
@@ -260,7 +251,6 @@ static dt_status check_keys(const struct dt_dataset *dataset, const char *path)
 static dt_status make_descriptors(struct shards *shards)
 {
     struct rlimit limit;
-
     DT_TRY(DT_NEW(shards->shard, shards->n));
     for (size_t i = 0; i < shards->n; i++)
         shards->shard[i].fd = -1;
@@ -277,7 +267,6 @@ static dt_status make_descriptors(struct shards *shards)
 static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     struct shards *shards;
-
     DT_TRY(DT_NEW(shards, 1));
     dataset->state = shards;
     dataset->classes = &shards->classes;
@@ -322,7 +311,6 @@ static dt_status share_shards(struct dt_block *block, struct dt_dataset *dataset
 static void close_shards(struct dt_dataset *dataset)
 {
     struct shards *shards = dataset->state;
-
     for (size_t i = 0; shards->shard && i < shards->n; i++)
         if (shards->shard[i].fd >= 0)
             close(shards->shard[i].fd);
@@ -343,7 +331,6 @@ static void close_shards(struct dt_dataset *dataset)
 static void close_oldest(struct shards *shards)
 {
     struct shard *oldest = NULL;
-
     for (size_t i = 0; i < shards->n; i++) {
         struct shard *shard = &shards->shard[i];
         if (shard->fd >= 0 && !shard->n_users && (!oldest || shard->used_at < oldest->used_at))
@@ -362,7 +349,6 @@ static dt_status acquire_shard(struct shards *shards, size_t index)
     struct shard *shard = &shards->shard[index];
     dt_status status = DT_OK;
     uint64_t bytes;
-
     pthread_mutex_lock(&shards->lock);
     if (shard->fd < 0) {
         if (shards->n_open >= shards->max_open)
@@ -392,7 +378,6 @@ static dt_status read_shards(const struct dt_dataset *dataset, uint32_t id,
     struct shards *shards = dataset->state;
     const struct dt_tar_entry *entry = &shards->entries[id];
     const size_t index = shard_of(shards, id);
-
     DT_TRY(acquire_shard(shards, index));
     const dt_status status = dt_sample_read(sample, shards->shard[index].fd, entry->offset,
                                             entry->bytes, path_of(shards, index));
@@ -432,7 +417,6 @@ static void name_shards(const struct dt_dataset *dataset, uint32_t id, char *out
     const struct shards *shards = dataset->state;
     const char *path = path_of(shards, shard_of(shards, id));
     char member[DT_PATH_MAX + 1];
-
     dt_tar_member_name(path, shards->entries[id].offset, member, sizeof member);
     snprintf(out, bytes, "%s: %s", path, member);
 }

@@ -20,7 +20,6 @@ static dt_status check_missing(struct dt_verify *verify)
 {
     const struct dt_names *listed = &verify->info.filenames, *summed = &verify->sums.files;
     uint32_t length;
-
     for (size_t i = 0; i < listed->n; i++)
         if (!is_present(verify, dt_names_get(listed, i)))
             DT_TRY(dt_finding_add(&verify->findings, "%s: missing, but listed in _info.json",
@@ -37,7 +36,6 @@ static dt_status check_missing(struct dt_verify *verify)
 static dt_status check_totals(struct dt_verify *verify)
 {
     const struct dt_shard_info *info = &verify->info;
-
     size_t i = 0; /* the files of a split are adjacent */
     for (int split = 0; split < info->n_splits; split++) {
         int64_t total = 0;
@@ -71,14 +69,10 @@ static dt_status report(struct dt_shard_check *shard, bool is_id, size_t at,
                         const struct dt_shard_check *first)
 {
     char id[32];
-    const bool is_same = first == shard;
-    return dt_finding_add(&shard->findings, "%s: %s %s occurs twice%s%s%s", shard->base,
+    return dt_finding_add(&shard->findings, "%s: %s %s occurs twice, %s%s", shard->base,
                           is_id ? "the image id" : "key", name_at(shard, is_id, at, id),
-                          is_same && is_id ? "" : ", ",
-                          !is_same ? "also in "
-                          : is_id  ? ""
-                                   : "not in adjacent members",
-                          is_same ? "" : first->base);
+                          first == shard ? "not in adjacent members" : "also in ",
+                          first == shard ? "" : first->base);
 }
 
 static dt_status check_unique(struct dt_verify *verify, bool is_id)
@@ -89,7 +83,6 @@ static dt_status check_unique(struct dt_verify *verify, bool is_id)
     dt_status status = DT_OK;
     size_t n = 0;
     char id[32];
-
     for (struct dt_shard_check *shard = verify->shards; shard < end; shard++)
         n += n_names(shard, is_id);
     DT_TRY_OUT(DT_NEW(hashes, n));
