@@ -23,7 +23,6 @@ uint32_t dt_crc32c(const void *data, size_t bytes)
 {
     const uint8_t *at = data;
     uint32_t sum = 0xffffffffu;
-
     pthread_once(&once, fill_tables);
     for (; bytes >= 8; bytes -= 8, at += 8) {
         uint32_t next = 0;

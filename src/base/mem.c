@@ -50,7 +50,6 @@ void *dt_mem_alloc_aligned(size_t bytes, const char *what)
 dt_status dt_mem_grow(void *array, size_t *capacity, size_t index, size_t size, const char *what)
 {
     void *block;
-
     if (index < *capacity)
         return DT_OK;
     size_t next = *capacity ? *capacity * 2 : 16;

@@ -70,7 +70,6 @@ dt_status dt_names_add_unique(struct dt_names *names, const struct dt_names *fro
 {
     dt_status status = DT_OK;
     struct dt_names sorted = {0};
-
     DT_TRY_OUT(dt_names_add_all(&sorted, from));
     dt_names_sort(&sorted);
     for (size_t i = 0; i < sorted.n; i++) {
@@ -113,7 +112,6 @@ dt_status dt_names_list(struct dt_names *names, const char *folder)
     dt_status status = DT_OK;
     struct dt_names found = {0};
     DIR *dir = opendir(folder);
-
     if (!dir)
         DT_FAIL(dt_file_input_status(errno), "cannot read folder %s: %s", folder, strerror(errno));
     for (;;) {

@@ -70,7 +70,6 @@ static void *work_on(void *context)
 {
     struct worker *worker = context;
     struct run *run = worker->run;
-
     for (;;) {
         const uint64_t index = atomic_fetch_add(&run->next, 1);
         if (index >= run->n)
@@ -86,7 +85,6 @@ dt_status dt_parallel_run(uint32_t n, int n_threads, dt_work work, void *context
     struct run run = {.work = work, .context = context, .n = n};
     struct worker *workers;
     int n_started = 1; /* the caller */
-
     DT_TRY(DT_NEW(workers, (size_t)n_threads));
     pthread_mutex_init(&run.lock, NULL); /* cannot fail without attributes */
     for (int i = 0; i < n_threads; i++)

@@ -67,7 +67,6 @@ uint64_t dt_wds_boxes_hash(const struct dt_wds_boxes *boxes, uint64_t hash)
 {
     const struct dt_wds_image *image = &boxes->images[boxes->n - 1];
     const int64_t head[] = {image->id, image->width, image->height, image->n_truths};
-
     hash = XXH64(head, sizeof head, hash);
     for (size_t i = boxes->n_truths - image->n_truths; i < boxes->n_truths; i++)
         hash = dt_coco_hash_truth(&boxes->truths[i], hash);
@@ -106,7 +105,6 @@ dt_status dt_wds_categories_join(struct dt_coco *coco, const char *folder)
 {
     struct dt_coco here = {0};
     char path[DT_PATH_MAX];
-
     DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, folder));
     if (!dt_file_exists(path))
         DT_FAIL(
@@ -131,7 +129,6 @@ dt_status dt_wds_categories_join(struct dt_coco *coco, const char *folder)
 dt_status dt_wds_boxes_move(struct dt_coco *coco, struct dt_wds_boxes *boxes, const char *path)
 {
     size_t n = 0;
-
     DT_TRY(DT_NEW(coco->images, boxes->n));
     DT_TRY(DT_NEW(coco->first_truth, boxes->n + 1));
     for (size_t i = 0; i < boxes->n; i++) {
@@ -166,7 +163,6 @@ dt_status dt_wds_boxes_move(struct dt_coco *coco, struct dt_wds_boxes *boxes, co
 dt_status dt_wds_boxes_write(struct dt_jsonw *json, const struct dt_coco *coco, uint32_t index)
 {
     const struct dt_coco_image *image = &coco->images[index];
-
     *json = (struct dt_jsonw){0};
     dt_jsonw_add(json, "{id: %" PRId64 ", file_name: %s, width: %d, height: %d, annotations: [",
                  image->id, dt_names_get(&coco->files, image->name), image->width, image->height);

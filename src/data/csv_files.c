@@ -85,7 +85,6 @@ static void trim(struct text *text)
 static dt_status read_field(struct text *text, char *end)
 {
     char *out = text->at;
-
     if (text->n_fields == MAX_COLUMNS)
         FAIL_AT(text->row_line, "more than %d columns", MAX_COLUMNS);
     text->fields[text->n_fields++] = out;
@@ -108,7 +107,6 @@ static dt_status read_field(struct text *text, char *end)
 static dt_status read_row(struct text *text)
 {
     char end = ',';
-
     do {
         text->n_fields = 0;
         text->row_line = text->line;
@@ -200,7 +198,6 @@ static dt_status check_label(struct table *table, const struct text *text, const
 static dt_status read_rows(struct table *table, struct text *text)
 {
     int path_at = 0, label_at = 0; /* gcc 14 does not see that they are found */
-
     DT_TRY(read_row(text));
     DT_TRY(find_column(&path_at, text, "path"));
     DT_TRY(find_column(&label_at, text, "label"));
@@ -240,7 +237,6 @@ static dt_status read_table(struct table *table)
     static const char mark[] = "\xef\xbb\xbf";
     char *content = NULL;
     size_t bytes = 0;
-
     DT_TRY(dt_file_load(&content, &bytes, table->path, MAX_BYTES));
     struct text text = {.path = table->path, .at = content, .line = 1};
     if (strncmp(content, mark, strlen(mark)) == 0)
@@ -264,7 +260,6 @@ static dt_status number_labels(struct table *table, int *n_classes,
 {
     const int limited = dt_dataset_label_limit(options);
     const int limit = limited > 0 ? limited : DT_MAX_CLASSES;
-
     for (size_t i = 0; i < table->labels.n; i++) {
         const char *text = dt_names_get(&table->labels, i);
         const long long label = strtoll(text, NULL, 10) - options->data->label_offset;
@@ -337,7 +332,6 @@ static dt_status check_files(struct dt_dataset *dataset, bool lists_all)
     uint32_t n_missing = 0, first = 0;
     char path[DT_PATH_MAX];
     struct stat info;
-
     dataset->fingerprint = XXH64(table->classes.text, table->classes.bytes, 0);
     for (uint32_t id = 0; id < dataset->n; id++) {
         const struct row *row = &table->rows[id];
@@ -376,7 +370,6 @@ static dt_status check_files(struct dt_dataset *dataset, bool lists_all)
 static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     struct table *table;
-
     DT_TRY(DT_NEW(table, 1));
     dataset->state = table;
     dataset->classes = &table->classes;

@@ -24,7 +24,6 @@ static dt_status detect_source(enum dt_source *source, const char *path)
 {
     char suffixes[128];
     struct dt_text text = dt_text_in(suffixes, sizeof suffixes);
-
     for (size_t i = 0; i < DT_COUNT(kinds); i++) {
         const char *suffix = kinds[i]->suffix;
         *source = (enum dt_source)i;
@@ -108,7 +107,6 @@ static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_
 {
     const double fraction = options->data->val_fraction;
     const size_t most = (size_t)options->data->max_train;
-
     if (options->part != DT_PART_TRAIN) {
         *n = dt_select_val(picks, *n, fraction);
     } else if (!options->has_boxes) {
@@ -136,7 +134,6 @@ static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset
     struct dt_pick *picks;
     size_t n = 0;
     dt_status status = DT_OK;
-
     if (options->part == DT_PART_ALL || !picks_some)
         return DT_OK;
     DT_TRY(DT_NEW(picks, dataset->n));

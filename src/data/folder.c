@@ -54,7 +54,6 @@ static void leave_out(struct folder *folder, const char *name)
     const char *dot = strrchr(name, '.');
     char suffix[SUFFIX_BYTES] = "";
     struct left_out *kind = folder->left_out;
-
     if (dot && strlen(dot) < sizeof suffix)
         for (size_t i = 0; dot[i]; i++)
             suffix[i] = (char)tolower((unsigned char)dot[i]);
@@ -74,7 +73,6 @@ static void tell_left_out(const struct folder *folder)
     char list[MAX_KINDS * 80] = "";
     struct dt_text text = dt_text_in(list, sizeof list);
     bool has_images = false;
-
     for (const struct left_out *kind = folder->left_out; kind < &folder->left_out[MAX_KINDS];
          kind++) {
         for (size_t i = 0; i < DT_COUNT(other_images); i++)
@@ -97,7 +95,6 @@ static dt_status find_classes(struct folder *folder)
     struct dt_names entries = {0};
     char path[DT_PATH_MAX];
     struct stat info;
-
     DT_TRY_OUT(dt_names_list(&entries, folder->root));
     for (size_t i = 0; i < entries.n; i++) {
         const char *name = dt_names_get(&entries, i);
@@ -119,7 +116,6 @@ static dt_status add_folder(struct scan *scan, const char *name, const char *bel
 {
     char above[DT_PATH_MAX];
     struct stat other;
-
     /* Following a link to a folder above it would never end. */
     memcpy(above, scan->path, sizeof above);
     for (char *end = above + strlen(above); end && end >= above + strlen(scan->folder->root);
@@ -142,7 +138,6 @@ static dt_status add_entry(struct scan *scan, const char *name)
     char below[DT_PATH_MAX];
     struct stat info;
     const int error = fstatat(scan->dir, name, &info, 0) ? errno : 0;
-
     DT_TRY(dt_file_path(below, "%s%s%s", above, above[0] ? "/" : "", name));
     if (!error && S_ISDIR(info.st_mode))
         return add_folder(scan, name, below, &info);
@@ -169,7 +164,6 @@ static dt_status list_folder(struct scan *scan, const char *class)
     dt_status status = DT_OK;
     struct dt_names entries = {0};
     const char *below = dt_names_get(&scan->folders, scan->at);
-
     scan->dir = -1;
     DT_TRY(dt_file_path(scan->path, "%s/%s%s%s", scan->folder->root, class, below[0] ? "/" : "",
                         below));
@@ -195,7 +189,6 @@ static dt_status scan_class(struct folder *folder, uint64_t *hash, size_t label)
     dt_status status = DT_OK;
     struct scan scan = {.folder = folder, .hash = hash};
     const char *class = dt_names_get(&folder->classes, label);
-
     *hash = XXH64(class, strlen(class), *hash);
     DT_TRY_OUT(dt_names_add(&scan.folders, "", 0));
     for (; scan.at < scan.folders.n; scan.at++)
@@ -246,7 +239,6 @@ static dt_status open_folder(struct dt_dataset *dataset, const struct dt_dataset
 {
     struct folder *folder;
     const double start_s = dt_clock_s();
-
     DT_TRY(DT_NEW(folder, 1));
     dataset->state = folder;
     dataset->classes = &folder->classes;

@@ -30,7 +30,6 @@ dt_status dt_files_read(const struct dt_dataset *dataset, uint32_t id, struct dt
     char path[PATH_BYTES];
     uint64_t bytes = 0;
     int fd = -1;
-
     dataset->kind->name(dataset, id, path, sizeof path);
     DT_TRY(dt_file_open(&fd, &bytes, path));
     dt_status status = dt_sample_read(sample, fd, 0, bytes, path);

@@ -8,7 +8,6 @@
 void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool shuffle)
 {
     struct dt_rng rng;
-
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
     if (!shuffle)

@@ -31,7 +31,6 @@ dt_status dt_names_list_tars(struct dt_names *names, const char *folder)
     struct dt_names entries = {0};
     char path[DT_PATH_MAX];
     bool has_plain = false;
-
     DT_TRY_OUT(dt_names_list(&entries, folder));
     for (size_t i = 0; i < entries.n; i++)
         has_plain |= dt_name_has_suffix(dt_names_get(&entries, i), ".tar");
@@ -51,7 +50,6 @@ bool dt_shards_found(const char *path)
 {
     struct dt_names entries = {0};
     bool found = false;
-
     if (!dt_file_is_folder(path))
         return dt_is_tar_name(path) && dt_file_exists(path);
     if (dt_names_list(&entries, path) != DT_OK)
@@ -101,7 +99,6 @@ static bool find_range(struct span body, struct span *low, struct span *high)
 {
     const char *digits = "0123456789";
     const size_t n_low = strspn(body.first, digits);
-
     if (n_low < 1 || strncmp(body.first + n_low, "..", 2) != 0)
         return false;
     *low = (struct span){body.first, body.first + n_low};
@@ -117,7 +114,6 @@ static dt_status expand_range(struct dt_names *names, const char *done, struct s
     const bool padded = (*low.first == '0' && n_low > 1) || (*high.first == '0' && n_high > 1);
     const int width = !padded ? 0 : n_low > n_high ? n_low : n_high;
     char number[16];
-
     if (n_low > MAX_DIGITS || n_high > MAX_DIGITS)
         DT_FAIL(DT_ERR_CONFIG, "a number in the range {%.*s..%.*s} has more than %d digits", n_low,
                 low.first, n_high, high.first, MAX_DIGITS);
@@ -137,7 +133,6 @@ static dt_status expand(struct dt_names *names, const char *done, const char *re
 {
     const size_t n_before = strcspn(rest, "{}");
     const struct span before = {rest, rest + n_before};
-
     if (rest[n_before] == 0) {
         char path[DT_PATH_MAX];
         if (names->n >= MAX_PATHS)
@@ -161,7 +156,6 @@ static dt_status expand(struct dt_names *names, const char *done, const char *re
 dt_status dt_brace_expand(struct dt_names *names, const char *pattern)
 {
     char spec[DT_PATH_MAX];
-
     for (const char *first = pattern;;) {
         const char *joint = strstr(first, "::");
         DT_TRY(
@@ -189,7 +183,6 @@ static dt_status add_split(struct dt_shard_info *info, const struct dt_json *spl
 {
     const struct dt_json *files = dt_json_get(split, "filenames");
     const struct dt_json *lengths = dt_json_get(split, "shard_lengths");
-
     if (!files || !lengths || files->type != DT_JSON_ARRAY || lengths->type != DT_JSON_ARRAY ||
         files->n_children != lengths->n_children)
         DT_FAIL(DT_ERR_DATA,
@@ -206,7 +199,6 @@ static dt_status add_split(struct dt_shard_info *info, const struct dt_json *spl
     DT_TRY(DT_GROW(info->lengths, capacity, n, "shard lengths"));
     capacity = info->n_lengths;
     DT_TRY(DT_GROW(info->split, capacity, n, "shard splits"));
-
     const struct dt_json *length = lengths->child;
     for (const struct dt_json *file = files->child; file; file = file->next) {
         int64_t value;
@@ -226,7 +218,6 @@ dt_status dt_shard_info_load(struct dt_shard_info *info, const char *folder)
 {
     dt_status status = DT_OK;
     struct dt_json_doc *doc = NULL;
-
     DT_TRY(dt_file_path(info->path, "%s/_info.json", folder));
     if (!dt_file_exists(info->path))
         return DT_OK;

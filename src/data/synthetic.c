@@ -65,7 +65,6 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
                                 const struct dt_dataset_options *options)
 {
     struct synthetic *synthetic;
-
     if (options->synthetic_images < 1 || (options->image_size < 1 && options->canvases.n == 0))
         DT_FAIL(DT_ERR_CONFIG,
                 "synthetic data need at least one image of at least one pixel, not %d of %d",
@@ -132,7 +131,6 @@ static void paint(uint8_t *pixels, const uint8_t *noise, const struct shape *sha
 {
     uint8_t tint[2][TINT];
     struct dt_rng rng;
-
     dt_rng_init(&rng, 0, DT_RNG_SYNTHETIC, UINT32_MAX - 1, shape->label);
     for (int stripe = 0; stripe < 2; stripe++) {
         for (int i = 0; i < 3; i++)
@@ -154,7 +152,6 @@ static int draw_shapes(struct shape shapes[MOST_SHAPES], const struct synthetic 
     const struct dt_canvas size = size_of(synthetic, id);
     const uint32_t width = (uint32_t)size.width, height = (uint32_t)size.height;
     struct dt_rng rng;
-
     dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 1, id);
     const int n = 1 + (int)dt_rng_below(&rng, MOST_SHAPES);
     for (int i = 0; i < n; i++) {
@@ -201,7 +198,6 @@ static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
         {0, 0, size.width, size.height, (uint32_t)label_synthetic(dataset, id)}};
     struct dt_rng rng;
     int n = 1;
-
     DT_TRY(dt_sample_reserve(sample, 3 * (size_t)size.width * (size_t)size.height));
     dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 0, id);
     const uint8_t *noise = synthetic->noise + 3 * (size_t)dt_rng_below(&rng, OFFSETS);

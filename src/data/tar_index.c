@@ -44,7 +44,6 @@ static dt_status add_suffix(void *context, const struct dt_tar_member *member)
     struct suffixes *found = context;
     const size_t bytes = dt_wds_key(member->name);
     char suffix[DT_WDS_KEY_MAX + 3];
-
     snprintf(suffix, sizeof suffix, " %s ", member->name + bytes);
     if (bytes &&
         (!found->key || (!strncmp(member->name, found->key, bytes) && !found->key[bytes])) &&
@@ -70,7 +69,6 @@ static dt_status end_sample(struct pairing *pairing)
     const struct dt_wds_pair *pair = &pairing->pair;
     struct dt_tar_index *index = pairing->index;
     char suffixes[SUFFIXES_BYTES];
-
     if (dt_wds_lacks(pair)) {
         list_suffixes(suffixes, sizeof suffixes, pairing->path, pair->key);
         DT_FAIL(DT_ERR_DATA,
@@ -100,7 +98,6 @@ dt_status dt_tar_label(int32_t *label, const struct dt_tar_member *member, const
 {
     char text[MAX_LABEL_BYTES + 1] = {0}, *end = text;
     long value = 0;
-
     if (member->bytes <= MAX_LABEL_BYTES) {
         DT_TRY(dt_file_pread(member->fd, text, (size_t)member->bytes, member->offset, path));
         errno = 0;
@@ -124,7 +121,6 @@ dt_status dt_tar_json_label(int32_t *label, const struct dt_sample *json, const 
     char what[2 * DT_PATH_MAX], names[SUFFIXES_BYTES];
     struct dt_text text = dt_text_in(names, sizeof names);
     int64_t value = 0;
-
     snprintf(what, sizeof what, "member %s.json of shard %s", key, path);
     DT_TRY(dt_json_parse(&doc, (const char *)json->data, json->bytes, what, NULL));
     const struct dt_json *root = dt_json_root(doc), *found = dt_json_get(root, label_key);
@@ -160,7 +156,6 @@ dt_status dt_tar_boxes(struct dt_wds_boxes *boxes, struct dt_sample *json,
                        const struct dt_tar_member *member, const char *path)
 {
     char what[2 * DT_PATH_MAX];
-
     snprintf(what, sizeof what, "member %s of shard %s", member->name, path);
     DT_TRY(dt_tar_json_keep(json, member, path));
     return dt_wds_boxes_parse(boxes, (const char *)json->data, json->bytes, what);
@@ -169,7 +164,6 @@ dt_status dt_tar_boxes(struct dt_wds_boxes *boxes, struct dt_sample *json,
 static dt_status visit_member(void *context, const struct dt_tar_member *member)
 {
     struct pairing *pairing = context;
-
     dt_pulse_beat(&dt_pulse_main); /* the main thread builds the index, which may take long */
     if (!dt_wds_key(member->name))
         return DT_OK;
@@ -201,7 +195,6 @@ static dt_status tell_unused(const struct pairing *pairing)
                                  "at the first dot of a name, after which come%s";
     const size_t n = pairing->index->n, n_unused = pairing->n_unused;
     char suffixes[SUFFIXES_BYTES];
-
     if (n > 0 && n_unused == 0)
         return DT_OK;
     list_suffixes(suffixes, sizeof suffixes, pairing->path, NULL);
@@ -218,7 +211,6 @@ dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, const
     struct pairing pairing = {
         .index = index, .path = path, .label_key = label_key, .pair.has_boxes = !label_key};
     int n_skipped;
-
     index->n = index->boxes.n = index->boxes.n_truths = 0;
     index->hash = 0;
     DT_TRY_OUT(dt_tar_walk(path, visit_member, &pairing, &n_skipped));
@@ -277,7 +269,6 @@ static dt_status find_file(char *path, struct header *header, const char *shard,
     memcpy(header->magic, label_key ? "DTINDEX4" : "DTBOXES2", sizeof header->magic);
     header->bytes = (uint64_t)info.st_size;
     header->time_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
-
     char *full = realpath(shard, NULL);
     const char *key = full ? full : shard;
     const uint64_t seed = label_key ? XXH64(label_key, strlen(label_key), 0) : 0;
@@ -299,7 +290,6 @@ static bool load(struct dt_tar_index *index, const char *path, const struct head
 {
     struct header header = {0};
     size_t bytes = 0;
-
     if (!dt_file_exists(path))
         return false;
     const bool is_read = dt_file_load(&index->block, &bytes, path, MAX_BYTES) == DT_OK;
@@ -327,7 +317,6 @@ static dt_status write_file(struct dt_tar_index *index, const char *path,
 {
     struct dt_block block = {.use = DT_BLOCK_COUNT, .bytes = sizeof *header};
     char folder[DT_PATH_MAX], *data = NULL;
-
     DT_TRY(dt_file_path(folder, "%s/index", cache_dir));
     DT_TRY(dt_file_make_folder(folder));
     use_index(&block, index);
@@ -350,7 +339,6 @@ dt_status dt_tar_index_open(struct dt_tar_index *index, const char *path, const 
 {
     struct header header = {0};
     char file[DT_PATH_MAX];
-
     if (!cache_dir || !cache_dir[0])
         return dt_tar_index_build(index, path, label_key);
     DT_TRY(find_file(file, &header, path, label_key, cache_dir));

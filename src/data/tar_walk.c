@@ -49,7 +49,6 @@ static dt_status refuse_compressed(int fd, struct dt_tar_range range, const char
                    {"\x28\xb5\x2f\xfd", "unzstd"},
                    {"\x04\x22\x4d\x18", "unlz4"}};
     char head[8] = {0};
-
     DT_TRY(dt_file_pread(fd, head, range.bytes < sizeof head ? (size_t)range.bytes : sizeof head,
                          range.offset, path));
     for (size_t i = 0; i < DT_COUNT(formats); i++)
@@ -66,7 +65,6 @@ static dt_status refuse_compressed(int fd, struct dt_tar_range range, const char
 static dt_status check_place(struct walk *walk, const struct dt_tar_member *member)
 {
     const unsigned long long at = member->offset;
-
     if (member->offset > walk->end && member->offset - walk->end > MAX_HEADER_BYTES)
         DT_FAIL(DT_ERR_DATA,
                 "the headers of member %s of shard %s take %llu bytes; at most %d are accepted",
@@ -95,7 +93,6 @@ static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
                                              (uint64_t)archive_filter_bytes(walk->archive, 0),
                                    .bytes = (uint64_t)archive_entry_size(entry),
                                    .fd = walk->fd};
-
     if (!member.name || !member.name[0] || strlen(member.name) > MAX_NAME)
         DT_FAIL(DT_ERR_DATA, "the member of shard %s at byte %llu has no name of 1 to %d bytes",
                 walk->path, (unsigned long long)member.offset, MAX_NAME);
@@ -127,7 +124,6 @@ static dt_status visit_member(struct walk *walk, struct archive_entry *entry)
 static dt_status check_end(int fd, uint64_t end, uint64_t past, const char *path)
 {
     char tail[READ_BLOCK];
-
     if (end + TAR_BLOCK > past)
         DT_FAIL(
             DT_ERR_DATA,
@@ -149,7 +145,6 @@ static dt_status check_end(int fd, uint64_t end, uint64_t past, const char *path
 static dt_status walk_members(struct walk *walk)
 {
     struct archive_entry *entry;
-
     archive_read_support_format_tar(walk->archive);
     if (archive_read_open_fd(walk->archive, walk->fd, READ_BLOCK) != ARCHIVE_OK)
         DT_FAIL(DT_ERR_DATA, "shard %s is not a tar archive: %s", walk->path,
@@ -184,7 +179,6 @@ dt_status dt_tar_walk_range(const char *path, const struct dt_tar_range *range, 
      * affected. */
     locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", (locale_t)0);
     locale_t before = utf8 ? uselocale(utf8) : (locale_t)0;
-
     DT_TRY_OUT(dt_file_open(&walk.fd, &file_bytes, path));
     const struct dt_tar_range all = {0, file_bytes}, part = range ? *range : all;
     walk.first = walk.end = part.offset;

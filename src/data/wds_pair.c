@@ -31,7 +31,6 @@ enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name)
 {
     const size_t bytes = dt_wds_key(name);
     const char *suffix = name + bytes + 1;
-
     const bool begins = dt_wds_begins(pair, name);
     if (begins) {
         *pair = (struct dt_wds_pair){.has_boxes = pair->has_boxes};
@@ -89,7 +88,6 @@ dt_status dt_wds_tell_repeated(const struct dt_dataset *dataset, const uint64_t 
     char name[2 * DT_PATH_MAX], before[2 * DT_PATH_MAX];
     size_t n_repeated = 0, at = 0;
     uint32_t *first;
-
     DT_TRY(dt_find_repeated(&first, keys, n));
     for (size_t i = n; i-- > 0;)
         if (first[i] < i) {

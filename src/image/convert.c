@@ -25,7 +25,6 @@ dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int q
 {
     dt_status status = DT_OK;
     struct dt_convert *made = NULL;
-
     *convert = NULL;
     DT_TRY(DT_NEW(made, 1));
     made->resize_short = resize_short;
@@ -85,7 +84,6 @@ static dt_status reduce(struct dt_convert *convert)
     const int out_height = (int)((int64_t)height * side / shorter);
     const struct dt_crop all = {0, 0, (float)width, (float)height, false};
     struct dt_rect need;
-
     DT_TRY(DT_GROW(convert->reduced, convert->reduced_capacity,
                    (size_t)out_width * (size_t)out_height * 3, "pixels of an image"));
     DT_TRY(dt_resize_prepare(convert->resize, &need, &all, DT_RESIZE_IMAGE, width, height,

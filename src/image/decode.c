@@ -29,7 +29,6 @@ dt_status dt_decoder_create(struct dt_decoder **decoder, const struct dt_config_
 {
     dt_status status = DT_OK;
     struct dt_decoder *made = NULL;
-
     *decoder = NULL;
     DT_TRY(DT_NEW(made, 1));
     DT_TRY_OUT(dt_jpeg_create(&made->jpeg, data));

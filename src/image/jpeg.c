@@ -363,7 +363,6 @@ static int encode(struct encoder *encoder, const uint8_t *pixels, int width, int
     enum { ORIENTATION_AT = 25 };
     uint8_t exif[] = "Exif\0\0MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0\1\0\0\0\0\0";
     struct jpeg_compress_struct *compress = &encoder->compress;
-
     compress->err = jpeg_std_error(&encoder->errors);
     encoder->errors.error_exit = jump_back;
     if (setjmp(encoder->jump))
@@ -395,7 +394,6 @@ dt_status dt_jpeg_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, i
 {
     struct encoder encoder = {.data = NULL};
     const int result = encode(&encoder, pixels, width, height, quality, orientation);
-
     jpeg_destroy_compress(&encoder.compress);
     if (result) {
         free(encoder.data);

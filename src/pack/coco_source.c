@@ -31,7 +31,6 @@ static dt_status add_key(struct coco_source *source, uint32_t id)
     char key[MAX_KEY + 1];
     const char *file = file_of(source, id), *base = dt_file_base(file), *dot = strrchr(base, '.');
     const size_t bytes = dot && dot != base ? (size_t)(dot - base) : strlen(base);
-
     if (bytes == 0 || bytes > MAX_KEY)
         DT_FAIL(DT_ERR_DATA,
                 "the name of image %s without its ending must have 1 to %d bytes, as it becomes "
@@ -50,7 +49,6 @@ static dt_status check_keys(const struct coco_source *source)
     dt_status status = DT_OK;
     uint64_t *hashes;
     uint32_t *first = NULL;
-
     DT_TRY(DT_NEW(hashes, n));
     for (uint32_t i = 0; i < n; i++)
         hashes[i] = dt_wds_hash("", dt_names_get(&source->keys, i));
@@ -73,7 +71,6 @@ out:
 dt_status dt_coco_source_open(struct dt_dataset *dataset, const struct dt_shard_options *options)
 {
     struct coco_source *source;
-
     if (options->resize_short > 0)
         DT_FAIL(DT_ERR_USAGE,
                 "--resize-short does not go with boxes, which it would have to scale: leave it "

@@ -34,7 +34,6 @@ static dt_status add_member(void *context, const struct dt_tar_member *member)
     const char *base = dt_file_base(member->name), *dot = strrchr(base, '.');
     const bool is_image = dt_name_has_suffix(base, ".jpg") || dt_name_has_suffix(base, ".jpeg") ||
                           dt_name_has_suffix(base, ".png");
-
     /* "._x.jpg" is not an image */
     if (base[0] == '.' || !(adding->are_tars ? dt_name_has_suffix(base, ".tar") : is_image)) {
         adding->n_ignored++;
@@ -67,7 +66,6 @@ static dt_status scan_classes(struct adding *adding, const struct dt_images *tar
     const double start_s = dt_clock_s();
     struct dt_images *images = adding->images;
     int n_skipped;
-
     if (tars->n == 0)
         DT_FAIL(DT_ERR_DATA,
                 "%s holds no class tars; if it is ILSVRC2012_img_val.tar, also give the list "
@@ -97,7 +95,6 @@ dt_status dt_ilsvrc_open_train(struct dt_dataset *dataset, const struct dt_shard
     struct dt_dataset classes = {0};
     struct adding tars = {.are_tars = true}, adding = {0};
     int n_skipped;
-
     DT_TRY_OUT(begin_images(&classes, &tars.images, options->src));
     DT_TRY_OUT(begin_images(dataset, &adding.images, options->src));
     DT_TRY_OUT(dt_tar_walk(options->src, add_member, &tars, &n_skipped));
@@ -119,7 +116,6 @@ static dt_status load_synsets(struct dt_names *synsets, const char *path)
 {
     char *text = NULL;
     size_t bytes;
-
     dt_status status = dt_file_load(&text, &bytes, path, MAX_LABELS_BYTES);
     if (status != DT_OK)
         DT_FAIL(status, "%s" MAKE_LABELS, dt_error_text());
@@ -143,7 +139,6 @@ dt_status dt_ilsvrc_open_val(struct dt_dataset *dataset, const struct dt_shard_o
     struct dt_names synsets = {0};
     struct adding adding = {0};
     int n_skipped;
-
     DT_TRY(begin_images(dataset, &adding.images, options->src));
     DT_TRY(dt_tar_walk(options->src, add_member, &adding, &n_skipped));
     DT_TRY(dt_images_sort(adding.images, 0));

@@ -116,7 +116,6 @@ static double between(struct dt_rng *rng, double low, double high)
 static void draw_scene(struct scene *scene, const struct shape *shape, struct dt_rng *rng)
 {
     double contrast = 0;
-
     scene->shape = shape;
     scene->radius = between(rng, 0.26, 0.42);
     scene->x = between(rng, scene->radius - 0.05, 1.05 - scene->radius);
@@ -151,7 +150,6 @@ static void add_point(double sum[3], const struct scene *scene, double x, double
     const double u = dx * scene->cosine + dy * scene->sine;
     const double v = dy * scene->cosine - dx * scene->sine;
     const double *color = NULL;
-
     if (scene->shape->is_inside(u, v))
         color = scene->color;
     for (int i = 0; i < N_SPOTS; i++)
@@ -189,7 +187,6 @@ static dt_status write_shape(const char *dir, size_t class, int number, uint8_t 
     struct scene scene;
     uint8_t *data = NULL;
     size_t bytes = 0;
-
     dt_rng_init(&rng, seed, DT_RNG_SYNTHETIC, (uint32_t) class, (uint32_t)number);
     draw_scene(&scene, &shapes[class], &rng);
     draw_pixels(pixels, &scene, size, &rng);
@@ -212,7 +209,6 @@ dt_status dt_shapes_write(const char *dir, int per_class, int size, uint64_t see
     uint8_t *pixels = NULL;
     char path[DT_PATH_MAX];
     const double start_s = dt_clock_s();
-
     if (per_class < 1 || per_class > MAX_PER_CLASS || size < 8 || size > 4096)
         DT_FAIL(DT_ERR_USAGE,
                 "shapes need 1 to %d images per class and 8 to 4096 pixels, not %d and %d",

@@ -78,7 +78,6 @@ static dt_status archive_failure(const struct output *output, const char *what)
 static dt_status begin_archive(struct output *output)
 {
     struct archive *archive = output->archive = archive_write_new();
-
     output->entry = archive_entry_new();
     output->sum = XXH64_createState();
     if (!archive || !output->entry || !output->sum)
@@ -96,7 +95,6 @@ static dt_status begin_archive(struct output *output)
 static dt_status add_member(struct output *output, const char *name, const void *data, size_t bytes)
 {
     struct archive_entry *entry = output->entry;
-
     archive_entry_clear(entry);
     archive_entry_set_pathname(entry, name);
     archive_entry_set_filetype(entry, AE_IFREG);
@@ -132,7 +130,6 @@ static dt_status write_sample(struct output *output, uint32_t position, const ui
     const uint32_t id = packing->order[position];
     char key[DT_WDS_KEY_MAX - 8], name[DT_WDS_KEY_MAX], label[16];
     struct dt_jsonw json = {0};
-
     if (packing->coco) {
         snprintf(key, sizeof key, "%s", dt_coco_source_key(packing->source, id));
         snprintf(name, sizeof name, "%s.json", key);
@@ -160,7 +157,6 @@ static dt_status add_sample(struct output *output, uint32_t position)
     const uint8_t *data;
     size_t bytes;
     enum dt_conversion done;
-
     /* Not dt_dataset_read, which would count a file without read permission as a bad sample. */
     dt_status status = source->kind->read(source, id, &output->sample);
     if (status == DT_OK)
@@ -204,7 +200,6 @@ static dt_status write_index(const struct output *output, uint32_t shard)
     char path[DT_PATH_MAX], *text = NULL;
     size_t bytes;
     int fd = -1;
-
     DT_TRY(dt_wds_index_finish(&output->index, &text, &bytes));
     DT_TRY_OUT(dt_packing_index(path, output->packing, shard, DT_SHARD_TEMPORARY));
     DT_TRY_OUT(create_file(&fd, path));
@@ -223,7 +218,6 @@ dt_status dt_pack_shard(void *context, uint32_t shard, int thread)
     struct dt_packing *packing = context;
     const uint32_t per_shard = (uint32_t)packing->options->per_shard, first = shard * per_shard;
     struct output output = {.packing = packing, .convert = packing->converters[thread], .fd = -1};
-
     DT_TRY(dt_packing_tar(output.path, packing, shard, DT_SHARD_TEMPORARY));
     DT_TRY_OUT(create_file(&output.fd, output.path));
     DT_TRY_OUT(begin_archive(&output));

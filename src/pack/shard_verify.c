@@ -40,7 +40,6 @@ static dt_status hash_file(uint64_t *out, const char *path)
     char *block = NULL;
     uint64_t bytes;
     int fd = -1;
-
     if (!state)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: cannot hash %s", path);
     XXH64_reset(state, 0);
@@ -63,7 +62,6 @@ out:
 static dt_status check_checksum(const struct dt_verify *verify, struct dt_shard_check *shard)
 {
     uint64_t want, have = 0;
-
     if (!verify->sums.found)
         return DT_OK;
     if (!dt_checksums_find(&verify->sums, shard->base, &want))
@@ -85,7 +83,6 @@ static dt_status decode_image(uint64_t *hash, struct dt_verify_tool *tool, int f
                               const char *path)
 {
     int width, height;
-
     DT_TRY(dt_sample_read(&tool->sample, fd, image->offset, image->bytes, path));
     *hash = XXH3_64bits(tool->sample.data, tool->sample.bytes);
     if (dt_png_found(tool->sample.data, tool->sample.bytes) && !dt_name_has_suffix(name, ".png"))
@@ -147,7 +144,6 @@ static dt_status read_shard(void *context, uint32_t index, int thread)
     struct dt_shard_check *shard = &verify->shards[index];
     uint64_t bytes, rest = shard->bytes;
     int fd = -1;
-
     DT_TRY(check_checksum(verify, shard));
     dt_status status = shard->n > 0 ? dt_file_open(&fd, &bytes, shard->path) : DT_OK;
     if (fd >= 0) {
@@ -172,7 +168,6 @@ static dt_status open_shards(struct dt_verify *verify)
 {
     char index[DT_PATH_MAX];
     const char *path = verify->path;
-
     if (!dt_file_exists(path))
         DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
     verify->is_folder = dt_file_is_folder(path);
@@ -195,7 +190,6 @@ static dt_status count_classes(struct dt_verify *verify)
 {
     struct dt_names classes = {0};
     char path[DT_PATH_MAX];
-
     verify->n_classes = -1;
     DT_TRY(dt_file_path(path, "%s/classes.txt", verify->folder));
     if (!dt_file_exists(path))
@@ -285,7 +279,6 @@ dt_status dt_shards_verify(const char *path, const struct dt_config_data *data, 
     struct dt_verify v = {
         .path = path, .data = data, .n_decode = n_decode, .out = out, .start_s = begin_s};
     char line[2 * DT_PATH_MAX], took[32];
-
     pthread_mutex_init(&v.lock, NULL); /* cannot fail without attributes */
     DT_TRY_OUT(open_shards(&v));
     DT_TRY_OUT(open_sidecars(&v));

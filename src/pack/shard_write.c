@@ -68,7 +68,6 @@ static dt_status refuse_old_shards(const struct dt_shard_options *options)
 {
     dt_status status = DT_OK;
     struct dt_names entries = {0};
-
     DT_TRY_OUT(dt_names_list(&entries, options->dst));
     for (size_t i = 0; i < entries.n; i++)
         if (is_shard_name(dt_names_get(&entries, i), options->prefix))
@@ -95,7 +94,6 @@ static dt_status compare_description(const struct description *description)
     dt_status status = DT_OK;
     char *old = NULL;
     size_t bytes = 0;
-
     if (!text || !dt_file_exists(path))
         return DT_OK;
     DT_TRY_OUT(dt_file_load(&old, &bytes, path, MAX_CLASSES_BYTES));
@@ -116,7 +114,6 @@ static dt_status describe_categories(struct description *out, const struct dt_pa
 {
     struct dt_jsonw json;
     const char *dir = packing->options->dst;
-
     DT_TRY(dt_file_path(out->path, "%s/" DT_CATEGORIES_NAME, dir));
     if (has_splits && dt_file_exists(out->path) != (packing->coco != NULL))
         DT_FAIL(DT_ERR_DATA, "the shards in %s have %s, but %s has %s: choose another folder", dir,
@@ -139,7 +136,6 @@ static void put_split(struct dt_jsonw *json, const char *name, const struct dt_n
                       const uint32_t *lengths, size_t first, size_t n)
 {
     int64_t n_samples = 0;
-
     for (size_t i = 0; i < n; i++)
         n_samples += lengths[first + i];
     dt_jsonw_begin(json, name, '{');
@@ -159,7 +155,6 @@ static dt_status write_info(const struct dt_packing *packing, const struct dt_na
     struct dt_jsonw json = {.pretty = true};
     char path[DT_PATH_MAX];
     const char *prefix = packing->options->prefix;
-
     DT_TRY(dt_file_path(path, "%s/_info.json", packing->options->dst));
     dt_jsonw_add(&json, "{splits: {");
     size_t first = 0;
@@ -183,7 +178,6 @@ static dt_status write_checksums(const struct dt_packing *packing, const struct 
 {
     dt_status status = DT_OK;
     struct dt_checksums sums = {0};
-
     for (size_t i = 0; i < old->files.n; i++)
         if (!is_shard_name(dt_names_get(&old->files, i), packing->options->prefix))
             DT_TRY_OUT(dt_checksums_add(&sums, dt_names_get(&old->files, i), old->sums[i]));
@@ -209,7 +203,6 @@ static void remove_temporary(const struct dt_shard_options *options)
 {
     struct dt_names entries = {0};
     char path[DT_PATH_MAX];
-
     if (dt_names_list(&entries, options->dst) != DT_OK)
         return;
     for (size_t i = 0; i < entries.n; i++) {
@@ -234,7 +227,6 @@ static dt_status publish(const struct dt_packing *packing, const struct before *
     dt_status status = DT_OK;
     struct dt_names names = {0}; /* of the new shards */
     char from[DT_PATH_MAX], to[DT_PATH_MAX];
-
     for (uint32_t i = 0; i < packing->n_shards; i++) {
         DT_TRY_OUT(dt_packing_tar(to, packing, i, ""));
         DT_TRY_OUT(dt_names_add(&names, dt_file_base(to), strlen(dt_file_base(to))));
@@ -259,7 +251,6 @@ out:
 static dt_status write_shards(struct dt_packing *packing)
 {
     dt_status status = DT_OK;
-
     pthread_mutex_init(&packing->lock, NULL); /* cannot fail without attributes */
     packing->start_s = dt_clock_s();
     DT_TRY_OUT(DT_NEW(packing->converters, (size_t)packing->n_threads));
@@ -309,7 +300,6 @@ static dt_status write_all(struct dt_packing *packing)
     const char *dir = packing->options->dst;
     bool has_begun = false;
     int lock_fd = -1;
-
     DT_TRY_OUT(dt_file_make_folder(dir));
     DT_TRY_OUT(lock_folder(&lock_fd, dir));
     DT_TRY_OUT(refuse_old_shards(packing->options));
@@ -347,7 +337,6 @@ out:
 static dt_status check_options(const struct dt_shard_options *options)
 {
     const char *prefix = options->prefix;
-
     if (options->per_shard < 1)
         DT_FAIL(DT_ERR_USAGE, "a shard must hold at least one sample, not %d", options->per_shard);
     if (options->quality < 1 || options->quality > 100)
@@ -368,7 +357,6 @@ dt_status dt_shard_write(const struct dt_shard_options *options)
 {
     dt_status status = DT_OK;
     struct dt_packing packing = {.options = options};
-
     DT_TRY(check_options(options));
     DT_TRY(dt_source_open(&packing.source, options));
     packing.n = dt_dataset_size(packing.source);

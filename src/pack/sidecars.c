@@ -38,7 +38,6 @@ dt_status dt_checksums_load(struct dt_checksums *sums, const char *folder)
     char path[DT_PATH_MAX], *text = NULL;
     size_t bytes, number = 1;
     uint64_t sum;
-
     DT_TRY(dt_file_path(path, "%s/" DT_CHECKSUMS_NAME, folder));
     sums->found = dt_file_exists(path);
     if (!sums->found)
@@ -73,7 +72,6 @@ dt_status dt_checksums_save(const struct dt_checksums *sums, const char *folder)
     dt_status status = DT_OK;
     struct dt_names text = {0};
     char path[DT_PATH_MAX], line[DT_PATH_MAX];
-
     for (size_t i = 0; i < sums->files.n; i++) {
         DT_TRY_OUT(
             dt_file_path(line, "%016" PRIx64 "  %s", sums->sums[i], dt_names_get(&sums->files, i)));
@@ -101,7 +99,6 @@ dt_status dt_wds_index_add(struct dt_wds_index *index, const char *name, uint64_
 {
     char text[2 * sizeof index->key + 64];
     const size_t key_bytes = dt_wds_key(name);
-
     if (key_bytes == 0 || key_bytes >= sizeof index->key)
         return DT_OK;
     const bool is_same = strncmp(index->key, name, key_bytes) == 0 && index->key[key_bytes] == 0;
@@ -125,7 +122,6 @@ dt_status dt_wds_index_finish(const struct dt_wds_index *index, char **text, siz
 {
     char head[32];
     const int n = snprintf(head, sizeof head, "v1.2 %u\n", (unsigned)index->n);
-
     DT_TRY(DT_NEW(*text, (size_t)n + index->bytes + 1));
     memcpy(*text, head, (size_t)n);
     *bytes = (size_t)n;

@@ -43,7 +43,6 @@ static int compare_images(const void *a, const void *b, void *names)
 dt_status dt_images_sort(struct dt_images *images, size_t first)
 {
     const size_t n = images->n - first;
-
     if (n < 2)
         return DT_OK;
     qsort_r(images->image + first, n, sizeof *images->image, compare_images, &images->names);
@@ -62,7 +61,6 @@ dt_status dt_images_read(const struct dt_dataset *dataset, uint32_t id, struct d
     const char *path = dt_names_get(&images->files, image->file);
     uint64_t file_bytes;
     int fd = -1;
-
     DT_TRY(dt_file_open(&fd, &file_bytes, path));
     const dt_status status =
         dt_sample_read(sample, fd, image->offset - image->before,
@@ -130,7 +128,6 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
 {
     const bool is_folder = dt_file_is_folder(options->src);
     const bool is_pattern = !dt_file_exists(options->src) && !options->labels;
-
     *kind = &ilsvrc;
     *open = options->labels ? dt_ilsvrc_open_val : dt_ilsvrc_open_train;
     if ((is_folder && dt_shards_found(options->src)) ||
@@ -172,7 +169,6 @@ dt_status dt_source_open(struct dt_dataset **dataset, const struct dt_shard_opti
     dt_status status = DT_OK;
     struct dt_dataset *made = NULL;
     opener open;
-
     *dataset = NULL;
     DT_TRY(DT_NEW(made, 1));
     DT_TRY_OUT(choose_kind(&made->kind, &open, options));

@@ -67,7 +67,6 @@ static dt_status next_byte(struct reader *reader, uint64_t at, uint8_t *out)
 static dt_status next_varint(struct reader *reader, struct span *message, uint64_t *out)
 {
     uint8_t byte = 0x80;
-
     *out = 0;
     for (int shift = 0; byte & 0x80; shift += 7) {
         if (message->at >= message->end || shift > 63)
@@ -84,7 +83,6 @@ static dt_status next_field(struct reader *reader, struct span *message, struct 
 {
     static const uint64_t fixed[] = {[WIRE_64] = 8, [WIRE_32] = 4};
     uint64_t key, bytes = 0;
-
     DT_TRY(next_varint(reader, message, &key));
     field->number = key >> 3;
     field->wire = key & 7;
@@ -107,7 +105,6 @@ static dt_status find_field(struct reader *reader, struct span message, uint64_t
                             uint64_t wire, struct field *out, bool *found)
 {
     struct field field;
-
     *found = false;
     while (message.at < message.end) {
         DT_TRY(next_field(reader, &message, &field));
@@ -151,7 +148,6 @@ static dt_status read_values(struct reader *reader, struct span feature, uint64_
 {
     struct field list, value;
     bool found;
-
     DT_TRY(find_field(reader, feature, kind, WIRE_BYTES, &list, &found));
     while (found && list.span.at < list.span.end) {
         DT_TRY(next_field(reader, &list.span, &value));
@@ -170,7 +166,6 @@ static dt_status read_feature(struct reader *reader, struct span entry, struct e
     struct feature synset = {0};
     char name[MAX_TEXT];
     bool has_key, has_value;
-
     DT_TRY(find_field(reader, entry, 1, WIRE_BYTES, &key, &has_key));
     DT_TRY(find_field(reader, entry, 2, WIRE_BYTES, &value, &has_value));
     if (!has_key || !has_value)
@@ -192,7 +187,6 @@ static dt_status read_features(struct reader *reader, struct span data, struct e
 {
     struct field features, entry;
     bool found;
-
     DT_TRY(find_field(reader, data, 1, WIRE_BYTES, &features, &found));
     while (found && features.span.at < features.span.end) {
         DT_TRY(next_field(reader, &features.span, &entry));
@@ -288,7 +282,6 @@ static dt_status add_record(struct opening *opening, struct reader *reader, stru
     const uint32_t file = (uint32_t)images->files.n - 1;
     struct example example;
     char name[32];
-
     DT_TRY(read_example(reader, data, number, &example));
     const uint64_t value = example.label.integer;
     const struct span image_at = example.encoded.bytes;
@@ -311,7 +304,6 @@ static dt_status read_records(struct opening *opening, struct reader *reader)
 {
     uint8_t head[HEAD_BYTES];
     uint64_t at = 0;
-
     for (uint32_t number = 0; at < reader->bytes; number++) {
         if (reader->bytes - at < HEAD_BYTES + SUM_BYTES)
             DT_FAIL(DT_ERR_DATA, "%s is truncated at byte %llu", reader->path,
@@ -360,7 +352,6 @@ dt_status dt_tfrecord_open(struct dt_dataset *dataset, const struct dt_shard_opt
     const char *image_key = options->image_key, *label_key = options->label_key;
     struct dt_names paths = {0};
     const double start_s = dt_clock_s();
-
     DT_TRY(DT_NEW(opening.images, 1));
     dataset->state = opening.images;
     dataset->classes = &opening.images->classes;
@@ -391,7 +382,6 @@ dt_status dt_tfrecord_read(const struct dt_dataset *dataset, uint32_t id, struct
 {
     const struct dt_images *images = dataset->state;
     const struct dt_image *image = &images->image[id];
-
     DT_TRY(dt_images_read(dataset, id, sample));
     const size_t bytes = sample->bytes - SUM_BYTES;
     if (dt_crc32c_masked(sample->data, bytes) != little_endian(sample->data + bytes, SUM_BYTES))

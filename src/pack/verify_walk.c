@@ -21,7 +21,6 @@ dt_status dt_finding_add(struct dt_names *findings, const char *format, ...)
 {
     char line[MAX_LINE];
     va_list arguments;
-
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
@@ -59,7 +58,6 @@ static dt_status end_sample(struct dt_shard_check *shard, const struct dt_verify
     const struct dt_wds_pair *pair = &shard->pair;
     const bool needs_json = dt_wds_needs_json(pair);
     int32_t label = 0;
-
     if (!pair->has_image && !pair->has_label && pair->has_like)
         return dt_finding_add(&shard->findings,
                               "%s: sample %s has no image; a key ends at the "
@@ -109,7 +107,6 @@ static dt_status check_boxes(struct dt_shard_check *shard, const struct dt_tar_m
 {
     struct dt_wds_boxes *boxes = &shard->boxes;
     const size_t n = boxes->n;
-
     boxes->n_truths = 0;
     DT_TRY(dt_finding_of(&shard->findings, shard->base,
                          dt_tar_boxes(boxes, &shard->json, member, shard->path)));
@@ -137,7 +134,6 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     struct dt_shard_check *shard = walk->shard;
     dt_status status;
     int32_t label = 0;
-
     if (!dt_wds_key(member->name))
         return DT_OK;
     DT_TRY(dt_wds_index_add(&shard->index, member->name, member->offset, member->bytes));
@@ -181,7 +177,6 @@ static dt_status check_index(struct dt_shard_check *shard)
     dt_status status = DT_OK;
     char path[DT_PATH_MAX], *want = NULL, *have = NULL;
     size_t n_want = 0, n_have = 0, at = 0;
-
     DT_TRY(dt_wds_index_path(path, shard->path));
     if (!dt_file_exists(path))
         return dt_finding_add(&shard->findings, "%s: its .idx is missing", shard->base);
@@ -207,7 +202,6 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
     struct walk walk = {shard, verify};
     struct stat info;
     int n_skipped = 0;
-
     (void)thread;
     shard->pair.has_boxes = verify->has_boxes;
     dt_status status = DT_OK;

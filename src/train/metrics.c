@@ -274,7 +274,6 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
     DT_TRY(check_skipped(engine, &counters, first, step, lr, checkpoint));
     DT_TRY(check_loss(engine, sums[SUM_FINITE], &counters, first, step, checkpoint));
     DT_TRY(check_scale(&scale, engine, counters.n_skipped, step, checkpoint));
-
     add_epoch_loss(epoch_loss, epoch, sums);
     double n = sums[SUM_IMAGES], rank_steps = n_steps * engine->ranks.n_ranks;
     double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
