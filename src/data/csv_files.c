@@ -72,14 +72,12 @@ static dt_status read_quoted(struct text *text, char **out)
 /* Tables that were written by hand have blanks after commas. */
 static void trim(struct text *text)
 {
-    char **field = &text->fields[text->n_fields - 1];
-    char *last = *field + strlen(*field);
-    const size_t before = strspn(*field, " \t");
-    const bool is_trimmed = before > 0 || (last > *field && strchr(" \t", last[-1]));
-    *field += before;
-    while (last > *field && strchr(" \t", last[-1]))
-        *--last = '\0';
-    text->n_trimmed += is_trimmed;
+    char **field = &text->fields[text->n_fields - 1], *end = *field + strlen(*field);
+    const char *begin = *field, *last = end;
+    *field += strspn(begin, " \t");
+    while (end > *field && strchr(" \t", end[-1]))
+        *--end = '\0';
+    text->n_trimmed += *field > begin || end < last;
 }
 
 static dt_status read_field(struct text *text, char *end)

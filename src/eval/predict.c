@@ -40,11 +40,10 @@ out:
 
 static dt_status add_path(struct dt_names *images, const char *path)
 {
-    struct stat info;
     const size_t before = images->n;
-    if (stat(path, &info) != 0)
+    if (!dt_file_exists(path))
         DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path, strerror(errno));
-    if (!S_ISDIR(info.st_mode))
+    if (!dt_file_is_folder(path))
         return dt_names_add(images, path, strlen(path));
     DT_TRY(add_folder(images, path));
     if (images->n == before)

@@ -58,13 +58,12 @@ static dt_status end_sample(struct dt_shard_check *shard, const struct dt_verify
     const struct dt_wds_pair *pair = &shard->pair;
     const bool needs_json = dt_wds_needs_json(pair);
     int32_t label = 0;
-    if (!pair->has_image && !pair->has_label && pair->has_like)
-        return dt_finding_add(&shard->findings,
-                              "%s: sample %s has no image; a key ends at the "
-                              "first dot",
-                              shard->base, pair->key);
     if (!pair->has_image && !pair->has_label)
-        return DT_OK;
+        return !pair->has_like
+                   ? DT_OK
+                   : dt_finding_add(&shard->findings,
+                                    "%s: sample %s has no image; a key ends at the first dot",
+                                    shard->base, pair->key);
     if (dt_wds_lacks(pair))
         DT_TRY(dt_finding_add(&shard->findings, "%s: sample %s has no %s", shard->base, pair->key,
                               dt_wds_lacks(pair)));
