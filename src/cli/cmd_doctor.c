@@ -153,7 +153,7 @@ static dt_status say_run(const struct dt_config *config)
 dt_status dt_cmd_doctor_on_ranks(struct dt_comm *comm, const struct dt_config *config,
                                  const struct dt_arguments *args)
 {
-    return dt_doctor(comm, config, args->json);
+    return dt_doctor(comm, config, args->json, args->quick);
 }
 
 dt_status dt_cmd_doctor(const struct dt_arguments *args)

@@ -31,7 +31,7 @@ struct dt_arguments {
     const char *ranks, *link, *local_link, *step_time, *hosts, *hostfile, *interface, *program;
     int64_t ranks_per_node, min_bytes, max_bytes, n_cpus, max_restarts;
     bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
-        tee, quiet, all_checkpoints, follow, watch, recompute_bn, help, version;
+        tee, quiet, all_checkpoints, follow, watch, quick, recompute_bn, help, version;
     const char *topic;        /* of `dtrain help TOPIC`, or NULL */
     char **operands, **words; /* words: owned, or NULL */
     int n_operands;
@@ -104,7 +104,7 @@ struct dt_arguments {
     EITHER(doctor, "doctor", "",                                                                   \
            "Show what this build and this machine support; with mpirun: whether the ranks can "    \
            "train together.",                                                                      \
-           0, "config", "set", "json")                                                             \
+           0, "config", "set", "json", "quick")                                                    \
     LOCAL(models, "models", "[NAME]",                                                              \
           "List the networks with their parameters and operations, or the layers of one.", 0,      \
           NULL)                                                                                    \

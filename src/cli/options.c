@@ -154,6 +154,8 @@ static const struct dt_option options[] = {
      "with their boxes, into this folder; also -o)"},
     {"svg", DT_OPTION_TEXT, AT(svg), 0, 0, "FOLDER",
      "write each chart as a picture into this folder, instead of a page"},
+    {"quick", DT_OPTION_FLAG, AT(quick), 0, 0, NULL,
+     "several ranks: only what prevents training, neither clocks nor speeds"},
     {"watch", DT_OPTION_FLAG, AT(watch), 0, 0, NULL,
      "serve the page to browsers, renewed while the runs go on; for a folder of runs, a list of "
      "them"},

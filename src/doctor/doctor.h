@@ -11,8 +11,10 @@
 #include "dtrain/config.h"
 
 /* Examines the ranks, prints the report on rank 0's stdout and, if json_path is not NULL, writes it
- * as JSON. The status of the worst problem, DT_OK if there is none. */
-dt_status dt_doctor(struct dt_comm *comm, const struct dt_config *config, const char *json_path);
+ * as JSON. The status of the worst problem, DT_OK if there is none. is_quick: only what training
+ * would refuse at its start, nothing that is slow or not in order. */
+dt_status dt_doctor(struct dt_comm *comm, const struct dt_config *config, const char *json_path,
+                    bool is_quick);
 
 /* --- Inside the room --- */
 
@@ -74,6 +76,7 @@ struct dt_sum_test {
 struct dt_doctor {
     struct dt_comm *comm;
     const struct dt_config *config;
+    bool is_quick;
     int rank, n_ranks, n_hosts;
     int *host_of;                  /* by rank: which host, in order of their first ranks */
     int *first_of;                 /* by host: its first rank */

@@ -111,6 +111,8 @@ dt_status dt_doctor_folder(struct dt_doctor *d)
     DT_TRY(dt_comm_bcast(d->comm, d->folder, sizeof d->folder, 0));
     DT_TRY(check_shared(d, &sees));
     dt_status status = sees && dt_comm_local_rank(d->comm) == 0 ? measure_writing(d) : DT_OK;
+    if (status == DT_ERR_IO && d->own.disk_free_bytes < PIECE_BYTES)
+        status = DT_ERR_CREATE; /* as training says it */
     dt_doctor_note(d, DT_STAGE_FOLDER, status,
                    "make room there, or set output.dir to another folder");
     return dt_comm_barrier(d->comm);

@@ -7,10 +7,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from scratch import DTRAIN, load, rig, sets  # noqa: E402
 
 
-def doctor(code, *changes, fault="", ranks=2, on_rank_1=":"):
+def doctor(code, *changes, fault="", ranks=2, on_rank_1=":", options=()):
     """What it prints, without the commands of its MPI, and its JSON."""
     start = f'[ "${{OMPI_COMM_WORLD_RANK:-0}}" != 1 ] || {on_rank_1}; exec "$@"'
-    words = ["-c", start, "rank", DTRAIN, "doctor", "--json", "report.json"]
+    words = ["-c", start, "rank", DTRAIN, "doctor", "--json", "report.json", *options]
     words += sets("device.threads=1", "device.kind=cpu", *changes)
     run = rig.run("bash", *words, ranks=ranks, code=code, env={"DTRAIN_FAULT": fault} if fault else {})
     report = load("report.json")
@@ -67,6 +67,8 @@ check_problems(
     "data.train=nowhere",
     fault="slow@1:20",
 )
+text, quick = doctor(0, fault="slow@1:20", options=["--quick"])
+assert problems(quick) == quick["pairs"] == [] and quick["all_reduce"], text
 check_problems([(73, "cannot create /proc/.tmp-doctor-", [0])], "output.dir=/proc/run")
 check_problems(
     [(74, "No space left on device; make room there", [0]), (78, "top5 needs at least 6 classes", [])],
