@@ -1,6 +1,6 @@
 /* `dtrain launch`: what the ranks would refuse is refused before they are started. */
 #include <getopt.h>
-
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,21 +8,27 @@
 #include "cli/commands.h"
 #include "launch/launch.h"
 
-/* The run folder of a training that will have one; its configuration must be right. */
-static dt_status find_run(char dir[DT_PATH_MAX], const struct dt_arguments *job)
+/* What is known of a training that will have a run folder; its configuration must be right. */
+static dt_status find_run(struct dt_launch_options *out, const struct dt_arguments *job)
 {
+    static const double launcher_s = 30; /* to start the ranks, which then watch themselves */
     static struct dt_config config;
-    dir[0] = '\0';
+    static char dir[DT_PATH_MAX];
     if (job->command->run_on_ranks != dt_cmd_train || job->dry_run)
         return DT_OK;
-    if (job->config && dt_config_is_stream(job->config)) /* it can be read only once */
-        return job->out ? dt_file_path(dir, "%s", job->out) : DT_OK;
-    DT_TRY(dt_arguments_config(&config, job));
-    return dt_file_path(dir, "%s", config.output.dir);
+    const bool is_read = job->config && dt_config_is_stream(job->config); /* only once */
+    DT_TRY(is_read ? dt_config_load(&config, NULL, NULL, 0) : dt_arguments_config(&config, job));
+    DT_TRY(dt_file_path(dir, "%s", !is_read ? config.output.dir : job->out ? job->out : ""));
+    const double limit_s = config.watchdog.init_timeout_s;
+    out->run_dir = dir[0] ? dir : NULL;
+    out->sees_run = !is_read && config.output.shared && !out->program;
+    out->start_s = limit_s > 0 ? limit_s + launcher_s : INFINITY;
+    out->max_time_s = job->max_time_s;
+    return DT_OK;
 }
 
 /* Checks the words as the ranks will. */
-static dt_status check_job(char dir[DT_PATH_MAX], const struct dt_arguments *args)
+static dt_status check_job(struct dt_launch_options *out, const struct dt_arguments *args)
 {
     char **words;
     struct dt_arguments job = {0};
@@ -41,7 +47,7 @@ static dt_status check_job(char dir[DT_PATH_MAX], const struct dt_arguments *arg
                             "--config %s can be read only once, so --max-restarts "
                             "needs a file",
                             job.config));
-    DT_TRY_OUT(find_run(dir, &job));
+    DT_TRY_OUT(find_run(out, &job));
 out:
     dt_arguments_reset(&job);
     free(words);
@@ -66,7 +72,7 @@ static dt_status set_variables(const struct dt_arguments *args)
 
 dt_status dt_cmd_launch(const struct dt_arguments *args)
 {
-    char dir[DT_PATH_MAX], *end = NULL;
+    char *end = NULL;
     const long n_ranks = args->ranks ? strtol(args->ranks, &end, 10) : 0;
     int code = 0;
     if (args->ranks && (*end || n_ranks < 1 || n_ranks > 1 << 20))
@@ -76,21 +82,20 @@ dt_status dt_cmd_launch(const struct dt_arguments *args)
     if (dt_comm_launched().n_ranks > 1)
         DT_FAIL(DT_ERR_USAGE, "dtrain launch starts the ranks itself; call it without mpirun");
     DT_TRY(set_variables(args));
-    DT_TRY(check_job(dir, args));
-    const struct dt_launch_options options = {.hosts = args->hosts,
-                                              .hostfile = args->hostfile,
-                                              .interface = args->interface,
-                                              .program = args->program,
-                                              .n_ranks = (int)n_ranks,
-                                              .ranks_per_node = (int)args->ranks_per_node,
-                                              .n_cpus = (int)args->n_cpus,
-                                              .max_restarts = (int)args->max_restarts,
-                                              .wait_s = args->wait_s,
-                                              .variables = args->sets,
-                                              .n_variables = args->n_sets,
-                                              .run_dir = dir[0] ? dir : NULL,
-                                              .words = args->operands,
-                                              .n_words = args->n_operands};
+    struct dt_launch_options options = {.hosts = args->hosts,
+                                        .hostfile = args->hostfile,
+                                        .interface = args->interface,
+                                        .program = args->program,
+                                        .n_ranks = (int)n_ranks,
+                                        .ranks_per_node = (int)args->ranks_per_node,
+                                        .n_cpus = (int)args->n_cpus,
+                                        .max_restarts = (int)args->max_restarts,
+                                        .wait_s = args->wait_s,
+                                        .variables = args->sets,
+                                        .n_variables = args->n_sets,
+                                        .words = args->operands,
+                                        .n_words = args->n_operands};
+    DT_TRY(check_job(&options, args));
     DT_TRY(dt_launch(&options, &code));
     if (code != 0) /* its ranks have said why */
         exit(code);

@@ -33,6 +33,7 @@ enum { ALLOCATION = 1, MAX_TIME, LOST_FOLDER, FIRST_SIGNAL };
 /* Both are lock-free, so the handler may use them in any thread. */
 static atomic_int seen;
 static _Atomic int64_t first_ns; /* of the monotonic clock; 0 = no signal yet */
+static bool is_launched;         /* dtrain launch repeats SIGUSR1 until all ranks have ended */
 
 static void on_signal(int number)
 {
@@ -45,7 +46,7 @@ static void on_signal(int number)
         return;
     }
     /* One request often arrives twice, from the scheduler and through mpirun. */
-    if (now_ns - first < second_ns)
+    if (now_ns - first < second_ns || (is_launched && number == SIGUSR1))
         return;
     struct sigaction action = {.sa_handler = SIG_DFL};
     sigaction(number, &action, NULL);
@@ -55,6 +56,7 @@ static void on_signal(int number)
 void dt_stop_catch_signals(void)
 {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    is_launched = getenv("DTRAIN_LAUNCH") != NULL;
     sigemptyset(&action.sa_mask);
     for (size_t i = FIRST_SIGNAL; i < DT_COUNT(reasons); i++)
         sigaddset(&action.sa_mask, reasons[i].signal);

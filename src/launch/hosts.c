@@ -193,7 +193,9 @@ void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *
     snprintf(script, sizeof script,
              "for f in /proc/[0-9]*/environ; do if grep -qzx DTRAIN_LAUNCH=%s $f; then "
              "f=${f%%/*}; kill -9 ${f##*/}; fi; done 2> /dev/null; true",
-             id);
+             id ? id : "");
+    if (!id)
+        snprintf(script, sizeof script, "true");
     silent[0] = '\0';
     if (!pids)
         return;

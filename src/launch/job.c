@@ -43,16 +43,19 @@ out:
     return status;
 }
 
-dt_status dt_job_begin(struct dt_job *job, const char *dir, int n_ranks)
+dt_status dt_job_begin(struct dt_job *job, const struct dt_launch_options *options, int n_ranks)
 {
     struct dt_run_state state;
-    *job =
-        (struct dt_job){.n_ranks = n_ranks > 0 ? n_ranks : UNKNOWN_RANKS, .looked_s = dt_clock_s()};
-    if (!dir)
+    *job = (struct dt_job){.options = options,
+                           .n_ranks = n_ranks > 0 ? n_ranks : UNKNOWN_RANKS,
+                           .start_s = options->start_s,
+                           .woken_s = dt_clock_s(),
+                           .looked_s = dt_clock_s()};
+    if (!options->run_dir)
         return DT_OK;
-    DT_TRY(dt_file_path(job->dir, "%s", dir));
+    DT_TRY(dt_file_path(job->dir, "%s", options->run_dir));
     DT_TRY(DT_NEW(job->ranks, (size_t)job->n_ranks));
-    if (dt_run_folder_state(&state, dir))
+    if (dt_run_folder_state(&state, job->dir))
         job->incarnation = state.incarnation;
     (void)take_beats(job, true, job->looked_s);
     dt_error_clear();
@@ -97,15 +100,37 @@ static int find_silent_node(struct dt_job *job, double now_s)
     return found;
 }
 
+/* Without a shared run folder there is no beat, but RUN. */
+static bool has_begun(const struct dt_job *job)
+{
+    struct dt_run_state state;
+    for (int r = 0; r < job->n_ranks; r++)
+        if (job->ranks[r].lives)
+            return true;
+    return dt_run_folder_state(&state, job->dir) && state.incarnation > job->incarnation;
+}
+
+static enum dt_job_state look_at_start(struct dt_job *job, double now_s)
+{
+    job->waited_s += fmin(now_s - job->woken_s, pause_s);
+    job->woken_s = now_s;
+    job->has_begun = job->has_begun || has_begun(job);
+    return job->has_begun || job->waited_s < job->start_s ? DT_JOB_RUNS : DT_JOB_LATE;
+}
+
 enum dt_job_state dt_job_look(struct dt_job *job, char host[DT_HOST_MAX])
 {
     const double now_s = dt_clock_s(), slept_s = now_s - job->looked_s;
     double latest_s = 0;
     int n_live = 0, n_over = 0;
-    if (!job->ranks || take_beats(job, false, now_s) != DT_OK) {
-        dt_error_clear();
+    if (!job->ranks)
         return DT_JOB_RUNS;
-    }
+    const bool is_read = take_beats(job, false, now_s) == DT_OK;
+    dt_error_clear();
+    if (look_at_start(job, now_s) == DT_JOB_LATE)
+        return DT_JOB_LATE;
+    if (!is_read)
+        return DT_JOB_RUNS;
     job->looked_s = dt_clock_s();
     for (int r = 0; r < job->n_ranks; r++) {
         struct dt_job_beat *rank = &job->ranks[r];
@@ -133,18 +158,21 @@ enum dt_job_state dt_job_look(struct dt_job *job, char host[DT_HOST_MAX])
     return silent >= 0 ? DT_JOB_SILENT_HOST : quiet_s > all_silent_s ? DT_JOB_SILENT : DT_JOB_RUNS;
 }
 
-int dt_job_code(const struct dt_job *job, int code)
+int dt_job_code(const struct dt_job *job, int code, bool is_asked)
 {
     enum { LOST_NODE = 205 };
     struct dt_run_state state;
     if (code >= SIGILL && code <= SIGSEGV) /* as MPICH says it */
         code += 128;
-    if (!job->dir[0] || !dt_run_folder_state(&state, job->dir) ||
-        state.incarnation <= job->incarnation)
+    if (!job->dir[0])
         return code;
-    if (!state.is_running)
+    const bool is_there = dt_run_folder_state(&state, job->dir);
+    const bool is_own = is_there && state.incarnation > job->incarnation;
+    if (is_own && !state.is_running)
         return state.exit_code;
-    return code == 0 ? LOST_NODE : code;
+    const bool is_believed =
+        is_there ? !is_own && !state.is_running && state.exit_code == 0 : !job->options->sees_run;
+    return code == 0 && (is_asked || !is_believed) ? LOST_NODE : code;
 }
 
 int64_t dt_job_step(const struct dt_job *job)

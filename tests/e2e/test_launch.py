@@ -17,9 +17,9 @@ from scratch import DTRAIN, content, load, rig, run, train, write, write_config 
 SETS = ["--set", "train.max_steps=1000000", "--set", "output.log_every=1000000"]
 
 
-def start(folder, *options, sets=SETS, fault="", ignored=None):
+def start(folder, *options, sets=SETS, fault="", ignored=None, env=()):
     words = [DTRAIN, "launch", "--ranks", "2", *options, "--", "--config", "config.json", "--out", folder, *sets]
-    env = {**os.environ, **rig.ENVIRONMENT, "DTRAIN_FAULT": fault}
+    env = {**os.environ, **rig.ENVIRONMENT, "DTRAIN_FAULT": fault, **dict(env)}
     with open(f"{folder}.log", "w", encoding="utf-8") as log:
         before = signal.signal(ignored, signal.SIG_IGN) if ignored else None  # the child has it too
         process = subprocess.Popen(words, stdout=log, stderr=log, env=env)
@@ -70,7 +70,24 @@ def ends(process, code, folder):
     wait(lambda: not left(folder))
 
 
+def make_launcher(name, cases):
+    """A script in place of mpirun; `cases` of a shell's case for all its words."""
+    write(name, f'#!/bin/sh\ncase "$*" in {cases} esac\nexec mpirun "$@"\n')
+    os.chmod(name, 0o755)
+    return {"DTRAIN_MPIRUN": os.path.abspath(name)}
+
+
+is_open_mpi = "Open MPI" in rig.LAUNCHER or "OpenRTE" in rig.LAUNCHER
 write_config({**rig.SETTINGS, "checkpoint": {"every_epochs": 0, "every_steps": 20}})
+
+# A host that is frozen before the start: mpirun waits for it, and so does whoever asks. Looked at when all else is done.
+write("agent", '#!/bin/sh\n[ "$1" = frozen ] && exec sleep 1000\nshift\nexec sh -c "$*"\n')
+os.chmod("agent", 0o755)
+late = make_launcher("late", '*"--version"*) ;; *frozen*) exec sleep 1000 ;;')
+late["OMPI_MCA_plm_rsh_agent"] = os.path.abspath("agent")
+hosts = ["--hosts", "localhost:1,frozen:1", "--max-restarts", "1"]
+frozen = start("late-run", *hosts, sets=["--set", "watchdog.init_timeout_s=1", "--set", "train.max_steps=60"], env=late)
+
 plain = train("plain", "train.max_steps=60", ranks=2)
 short = run("--ranks", "2", "--config", "config.json", "--out", "short", "--set", "train.max_steps=60")
 line = r"^dtrain: launch: .* -np? 2 .*dtrain'? --config config.json --out short"
@@ -124,7 +141,7 @@ wait(lambda: [pid for pid in left("hangs") if rig.process_state(pid)[0] == "T"])
 process.send_signal(signal.SIGTERM)
 time.sleep(1.5)
 process.send_signal(signal.SIGTERM)
-assert process.wait(20) != 0, said("hangs")  # mpirun may wake the rank, which then saves
+assert process.wait(20) == 75, said("hangs")
 wait(lambda: not left("hangs"))
 words = ["bench", "--config", "config.json", "--set", "bench.rounds=100000", "--set", "output.dir=b"]
 bench = subprocess.Popen(
@@ -137,6 +154,16 @@ wait(lambda: [name for name in left("output.dir=b").values() if name == "dtrain"
 bench.send_signal(signal.SIGINT)
 assert bench.wait(100) != 0
 wait(lambda: not left("output.dir=b"))
+# A launcher that ends with 0 has trained nothing.
+if is_open_mpi:
+    trap = "*--version*) ;; *) trap 'exit 0' USR1; touch \"$DTRAIN_JOB\"; while :; do sleep 0.1; done ;;"
+    empty = {**make_launcher("empty", trap), "DTRAIN_JOB": os.path.abspath("waits")}
+    process = start("nothing", env=empty)
+    wait(lambda: os.path.exists("waits"))
+    process.send_signal(signal.SIGTERM)
+    ends(process, 75, "nothing")
+    assert "ended by Terminated before the job had finished; run again" in said("nothing"), said("nothing")
+    run("--ranks", "2", "--config", "config.json", code=205, env=make_launcher("zero", "*--version*) ;; *) exit 0 ;;"))
 print("signals: passed", flush=True)
 
 # A rank is lost: the job goes on, with the bits of a run without a fault.
@@ -155,10 +182,10 @@ assert "restarts of dtrain launch" in run("compare", "killed", "whole").said
 print("restarts: passed", flush=True)
 
 # Without progress it gives up: every start dies in the same step.
-def dies(folder, step, n, **env):
-    words = ["--ranks", "2", "--max-restarts", n, "--", "--config", "config.json", "--out", folder]
+def dies(folder, step, n, *options, codes=tuple(rig.after(9)), **env):
+    words = ["--ranks", "2", "--max-restarts", n, "--", "--config", "config.json", "--out", folder, *options]
     died = run("launch", *words, code=None, env={"DTRAIN_FAULT": f"kill@{step}:1", **env})
-    assert died.returncode in rig.after(9), (died.returncode, died.said)
+    assert died.returncode in codes, (died.returncode, died.said)
     return died.said
 
 
@@ -168,12 +195,22 @@ lines = [json.loads(line) for line in content("stuck/restarts.jsonl").splitlines
 assert [line["checkpoint_step"] for line in lines] == [20, 20], lines
 assert "gave up" in dies("limit", 5, 1)
 # The doctor finds that a GPU is lost.
-write("sick", '#!/bin/sh\ncase "$*" in *" doctor "*) echo "GPU 3 is lost"; exit 69 ;; esac\nexec mpirun "$@"\n')
-os.chmod("sick", 0o755)
-if "Open MPI" in rig.LAUNCHER or "OpenRTE" in rig.LAUNCHER:
-    died = dies("sick-run", 30, 9, DTRAIN_MPIRUN=os.path.abspath("sick"))
-    assert "GPU 3 is lost" in died and "gave up: by dtrain doctor" in died, died
+if is_open_mpi:
+    sick = make_launcher("sick", '*" doctor "*) echo "GPU 3 is lost"; exit 69 ;;')
+    died = dies("sick-run", 30, 9, codes=[69], **sick)
+    assert "GPU 3 is lost" in died and "ended with 69; gave up: by dtrain doctor" in died, died
+    # One that is ended knows nothing, so the next start has to show it.
+    slow = make_launcher("slow", '*" doctor "*) echo "GPU 3 is slow"; kill $$ ;;')
+    died = dies("slow-run", 30, 9, **slow)
+    assert "doctor has come to no end (143), which says nothing" in died and "is slow" not in died and "restart 1 of 9" in died, died
 print("gives up: passed", flush=True)
+
+# The time of a job is that of all its starts.
+times = re.findall(r"--max-time ([0-9.]+)s$", dies("timed", 30, 9, "--max-time", "10m"), re.M)
+assert len(times) == 2 and 500 < float(times[1]) < float(times[0]) <= 600, times
+died = dies("over", "init", 9, "--max-time", "0.1s", codes=[75])
+assert "ended by --max-time before the job had finished; run again" in died and "restart" not in died, died
+print("--max-time: passed", flush=True)
 
 # The supervisor dies: so does the job.
 process = start("orphans")
@@ -186,4 +223,11 @@ write("unknown", "#!/bin/sh\necho some launcher 1.0\n")
 os.chmod("unknown", 0o755)
 unknown = run("--ranks", "2", "--config", "config.json", code=66, env={"DTRAIN_MPIRUN": os.path.abspath("unknown")})
 assert "does not know (some launcher 1.0)" in unknown.said, unknown.said
-print("nothing is left: passed")
+print("nothing is left: passed", flush=True)
+
+if is_open_mpi:
+    ends(frozen, 0, "late-run")
+    for text in ("within 31 s; no answer from frozen; the job is ended", "from frozen: the job continues without"):
+        assert text in said("late-run"), said("late-run")
+frozen.kill()
+print("a host that is frozen before the start: passed")

@@ -58,6 +58,12 @@ static void ask_again_later(int number)
     raise(number);
 }
 
+static void ask_again_as_launch_does(int number)
+{
+    setenv("DTRAIN_LAUNCH", "0123", 1);
+    ask_again_later(number);
+}
+
 static void exceed_file_size(int unused)
 {
     (void)unused;
@@ -92,6 +98,13 @@ TEST(second_signal)
         assert_true(WIFSIGNALED(end));
         assert_int_equal(WTERMSIG(end), signals[i]);
     }
+}
+
+/* dtrain launch asks with SIGUSR1, again and again. */
+TEST(repeated_signal)
+{
+    assert_went_on(end_of_child(ask_again_as_launch_does, SIGUSR1));
+    assert_true(WIFSIGNALED(end_of_child(ask_again_as_launch_does, SIGTERM)));
 }
 
 TEST(failing_calls)

@@ -20,7 +20,9 @@ int clock_gettime(clockid_t clock, struct timespec *out)
     return 0;
 }
 
-enum { RANKS = 4 }; /* two on each of two hosts */
+enum { RANKS = 4, START_S = 60 }; /* two on each of two hosts */
+
+static struct dt_launch_options options = {.sees_run = true, .start_s = START_S};
 
 /* A rank's next beat. */
 static void beat_in(int rank, int64_t start_id, uint32_t flags, enum dt_section section)
@@ -59,7 +61,8 @@ static struct dt_job begin(void)
     struct dt_job job;
     for (int r = 0; r < RANKS; r++)
         beat(r, 1, 0); /* of an earlier start */
-    assert_int_equal(dt_job_begin(&job, test_dir, RANKS), DT_OK);
+    options.run_dir = test_dir;
+    assert_int_equal(dt_job_begin(&job, &options, RANKS), DT_OK);
     return job;
 }
 
@@ -67,11 +70,38 @@ TEST(all_is_well)
 {
     struct dt_job job = begin();
     char host[DT_HOST_MAX];
-    assert_int_equal(pass(&job, 300, 0, 0, host), DT_JOB_RUNS); /* before the first beat */
+    assert_int_equal(pass(&job, START_S - 1, 0, 0, host), DT_JOB_RUNS); /* before the first beat */
     assert_int_equal(pass(&job, 300, 0, RANKS, host), DT_JOB_RUNS);
     dt_job_end(&job);
-    assert_int_equal(dt_job_begin(&job, NULL, RANKS), DT_OK); /* without a folder */
+    options.run_dir = NULL;
+    assert_int_equal(dt_job_begin(&job, &options, RANKS), DT_OK); /* without a folder */
     assert_int_equal(pass(&job, 300, 0, 0, host), DT_JOB_RUNS);
+    dt_job_end(&job);
+}
+
+/* Until a rank has begun, or rank 0 alone where the folder is not shared; what this process has
+ * slept does not count. */
+TEST(a_start_has_a_limit)
+{
+    struct dt_job job = begin();
+    char host[DT_HOST_MAX];
+    assert_int_equal(pass(&job, START_S / 2, 0, 0, host), DT_JOB_RUNS);
+    now_s += 1000;
+    assert_int_equal(pass(&job, START_S / 4, 0, 0, host), DT_JOB_RUNS);
+    assert_int_equal(pass(&job, START_S, 0, 0, host), DT_JOB_LATE);
+    dt_job_end(&job);
+    job = begin();
+    assert_int_equal(pass(&job, START_S / 2, 0, 0, host), DT_JOB_RUNS);
+    assert_int_equal(pass(&job, 1, 3, 4, host), DT_JOB_RUNS);
+    assert_int_equal(pass(&job, 3 * START_S, 0, 0, host), DT_JOB_RUNS);
+    dt_job_end(&job);
+    struct dt_run_folder folder;
+    options.run_dir = at("alone");
+    assert_int_equal(dt_job_begin(&job, &options, RANKS), DT_OK);
+    assert_int_equal(dt_run_folder_open(&folder, options.run_dir), DT_OK);
+    assert_int_equal(dt_run_folder_begin(&folder, false), DT_OK);
+    assert_int_equal(pass(&job, 3 * START_S, 0, 0, host), DT_JOB_RUNS);
+    dt_run_folder_close(&folder);
     dt_job_end(&job);
 }
 
@@ -174,19 +204,32 @@ TEST(exit_codes)
     struct dt_run_folder folder;
     struct dt_job job;
     const char *dir = at("run");
+    options.run_dir = dir;
     for (int ends = 0; ends < 2; ends++) {
-        assert_int_equal(dt_job_begin(&job, dir, RANKS), DT_OK);
-        assert_int_equal(dt_job_code(&job, 137), 137); /* before the run begins */
-        assert_int_equal(dt_job_code(&job, 0), 0);
+        assert_int_equal(dt_job_begin(&job, &options, RANKS), DT_OK);
+        assert_int_equal(dt_job_code(&job, 137, false), 137); /* before the run begins */
+        assert_int_equal(dt_job_code(&job, 0, false), 205);
         assert_int_equal(dt_run_folder_open(&folder, dir), DT_OK);
         assert_int_equal(dt_run_folder_begin(&folder, false), DT_OK);
         if (ends)
             dt_run_folder_end(&folder, DT_STOPPED, 30);
         dt_run_folder_close(&folder);
-        assert_int_equal(dt_job_code(&job, 137), ends ? 75 : 137);
-        assert_int_equal(dt_job_code(&job, 1), ends ? 75 : 1);
-        assert_int_equal(dt_job_code(&job, 0), ends ? 75 : 205); /* Open MPI 5 lost a node */
+        assert_int_equal(dt_job_code(&job, 137, false), ends ? 75 : 137);
+        assert_int_equal(dt_job_code(&job, 1, false), ends ? 75 : 1);
+        assert_int_equal(dt_job_code(&job, 0, false), ends ? 75 : 205); /* Open MPI 5 lost a node */
         assert_int_equal(dt_job_step(&job), -1);
+        dt_job_end(&job);
+    }
+    /* The launcher's 0 counts for a run that had finished before, or that nobody sees here. */
+    assert_int_equal(dt_run_folder_open(&folder, dir), DT_OK);
+    assert_int_equal(dt_run_folder_begin(&folder, false), DT_OK);
+    dt_run_folder_end(&folder, DT_OK, 30);
+    dt_run_folder_close(&folder);
+    for (int i = 0; i < 2; i++) {
+        options = (struct dt_launch_options){.run_dir = i ? at("elsewhere") : dir, .sees_run = !i};
+        assert_int_equal(dt_job_begin(&job, &options, RANKS), DT_OK);
+        assert_int_equal(dt_job_code(&job, 0, false), 0);
+        assert_int_equal(dt_job_code(&job, 0, true), 205);
         dt_job_end(&job);
     }
 }
