@@ -33,7 +33,7 @@ enum { ALLOCATION = 1, MAX_TIME, LOST_FOLDER, FIRST_SIGNAL };
 /* Both are lock-free, so the handler may use them in any thread. */
 static atomic_int seen;
 static _Atomic int64_t first_ns; /* of the monotonic clock; 0 = no signal yet */
-static bool is_launched;         /* dtrain launch repeats SIGUSR1 until all ranks have ended */
+static bool is_launched;         /* dtrain launch repeats SIGUSR1 */
 
 static void on_signal(int number)
 {

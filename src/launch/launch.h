@@ -22,9 +22,9 @@
  * last.
  *
  * A request (SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2) is a blocked signal, so it waits until it
- * is heard. In start and run a training gets SIGUSR1 each second until the launcher has ended: the
- * launcher may die of it before it has ranks, and ranks before they listen, but then nothing is
- * lost; ranks that listen take all for one (stop.c). The second request leads to end, as does the
+ * is heard. In start a training gets SIGUSR1 each second, and once more in run: the launcher may
+ * die of it before it has ranks, and ranks before they listen, but then nothing is lost; ranks that
+ * listen take all for one (stop.c). The second request leads to end, as does the
  * first of other jobs. In every other state, the first one is the last thing that happens, and so
  * is the end of max_time_s.
  *

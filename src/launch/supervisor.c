@@ -42,6 +42,7 @@ struct launch {
     int n_asked;                /* how often this process was told to end */
     double asked_s;             /* the last time */
     const char *by;             /* what has told it first */
+    bool is_told;               /* ranks that were there have got it */
     int64_t last_step;          /* of the newest checkpoint at the last restart */
     double wait_s;              /* before the next start */
     char silent[1024];          /* hosts that do not answer */
@@ -136,7 +137,7 @@ static bool is_asked(struct launch *l)
 
 /* Until the launcher has ended; returns the exit code of the job. A training saves and ends when it
  * gets SIGUSR1, which every launcher passes on: to the ranks that there are, and some launchers are
- * ended by it before they have started any, so it is repeated. */
+ * ended by it before they have started any, so it is repeated until there are ranks. */
 static int watch(struct launch *l)
 {
     int code = DT_ERR_HANG;
@@ -147,8 +148,10 @@ static int watch(struct launch *l)
                    saves ? "save and end; once more ends it at once" : "end");
         if (is_new && saves)
             l->job.start_s = fmin(l->job.start_s, l->job.waited_s + last_start_s);
-        if (l->n_asked > 0 && saves)
+        if (l->n_asked > 0 && saves && !l->is_told) {
+            l->is_told = l->job.has_begun;
             kill(l->pid, SIGUSR1);
+        }
         if (is_stuck(l))
             dt_log(DT_LOG_WARNING, "launch: %s; the job is ended", l->why);
         if (l->why[0] || (l->n_asked > 0 && !saves)) {

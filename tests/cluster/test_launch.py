@@ -168,11 +168,29 @@ def no_restarts(case):
     case.is_clean()
 
 
-def stop(number):
+def paused_before(case):
+    """The launcher waits for it, until the start has taken too long."""
+    case.sets["watchdog.init_timeout_s"] = 5
+    cluster("pause", case.host)
+    case.begin = time.monotonic()
+    case.start()
+    case.ends(0, f"no rank has begun within .* no answer from {case.host}; the job is ended", r"restart 1 of 3")
+    cluster("wake", case.host)
+    case.is_clean()
+
+
+def stop(number, longest_s=None):
+    """In the training, or so long after the start."""
+
     def fault(case):
-        case.reach()
+        if longest_s is None:
+            case.reach()
+        else:
+            case.start().wait_for("dtrain: launch: mpirun ")
+            time.sleep(case.random.uniform(0, longest_s))
+            case.begin = time.monotonic()
         case.tell(number)
-        case.ends(75)
+        case.ends(75, "run again")
         case.is_clean()
         case.job = None
         case.start()
@@ -252,7 +270,10 @@ FAULTS = {
     "two machines lost, virtual ranks": two_lost,
     "power off, boots again": boots_again,
     "link cut": machine("cut"),
+    "machine paused before the start": paused_before,
     "SIGTERM": stop(signal.SIGTERM),
+    "SIGTERM at the start": stop(signal.SIGTERM, 3),
+    "SIGUSR1 at the start": stop(signal.SIGUSR1, 3),
     "Ctrl-C": stop(signal.SIGINT),
     "hang at the start": hang_at_start,
     "bad configuration": bad_configuration,
@@ -261,6 +282,7 @@ FAULTS = {
 MANY = "100 faults in one run"
 # Half of them show in the short form what the others do in the long one.
 SHORT = ("machine paused", "rank killed", "two machines lost, virtual ranks", "power off, boots again", "SIGTERM")
+SHORT += ("machine paused before the start", "SIGTERM at the start")
 
 
 def run_case(program, name, seed):
