@@ -348,8 +348,9 @@ static int final_code(struct launch *l, int code)
     if (!can_go_on || (!l->options->run_dir && l->pid))
         return code;
     if (code != DT_STOPPED)
-        dt_log(DT_LOG_INFO, "launch: ended by %s before the job had finished; run again%s", l->by,
-               l->options->run_dir ? " to continue from its newest checkpoint" : "");
+        dt_log(DT_LOG_INFO,
+               "launch: ended on request (%s) before the job had finished; run again to continue",
+               l->by);
     return DT_STOPPED;
 }
 

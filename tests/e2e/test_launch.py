@@ -162,7 +162,7 @@ if is_open_mpi:
     wait(lambda: os.path.exists("waits"))
     process.send_signal(signal.SIGTERM)
     ends(process, 75, "nothing")
-    assert "ended by Terminated before the job had finished; run again" in said("nothing"), said("nothing")
+    assert "ended on request (Terminated) before the job had finished; run again" in said("nothing"), said("nothing")
     run("--ranks", "2", "--config", "config.json", code=205, env=make_launcher("zero", "*--version*) ;; *) exit 0 ;;"))
 print("signals: passed", flush=True)
 
@@ -209,7 +209,7 @@ print("gives up: passed", flush=True)
 times = re.findall(r"--max-time ([0-9.]+)s$", dies("timed", 30, 9, "--max-time", "10m"), re.M)
 assert len(times) == 2 and 500 < float(times[1]) < float(times[0]) <= 600, times
 died = dies("over", "init", 9, "--max-time", "0.1s", codes=[75])
-assert "ended by --max-time before the job had finished; run again" in died and "restart" not in died, died
+assert "ended on request (--max-time) before the job had finished; run again" in died and "restart" not in died, died
 print("--max-time: passed", flush=True)
 
 # The supervisor dies: so does the job.

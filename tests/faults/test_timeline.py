@@ -21,7 +21,7 @@ import rig as faults
 SETS = {"checkpoint.every_steps": 20, "checkpoint.keep": 2, "eval.every_epochs": 0, "watchdog.step_timeout_s": 60}
 STEPS, CRASH = 80, 30  # of each job; it crashes once
 PER_CHAIN = 10  # jobs in a folder, before it is compared
-GONE_S = 20  # after which no process may be left
+GONE_S = 100  # after which no process may be left, however busy the machine
 REQUESTS = ["TERM", "INT", "HUP", "USR1"]
 KINDS = [*REQUESTS, "KILL supervisor", "KILL mpirun", "KILL rank"]
 # The first start of the job crashes.
@@ -79,8 +79,9 @@ class Job:
         """Whom the signal is for."""
         if kind in REQUESTS or kind == "KILL supervisor":
             return [self.process.pid]
-        name = "mpirun" if kind == "KILL mpirun" else "dtrain"
-        return sorted(pid for pid, words in self.found().items() if os.path.basename(words[0]) == name)
+        name = "mpirun" if kind == "KILL mpirun" else os.path.basename(self.rig.program)
+        found = {pid: words for pid, words in self.found().items() if "launch" not in words}  # nor its forks
+        return sorted(pid for pid, words in found.items() if os.path.basename(words[0]) == name)
 
     def phase(self):
         """What it is doing."""
@@ -119,7 +120,7 @@ def disturb(rig, out, steps, kind, is_time):
     job, pids = Job(rig, out, steps), []
     until_s = job.begin_s + faults.HANG_S
     while job.process.poll() is None and time.monotonic() < until_s and not (is_time(job) and pids):
-        time.sleep(0.005)
+        time.sleep(0.01)
         pids = job.victims(kind) if is_time(job) else []
     phase, sent_s = job.phase(), time.monotonic()
     if job.process.poll() is None:
@@ -127,10 +128,10 @@ def disturb(rig, out, steps, kind, is_time):
     else:
         kind, phase = "none", "ended before"
     try:
-        code = job.process.wait(120)
+        code = job.process.wait(faults.HANG_S)
         found = problems(job, kind, code, phase)
     except subprocess.TimeoutExpired:
-        code, found = None, ["still there after 120 s"]
+        code, found = None, ["it does not end"]
         job.process.kill()
         job.process.wait()
     seconds = time.monotonic() - sent_s
@@ -206,6 +207,8 @@ def campaign(rig):
     if "Open MPI" not in faults.LAUNCHER and "OpenRTE" not in faults.LAUNCHER:
         print("skipped: its processes are named as Open MPI's")
         raise SystemExit(77)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as the job would have them, if they were ignored here
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     prepare(rig)
     chains, n_side_by_side = [MOMENTS], 1
     if rig.long:
