@@ -58,10 +58,12 @@ const char *dt_file_problem(const char *path, int error)
     return out;
 }
 
-dt_status dt_file_open(int *fd, uint64_t *bytes, const char *path)
+static dt_status open_regular(int *fd, uint64_t *bytes, const char *path, int more)
 {
     struct stat info;
-    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a FIFO must not block */
+    *fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | more); /* a FIFO must not block */
+    if (*fd < 0 && errno == ELOOP && more)
+        DT_FAIL(DT_ERR_PERMISSION, "%s is a link, which is not followed", path);
     if (*fd < 0)
         DT_FAIL(dt_file_input_status(errno), "cannot open %s: %s", path,
                 dt_file_problem(path, errno));
@@ -75,6 +77,16 @@ dt_status dt_file_open(int *fd, uint64_t *bytes, const char *path)
     if (error != 0)
         DT_FAIL(DT_ERR_IO, "cannot inspect %s: %s", path, strerror(error));
     DT_FAIL(DT_ERR_NO_INPUT, "%s is not a regular file", path);
+}
+
+dt_status dt_file_open(int *fd, uint64_t *bytes, const char *path)
+{
+    return open_regular(fd, bytes, path, 0);
+}
+
+dt_status dt_file_open_own(int *fd, uint64_t *bytes, const char *path)
+{
+    return open_regular(fd, bytes, path, O_NOFOLLOW);
 }
 
 dt_status dt_file_pread(int fd, void *out, size_t bytes, uint64_t offset, const char *path)
@@ -95,13 +107,13 @@ dt_status dt_file_pread(int fd, void *out, size_t bytes, uint64_t offset, const 
     return DT_OK;
 }
 
-dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limit)
+static dt_status load_regular(char **text, size_t *bytes, const char *path, size_t limit, int more)
 {
     int fd = -1;
     uint64_t size = 0;
     char *block = NULL;
     dt_status status = DT_OK;
-    DT_TRY(dt_file_open(&fd, &size, path));
+    DT_TRY(open_regular(&fd, &size, path, more));
     if (size > limit)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "%s has %llu bytes; at most %zu are accepted", path,
                             (unsigned long long)size, limit));
@@ -114,6 +126,16 @@ out:
     free(block);
     close(fd);
     return status;
+}
+
+dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limit)
+{
+    return load_regular(text, bytes, path, limit, 0);
+}
+
+dt_status dt_file_load_own(char **text, size_t *bytes, const char *path, size_t limit)
+{
+    return load_regular(text, bytes, path, limit, O_NOFOLLOW);
 }
 
 dt_status dt_file_path(char *out, const char *format, ...)

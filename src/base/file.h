@@ -21,6 +21,8 @@ dt_status dt_file_input_status(int error);
 const char *dt_file_problem(const char *path, int error);
 /* Opens a regular file for reading (FIFOs and devices are refused); its size goes to *bytes. */
 dt_status dt_file_open(int *fd, uint64_t *bytes, const char *path);
+/* The same, but a link is not followed: DT_ERR_PERMISSION. Of what others may have put there. */
+dt_status dt_file_open_own(int *fd, uint64_t *bytes, const char *path);
 /* Reads exactly `bytes` at `offset`; a shorter file is DT_ERR_DATA. */
 dt_status dt_file_pread(int fd, void *out, size_t bytes, uint64_t offset, const char *path);
 dt_status dt_file_write(int fd, const void *data, size_t bytes, const char *path);
@@ -47,6 +49,7 @@ dt_status dt_file_remove_folder(const char *path);
 dt_status dt_file_remove_folder_at(int folder, const char *name, const char *path);
 /* Reads a whole file into a NUL-terminated block (free()); DT_ERR_DATA if larger than `limit`. */
 dt_status dt_file_load(char **text, size_t *bytes, const char *path, size_t limit);
+dt_status dt_file_load_own(char **text, size_t *bytes, const char *path, size_t limit);
 /* Writes a temporary file, then fsync, rename and fsync of the folder. DT_ERR_CREATE or DT_ERR_IO.
  * What is not a regular file, such as /dev/stdout, is not replaced: DT_ERR_CREATE.
  * A crash can leave the temporary file, ".tmp-*" with a new name every time, in the same folder. */

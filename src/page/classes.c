@@ -42,12 +42,10 @@ dt_status dt_classes_print(FILE *out, const struct dt_run *runs, size_t n)
     const char *heading = "<h2 id=\"classes\">Classes</h2>\n";
     for (size_t r = 0; r < n; r++) {
         struct dt_json_doc *doc = NULL;
-        char path[DT_PATH_MAX];
-        DT_TRY(dt_file_path(path, "%s/classes.json", runs[r].folder));
-        if (!dt_file_exists(path))
-            continue;
-        if (dt_json_load(&doc, path, &limits) != DT_OK) {
-            dt_log(DT_LOG_WARNING, "skipped: %s", dt_error_text());
+        const dt_status status = dt_run_json(&doc, runs[r].folder, "classes.json", &limits);
+        if (status != DT_OK) {
+            if (status != DT_ERR_NO_INPUT)
+                dt_log(DT_LOG_WARNING, "skipped: %s", dt_error_text());
             dt_error_clear();
         } else if (dt_json_root(doc)->child) {
             fprintf(out, "%s<h3>", heading);

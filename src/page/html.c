@@ -88,14 +88,48 @@ static void put_base64(FILE *out, const unsigned char *data, size_t bytes)
     }
 }
 
-dt_status dt_html_image(FILE *out, const char *path, const char *mime, const char *what)
+/* Shapes and texts only, as dtrain draws them: no scripts, links, styles or entities. */
+static bool is_plain_svg(const char *text)
+{
+    static const char *const tags[] = {"svg", "rect", "path", "text"};
+    for (size_t i = 0; (text = strpbrk(text, "< \t\r\n")); i = 0) {
+        const bool is_tag = *text == '<', is_end = is_tag && text[1] == '/';
+        text += 1 + is_end;
+        const size_t bytes = strspn(text, "abcdefghijklmnopqrstuvwxyz");
+        const size_t blanks = strspn(text + bytes, " \t\r\n");
+        if (!is_tag && strncmp(text, "on", 2) == 0 && text[bytes + blanks] == '=')
+            return false;
+        while (is_tag && i < DT_COUNT(tags) &&
+               (strlen(tags[i]) != bytes || memcmp(tags[i], text, bytes) != 0))
+            i++;
+        if (i == DT_COUNT(tags))
+            return false;
+    }
+    return true;
+}
+
+static bool is_image(const char *data, size_t bytes, const char *mime)
+{
+    static const char *const kinds[][2] = {{"image/png", "\x89PNG\r\n\x1a\n"},
+                                           {"image/jpeg", "\xff\xd8\xff"},
+                                           {"image/svg+xml", "<svg "}};
+    for (size_t i = 0; i < DT_COUNT(kinds); i++)
+        if (strcmp(mime, kinds[i][0]) == 0 && strncmp(data, kinds[i][1], strlen(kinds[i][1])) == 0)
+            return data[0] != '<' || (strlen(data) == bytes && is_plain_svg(data));
+    return false;
+}
+
+dt_status dt_html_image(FILE *out, const char *before, const char *path, const char *mime,
+                        const char *what)
 {
     char *data;
     size_t bytes;
-    if (!dt_file_exists(path))
-        return DT_OK;
-    DT_TRY(dt_file_load(&data, &bytes, path, IMAGE_MOST));
-    fprintf(out, "<figure><figcaption>");
+    DT_TRY(dt_file_load_own(&data, &bytes, path, IMAGE_MOST));
+    if (!is_image(data, bytes, mime)) {
+        free(data);
+        DT_FAIL(DT_ERR_DATA, "%s is not of type %s as dtrain writes it", path, mime);
+    }
+    fprintf(out, "%s<figure><figcaption>", before);
     dt_html_text(out, what);
     fprintf(out, "</figcaption><img alt=\"");
     dt_html_text(out, what);

@@ -17,8 +17,9 @@ void dt_html_end(FILE *out, const char *footer);
 void dt_html_text(FILE *out, const char *text);
 /* JSON for the script, as an element with that id, which may be NULL. */
 void dt_html_data(FILE *out, const char *id, const char *json);
-/* The file as <img>, inside the page; viewers run no scripts in an image. Nothing if there is no
- * such file. DT_ERR_DATA above 16 MiB. */
-dt_status dt_html_image(FILE *out, const char *path, const char *mime, const char *what);
+/* `before`, then the file as <img>, inside the page. DT_ERR_DATA above 16 MiB and for what is no
+ * PNG, JPEG or plain SVG, as its type `mime` says; a link is DT_ERR_PERMISSION. */
+dt_status dt_html_image(FILE *out, const char *before, const char *path, const char *mime,
+                        const char *what);
 
 #endif

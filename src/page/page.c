@@ -9,6 +9,7 @@
 #include "base/build.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/text.h"
@@ -182,13 +183,15 @@ static dt_status put_pictures(FILE *out, const struct dt_run *runs, size_t n)
     for (size_t i = 0; i < n; i++)
         for (size_t f = 0; f < DT_COUNT(files); f++) {
             DT_TRY(dt_file_path(path, "%s/%s", runs[i].folder, files[f][0]));
-            if (!dt_file_exists(path))
-                continue;
-            fputs(heading, out);
-            heading = "";
-            end = "</div>\n";
             snprintf(caption, sizeof caption, "%s: %s", runs[i].name, files[f][2]);
-            DT_TRY(dt_html_image(out, path, files[f][1], caption));
+            const dt_status status = dt_html_image(out, heading, path, files[f][1], caption);
+            if (status == DT_OK) {
+                heading = "";
+                end = "</div>\n";
+            } else if (status != DT_ERR_NO_INPUT) {
+                dt_log(DT_LOG_WARNING, "skipped: %s", dt_error_text());
+            }
+            dt_error_clear();
         }
     fputs(end, out);
     return DT_OK;

@@ -372,14 +372,25 @@ static dt_status set_paths(struct dt_run *run, const char *path)
     return status;
 }
 
+dt_status dt_run_json(struct dt_json_doc **doc, const char *folder, const char *name,
+                      const struct dt_json_limits *limits)
+{
+    char path[DT_PATH_MAX], *text;
+    size_t bytes;
+    DT_TRY(dt_file_path(path, "%s/%s", folder, name));
+    DT_TRY(dt_file_load_own(&text, &bytes, path, limits->bytes));
+    const dt_status status = dt_json_parse(doc, text, bytes, path, limits);
+    free(text);
+    return status;
+}
+
 /* Whether rank 0 ran on this host: elsewhere its lock may not be seen. */
 static bool is_of_this_host(const char *folder)
 {
-    char path[DT_PATH_MAX], host[DT_HOST_MAX];
+    char host[DT_HOST_MAX];
     struct dt_json_doc *doc = NULL;
     dt_host_name(host);
-    const bool is_same = dt_file_path(path, "%s/RUN", folder) == DT_OK &&
-                         dt_json_load(&doc, path, NULL) == DT_OK &&
+    const bool is_same = dt_run_json(&doc, folder, "RUN", &dt_json_default_limits) == DT_OK &&
                          strcmp(dt_event_text(doc, "host"), host) == 0;
     dt_json_destroy(doc);
     dt_error_clear();
@@ -399,7 +410,7 @@ bool dt_run_is_alive(const char *folder)
     int fd;
     uint64_t bytes;
     const bool is_free =
-        dt_file_open(&fd, &bytes, path) == DT_OK && flock(fd, LOCK_SH | LOCK_NB) == 0;
+        dt_file_open_own(&fd, &bytes, path) == DT_OK && flock(fd, LOCK_SH | LOCK_NB) == 0;
     if (fd >= 0)
         close(fd);
     dt_error_clear();
@@ -414,7 +425,7 @@ static void load_launches(struct dt_run *run)
     char path[DT_PATH_MAX], *lines = NULL;
     size_t bytes;
     if (dt_file_path(path, "%s/restarts.jsonl", run->folder) != DT_OK ||
-        dt_file_load(&lines, &bytes, path, FILE_MAX) != DT_OK)
+        dt_file_load_own(&lines, &bytes, path, FILE_MAX) != DT_OK)
         lines = NULL; /* there is none */
     for (char *rest = lines, *line; rest && (line = strsep(&rest, "\n"));) {
         struct dt_json_doc *doc = NULL;
@@ -440,7 +451,8 @@ dt_status dt_run_load(struct dt_run *run, const char *path)
     *run = (struct dt_run){.median_images_per_s = NAN};
     DT_TRY(set_paths(run, path));
     load_launches(run);
-    DT_TRY(dt_file_open(&fd, &bytes, run->path));
+    const bool is_named = strcmp(run->path, path) == 0;
+    DT_TRY((is_named ? dt_file_open : dt_file_open_own)(&fd, &bytes, run->path));
     FILE *file = fdopen(fd, "r");
     dt_status status = DT_NEW(events, 1);
     if (!file)

@@ -209,6 +209,28 @@ def check_part():
     assert columns_of(load_page("part.html"))["best top1"][0].startswith(f"{best:.2f} %, "), best
 
 
+def check_links():
+    """What others have put into a run folder brings nothing else into the page."""
+    secret, picture = write("secret", "root:x:0:0"), content("fast", "samples.png")
+    rows = json.dumps([{"class": "secret"}])
+    cases = [("samples.png", secret), ("errors.jpg", picture), ("confusion.svg", "<svg ><script/></svg>")]
+    cases += [("confusion.svg", f"<svg {how}></svg>") for how in ("onload ='x()'", "><a href='x'/", "><!ENTITY a")]
+    for name, what in [*cases, ("samples.png", content(secret)), ("classes.json", write("rows", rows))]:
+        shutil.rmtree("links", ignore_errors=True)
+        write("links/metrics.jsonl", read("fast/metrics.jsonl"))
+        if what in (secret, "rows"):
+            os.symlink(f"../{what}", f"links/{name}")
+        else:
+            write(f"links/{name}", what)
+        assert f"skipped: {os.getcwd()}/links/{name} is " in dtrain("report", "links"), (name, what)
+        page = read("report.html")
+        assert 'id="pictures"' not in page and 'id="classes"' not in page, (name, what)
+    os.symlink("../fast/metrics.jsonl", "links/other")
+    dtrain("report", "links/other")  # named by the user
+    os.replace("links/other", "links/metrics.jsonl")
+    assert "metrics.jsonl is a link" in dtrain("report", "links", code=77)
+
+
 def check_refused():
     assert "RUN" in dtrain("report", code=64)
     assert "RUN" in dtrain("compare", "fast", code=64)
@@ -233,4 +255,5 @@ check_picture()
 check_resumed()
 check_list()
 check_part()
+check_links()
 check_refused()

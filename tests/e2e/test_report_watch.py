@@ -230,7 +230,7 @@ def check_others(port):
 def check_slow():
     """An answer of more bytes than the system takes at once is sent as fast as it is read."""
     shutil.copytree("done", "large")
-    write("large/samples.png", bytes(12 << 20))
+    write("large/samples.png", b"\x89PNG\r\n\x1a\n" + bytes(12 << 20))
     with serving("large") as port:
         page = ask(port)
         with send(port, WHOLE) as slow, send(port, WHOLE), slow.makefile("rb") as answer:
