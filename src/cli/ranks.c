@@ -199,15 +199,17 @@ static void watch(const struct dt_comm *comm, const struct dt_config_watchdog *l
 }
 
 /* The order of the start: signals are caught and the watchdog runs before MPI, whose start may
- * hang; the builds are compared before any message whose size depends on the build; the
- * configuration is read by rank 0 alone, and its errors are agreed on before it is broadcast. An
- * error that only one rank knows of ends the job by MPI_Abort, since the others may wait for that
- * rank. */
+ * hang; but they end a process that waits for somebody to write its configuration. The builds are
+ * compared before any message whose size depends on the build; the configuration is read by rank 0
+ * alone, and its errors are agreed on before it is broadcast. An error that only one rank knows of
+ * ends the job by MPI_Abort, since the others may wait for that rank. */
 dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
 {
     static struct dt_config config;
     struct dt_comm *comm;
-    if (args->command->run_on_ranks == dt_cmd_train)
+    const bool trains = args->command->run_on_ranks == dt_cmd_train;
+    const bool waits = args->config && dt_config_is_stream(args->config);
+    if (trains && !waits)
         dt_train_catch_signals();
     struct dt_config_watchdog limits = own_limits(args);
     watch(NULL, &limits, args);
@@ -234,6 +236,8 @@ dt_status dt_run_on_ranks(struct dt_arguments *args, int argc, char **argv)
         status = dt_comm_agree(comm, rank == 0 ? load_config(&config, args) : DT_OK);
     if (status == DT_OK)
         status = dt_comm_bcast(comm, &config, sizeof config, 0);
+    if (trains && waits)
+        dt_train_catch_signals();
     for (char *rest = config.notes, *line; status == DT_OK && (line = strsep(&rest, "\n"));)
         if (line[0])
             dt_log(DT_LOG_NOTICE, "%s", line);

@@ -4,10 +4,12 @@ consists of plain lines, printed by time even if log_every alone would print non
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import sys
 import termios
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 from scratch import DTRAIN, rig, sets, write_config  # noqa: E402
@@ -80,3 +82,20 @@ for ranks in (0, 2):
 wrong = command(0, "wrong", SETTINGS, {"model.name": "tinny"})
 assert b"dtrain: \x1b[31merror[CONFIG]\x1b[0m " in on_terminal(wrong)[1]
 assert b"\x1b[31m" not in on_terminal(wrong, NO_COLOR="1")[1] + in_file(wrong)[1]
+
+# What waits for its configuration ends at once.
+os.mkfifo("fifo")
+with subprocess.Popen([DTRAIN, "--config", "fifo"], stderr=subprocess.DEVNULL) as waiting:
+    while True:
+        try:
+            writer = os.open("fifo", os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError:  # it has not come yet
+            assert waiting.poll() is None, "it has ended"
+            time.sleep(0.01)
+    waiting.send_signal(signal.SIGTERM)
+    try:
+        assert waiting.wait(100) == -signal.SIGTERM, waiting.returncode
+    finally:
+        waiting.kill()
+os.close(writer)
