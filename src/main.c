@@ -1,7 +1,9 @@
 /* dtrain: reads the command line, runs the sub-command and returns its status as exit code. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/json.h"
 #include "cli/commands.h"
@@ -35,9 +37,21 @@ static bool wants_ranks(const struct dt_arguments *args)
     return !command->run || args->json || dt_comm_launched().n_ranks > 1;
 }
 
+/* Daemons have closed them: nothing else shall get their numbers, such as a socket or a pipe. */
+static void open_standard_streams(void)
+{
+    int fd;
+    do
+        fd = open("/dev/null", O_RDWR);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0)
+        close(fd);
+}
+
 int main(int argc, char **argv)
 {
     struct dt_arguments args;
+    open_standard_streams();
     dt_status status = dt_arguments_parse(&args, argc, argv);
     if (status == DT_OK && args.json && strcmp(args.json, "-") == 0)
         dt_jsonw_take_stdout();

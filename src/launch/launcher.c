@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -77,23 +78,34 @@ static dt_status add_option(struct dt_words *out, const char *format, int n)
     return dt_words_split(out, text);
 }
 
-static const double version_s = 60; /* to print it */
-
 static const char *launcher_name(void)
 {
     const char *name = getenv("DTRAIN_MPIRUN");
     return name && name[0] ? name : "mpirun";
 }
 
-/* What `name --version` prints, "" if it cannot be run. */
+/* What `name --version` prints, "" if it cannot be run. A slow one gets a second chance. */
 static dt_status ask_version(char *out, size_t bytes, const char *name)
 {
+    static const double first_s = 5, second_s = 20;
     struct dt_words words = {0};
     dt_status status = dt_words_split(&words, name);
     if (status == DT_OK)
         status = dt_words_add(&words, "--version");
-    if (status == DT_OK)
-        dt_process_ask(out, bytes, &words, version_s);
+    if (status == DT_OK && dt_process_ask(out, bytes, &words, first_s) == DT_PROCESS_LATE &&
+        !dt_process_is_asked()) {
+        dt_log(DT_LOG_WARNING,
+               "launch: %s --version has not answered for %.0f s and was ended; it gets %.0f s now",
+               name, first_s, second_s);
+        if (dt_process_ask(out, bytes, &words, second_s) == DT_PROCESS_LATE &&
+            !dt_process_is_asked())
+            status = DT_ERROR(DT_ERR_HANG,
+                              "%s --version has not answered for %.0f s and was ended; find out "
+                              "what it waits for, or name another launcher with DTRAIN_MPIRUN",
+                              name, second_s);
+    }
+    if (status == DT_OK && dt_process_is_asked())
+        status = DT_ERROR(DT_STOPPED, "stopped on request before the start");
     dt_words_reset(&words);
     return status;
 }

@@ -170,7 +170,8 @@ int dt_process_ask(char *out, size_t bytes, const struct dt_words *words, double
     /* It has closed its output, or is late. */
     if (runs && !dt_process_has_ended(pid, fmin(until_s, dt_clock_s() + 1), &code)) {
         dt_process_end(pid);
-        code = 128 + SIGTERM;
+        kill(-pid, SIGKILL);
+        code = DT_PROCESS_LATE;
     }
     return code;
 }

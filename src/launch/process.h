@@ -2,6 +2,7 @@
 #ifndef DTRAIN_LAUNCH_PROCESS_H
 #define DTRAIN_LAUNCH_PROCESS_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -36,8 +37,10 @@ dt_status dt_process_start(pid_t *pid, const struct dt_words *words, enum dt_pro
 bool dt_process_has_ended(pid_t pid, double until_s, int *code);
 /* SIGTERM, after 5 s SIGKILL for its group; returns when it has ended. */
 void dt_process_end(pid_t pid);
-/* Runs a helper for at most `seconds`, or until this process is told to end. Returns its exit code,
- * and in `out` the beginning of its standard output, "" if it cannot be run. */
+/* Runs a helper for at most `seconds`, or until this process is told to end; then its whole group
+ * is ended. Returns its exit code, and in `out` the beginning of its standard output, "" if it
+ * cannot be run. */
+enum { DT_PROCESS_LATE = 128 + SIGTERM };
 int dt_process_ask(char *out, size_t bytes, const struct dt_words *words, double seconds);
 /* Whether a signal that ends programs waits, blocked. */
 bool dt_process_is_asked(void);

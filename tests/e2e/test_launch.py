@@ -113,6 +113,14 @@ for code, text, words in (
     assert text in refused.said and "launch: " not in refused.said, (text, refused.said)
 missing = run("--ranks", "2", "--config", "config.json", code=66, env={"DTRAIN_MPIRUN": "no-mpirun"})
 assert "there is no no-mpirun in PATH" in missing.said, missing.said
+write("sleepy", "#!/bin/sh\nsleep 1000.25\n")
+os.chmod("sleepy", 0o755)
+os.environ["DTRAIN_MPIRUN"], before = "./sleepy", os.environ.get("DTRAIN_MPIRUN")
+sleepy = start("sleepy-run")
+del os.environ["DTRAIN_MPIRUN"]
+os.environ.update({"DTRAIN_MPIRUN": before} if before else {})
+closed = ["sh", "-c", 'exec "$@" <&- >&-', "sh", DTRAIN, "--ranks", "2", "--config", "config.json", "--out", "closed"]
+subprocess.run([*closed, "--set", "train.max_steps=2"], env={**os.environ, **rig.ENVIRONMENT}, check=True)
 inside = run("launch", "--", "--config", "config.json", code=64, env={"PMI_RANK": "0", "PMI_SIZE": "2"})
 assert "call it without mpirun" in inside.said, inside.said
 failed = run("--ranks", "2", "--config", "config.json", "--set", "train.global_batch_size=1", code=78)
@@ -230,4 +238,8 @@ if is_open_mpi:
     for text in ("within 31 s; no answer from frozen; the job is ended", "from frozen: the job continues without"):
         assert text in said("late-run"), said("late-run")
 frozen.kill()
-print("a host that is frozen before the start: passed")
+print("a host that is frozen before the start: passed", flush=True)
+
+ends(sleepy, 80, "1000.25")
+assert re.search(r"\./sleepy --version has not .* 5 s and was ended(.|\n)* 20 s and was ended; find out", said("sleepy-run"))
+print("a launcher that hangs: passed", flush=True)
