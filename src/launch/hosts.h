@@ -26,9 +26,9 @@ struct dt_launch_hosts {
 dt_status dt_launch_hosts_find(struct dt_launch_hosts *out, const char *hosts,
                                const char *hostfile);
 int dt_launch_slots(const struct dt_launch_hosts *hosts); /* that are not gone */
-/* Ends what is left of this start on this machine and on all hosts, by its DTRAIN_LAUNCH (unless
- * `id` is NULL), and finds out which of them answer: to srun in a job of Slurm, otherwise to ssh.
- * The names of the others go to `silent`. */
+/* Ends what is left of this start on this machine and on all hosts, by its DTRAIN_LAUNCH, removes
+ * shared memory that nobody uses any more (neither if `id` is NULL), and finds out which of them
+ * answer: to srun in a job of Slurm, otherwise to ssh. The names of the others go to `silent`. */
 void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *silent, int bytes);
 
 #endif

@@ -1,5 +1,9 @@
 /* Hosts in all their forms, and the command lines of all launchers. */
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "launch/hosts.h"
@@ -82,6 +86,38 @@ TEST(gone_hosts)
     }
     free(hosts.list);
     unsetenv("OMPI_MCA_plm_rsh_agent");
+}
+
+/* What killed ranks of Open MPI leave in /dev/shm is removed, but nothing that a rank may use. */
+TEST(segments)
+{
+    static const struct {
+        const char *name;
+        bool is_old, is_open, is_mapped, stays;
+    } cases[] = {
+        {"vader_segment.a", true, false, false, false}, {"sm_segment.a", true, false, false, false},
+        {"vader_segment.b", true, true, false, true},   {"sm_segment.c", true, false, true, true},
+        {"vader_segment.d", false, false, false, true}, {"segment.e", true, false, false, true}};
+    const struct timespec old[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    struct dt_launch_hosts hosts = {0};
+    char paths[sizeof cases / sizeof *cases][64], silent[64];
+    int fds[sizeof cases / sizeof *cases];
+    void *memory[sizeof cases / sizeof *cases];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(paths[i], sizeof paths[i], "/dev/shm/%s.test.%d", cases[i].name, (int)getpid());
+        fds[i] = open(paths[i], O_RDWR | O_CREAT | O_EXCL, 0600);
+        assert_true(fds[i] >= 0 && ftruncate(fds[i], 4096) == 0);
+        memory[i] = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fds[i], 0);
+        assert_true(!cases[i].is_old || futimens(fds[i], old) == 0);
+        if (!cases[i].is_open)
+            close(fds[i]);
+        if (!cases[i].is_mapped)
+            munmap(memory[i], 4096);
+    }
+    dt_launch_hosts_clean(&hosts, "id", silent, sizeof silent);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if ((unlink(paths[i]) == 0) != cases[i].stays)
+            fail_msg("%s %s", paths[i], cases[i].stays ? "is gone" : "is left");
 }
 
 TEST(bad_hosts)
