@@ -38,6 +38,7 @@ struct dt_comm_options {
     enum dt_sum sum;                     /* NCCL: RING, or whatever else is the library's choice */
     const struct dt_comm_memory *memory; /* MPI: of buffers that a node sums in place; or NULL */
     struct dt_link link;                 /* between nodes, by which AUTO chooses */
+    bool keeps_order;    /* MPI: DT_ERR_CONFIG where a node has no memory to sum in, but should */
     int n_reductions;    /* reductions that can be in flight at once: the number of buckets */
     size_t max_count;    /* largest count of a reduction, in elements */
     enum dt_dtype dtype; /* of the elements; MPI sums DT_F32 only */

@@ -145,6 +145,8 @@ struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
                                                       : DT_SUM_LIBRARY,
                                     .link =
                                         engine->link.bytes_per_s > 0 ? engine->link : usual_link,
+                                    .keeps_order = engine->config->train.deterministic &&
+                                                   choose_sum(engine->config) == DT_SUM_BY_NODE,
                                     .wire = wire,
                                     .timeout_s = engine->config->device.timeout_s,
                                     .share = engine->config->device.allow_shared_gpu};

@@ -31,5 +31,11 @@ if unshare --pid --fork --mount-proc true 2> /dev/null; then
     OMPI_MCA_btl=self,tcp train apart unshare --pid --fork --mount-proc
     grep -q "sums by messages, as the ranks of a node cannot share memory here" apart.log || fail "$(cat apart.log)"
     cmp memory/model.safetensors apart/model.safetensors || fail "by messages: other bits"
+    code=0
+    OMPI_MCA_btl=self,tcp on_ranks 2 unshare --pid --fork --mount-proc "$dtrain" --config config.json --out order \
+        --set train.deterministic=true --set comm.algorithm=hierarchical > order.log 2>&1 || code=$?
+    if [ $code != 78 ] || ! grep -q "cannot share memory, without which" order.log; then
+        fail "another order: $code: $(cat order.log)"
+    fi
 fi
 echo "seven ways to sum: one result"
