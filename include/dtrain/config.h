@@ -171,7 +171,7 @@ struct dt_config {
         int micro_batch_size;    /* most images per rank and pass, 0 = no limit, or _AUTO */
         struct dt_train_stage stages[DT_MAX_STAGES]; /* in the order of epochs; dt_config_stage */
         int n_stages;
-        uint64_t seed; /* 0 .. 2^53 */
+        uint64_t seed; /* 0 .. 2^53 - 1 */
         enum dt_precision precision;
         double loss_scale; /* fp16: 0 = dynamic */
         bool deterministic;

@@ -244,9 +244,9 @@ bool dt_json_text(const struct dt_json *value, char *out, size_t bytes)
 
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out)
 {
-    const double exact = 9007199254740992.0; /* 2^53: larger integers may have been rounded */
+    const double most = 0x1p53 - 1; /* larger integers may have been rounded, also to 2^53 */
     if (!value || value->type != DT_JSON_NUMBER || value->number != trunc(value->number) ||
-        fabs(value->number) > exact)
+        fabs(value->number) > most)
         return false;
     int64_t integer = (int64_t)value->number;
     if (integer < min || integer > max)

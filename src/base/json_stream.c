@@ -198,8 +198,8 @@ dt_status dt_json_stream_integer(struct dt_json_stream *stream, int64_t *value)
 {
     double number;
     DT_TRY(dt_json_stream_number(stream, &number));
-    if (number != floor(number) || fabs(number) > 0x1p53)
-        return dt_json_refuse(stream, stream->value, "%.17g is not an integer within 2^53", number);
+    if (number != floor(number) || fabs(number) >= 0x1p53)
+        return dt_json_refuse(stream, stream->value, "%.17g is not an integer below 2^53", number);
     *value = (int64_t)number;
     return DT_OK;
 }

@@ -51,7 +51,7 @@ int dt_json_stream_depth(const struct dt_json_stream *stream);
 dt_status dt_json_stream_leave(struct dt_json_stream *stream, int depth);
 /* The number that strtod makes of the text. */
 dt_status dt_json_stream_number(struct dt_json_stream *stream, double *value);
-/* A number without a fraction within +-2^53, so that it is exact however it is written. */
+/* A number without a fraction below +-2^53, so that it is exact however it is written. */
 dt_status dt_json_stream_integer(struct dt_json_stream *stream, int64_t *value);
 /* Also numbers: 0 and 1. */
 dt_status dt_json_stream_bool(struct dt_json_stream *stream, bool *value);

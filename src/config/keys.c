@@ -58,7 +58,7 @@ static const struct dt_column stage_columns[] = {
     {"epoch", 0, 100000, true}, {"image_size", 8, 2048, false}, {"batch", 1, 1 << 20, false}};
 static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(int), "as stored");
 
-#define MAX_EXACT 9007199254740992.0 /* 2^53: integers up to here survive JSON */
+#define MAX_EXACT 9007199254740991.0 /* 2^53 - 1: integers up to here survive JSON */
 
 /* A row ends with the help sentence and, unless a change makes it another run, with the effect of a
  * change on resuming. */

@@ -198,10 +198,10 @@ TEST(integer)
                 {"\"3\"", 0, 3, false},
                 {"true", 0, 3, false},
                 {"3000000000", 0, INT64_MAX, true},
-                {"9007199254740992", 0, INT64_MAX, true},
-                {"9007199254740994", 0, INT64_MAX, false},
+                {"9007199254740991", 0, INT64_MAX, true},
+                {"9007199254740993", 0, INT64_MAX, false}, /* read as 2^53 */
                 {"1e300", INT64_MIN, INT64_MAX, false},
-                {"-9007199254740992", INT64_MIN, 0, true}};
+                {"-9007199254740991", INT64_MIN, 0, true}};
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         struct dt_json_doc *doc = parse(rows[i].text);
         int64_t out = 77;

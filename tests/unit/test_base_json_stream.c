@@ -187,10 +187,10 @@ TEST(long_escapes)
 TEST(values)
 {
     static const char text[] =
-        "{\"a\\u0062\": [1, -2.5, 9007199254740992, 1.0, 0.5],\n \"s\": \"\\u00e9\\ud83d\\ude00"
+        "{\"a\\u0062\": [1, -2.5, 9007199254740991, 1.0, 0.5],\n \"s\": \"\\u00e9\\ud83d\\ude00"
         "\\\"\\\\\\/\\b\\f\\n\\r\\t\xc3\xa4\",\n"
         " \"b\": [true, false, 0, 1], \"skipped\": {\"a\": [1, [2]]}, \"end\": 3}";
-    static const int64_t integers[] = {1, 0, INT64_C(9007199254740992), 1};
+    static const int64_t integers[] = {1, 0, INT64_C(9007199254740991), 1};
     struct dt_json_stream *stream;
     const char *key, *string;
     size_t bytes;
@@ -259,8 +259,8 @@ TEST(wrong_types)
         const char *text, *error;
         int call;
     } cases[] = {{"\"1\"", "expected a number, got '\"'", 0},
-                 {"1.5", "1.5 is not an integer within 2^53", 1},
-                 {"9007199254740994", "9007199254740994 is not an integer within 2^53", 1},
+                 {"1.5", "1.5 is not an integer below 2^53", 1},
+                 {"9007199254740993", "9007199254740992 is not an integer below 2^53", 1},
                  {"2", "2 is neither 0 nor 1", 2},
                  {"null", "expected 0, 1, false or true, got 'n'", 2},
                  {"1", "expected a string in double quotes, got '1'", 3},

@@ -10,7 +10,7 @@ static const char good[] =
     "{\"id\": 7, \"file_name\": \"a.jpg\", \"width\": 40, \"height\": 30, \"more\": [1, {}],"
     " \"annotations\": [{\"id\": 3, \"category_id\": 90, \"bbox\": [1.5, 2, 10, 0.1],"
     " \"area\": 0.125, \"iscrowd\": 1, \"segmentation\": [[1, 2]]},"
-    " {\"area\": 4, \"bbox\": [-1, 0, 2, 2], \"category_id\": 1, \"id\": -9007199254740992}]}";
+    " {\"area\": 4, \"bbox\": [-1, 0, 2, 2], \"category_id\": 1, \"id\": -9007199254740991}]}";
 static const char categories[] =
     "[{\"id\": 90, \"name\": \"toothbrush\", \"supercategory\": \"x\"}, {\"name\": \"person\", "
     "\"id\": 1}]";
@@ -31,7 +31,7 @@ TEST(member)
         assert_true(boxes.images[i].height == 30 && boxes.images[i].n_truths == 2);
         assert_true(t->x == 1.5 && t->y == 2 && t->w == 10 && t->h == 0.1 && t->area == 0.125);
         assert_true(t->id == 3 && t->label == 90 && t->is_crowd);
-        assert_true(t[1].id == -9007199254740992 && t[1].x == -1 && !t[1].is_crowd);
+        assert_true(t[1].id == -9007199254740991 && t[1].x == -1 && !t[1].is_crowd);
     }
     const uint64_t hash = dt_wds_boxes_hash(&boxes, 5);
     boxes.truths[3].area = 5;
@@ -55,7 +55,7 @@ TEST(bad_members)
     static const struct {
         const char *text, *by, *error;
     } rows[] = {
-        {"\"id\": 7", "\"id\": 7.5", "m:1:8: id: 7.5 is not an integer within 2^53"},
+        {"\"id\": 7", "\"id\": 7.5", "m:1:8: id: 7.5 is not an integer below 2^53"},
         {"\"id\": 7, ", "", "m:1:1: the image has no \"id\""},
         {"\"width\": 40", "\"width\": 0", "width: 0 is not within 1..65500"},
         {"\"height\": 30", "\"height\": 65501", "height: 65501 is not within"},
@@ -133,7 +133,7 @@ TEST(move_and_write)
     static const char written[] =
         "{\"id\":7,\"file_name\":\"a.jpg\",\"width\":40,\"height\":30,\"annotations\":["
         "{\"id\":3,\"category_id\":90,\"bbox\":[1.5,2,10,0.1],\"area\":0.125,\"iscrowd\":1},"
-        "{\"id\":-9007199254740992,\"category_id\":1,\"bbox\":[-1,0,2,2],\"area\":4,\"iscrowd\":0}]"
+        "{\"id\":-9007199254740991,\"category_id\":1,\"bbox\":[-1,0,2,2],\"area\":4,\"iscrowd\":0}]"
         "}";
     struct dt_wds_boxes boxes = {0};
     struct dt_coco coco = {0};
@@ -143,7 +143,7 @@ TEST(move_and_write)
     assert_int_equal(dt_wds_boxes_parse(&boxes, good, strlen(good), "m"), DT_OK);
     boxes.truths[1].label = 5;
     assert_error(dt_wds_boxes_move(&coco, &boxes, "x"), DT_ERR_DATA,
-                 "x: box -9007199254740992 of image 7 has the "
+                 "x: box -9007199254740991 of image 7 has the "
                  "category 5, which the categories.json");
     dt_wds_boxes_reset(&boxes);
     dt_coco_reset(&coco);

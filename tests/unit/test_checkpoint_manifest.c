@@ -15,7 +15,7 @@ static void put(const char *text, size_t bytes)
 static void example(struct dt_manifest *m, struct dt_manifest_tensor tensors[2])
 {
     *m = (struct dt_manifest){
-        .step = INT64_C(9007199254740992),
+        .step = INT64_C(9007199254740991),
         .epoch = 3,
         .batch = 7,
         .incarnation = 2,
@@ -200,7 +200,7 @@ TEST(forged)
         {"\"epoch\": 3", "\"epoch\": 3e0"},
         {"\"epoch\": 3", "\"epoch\":  3"},
         {"\"epoch\": 3,\n  \"batch\": 7", "\"batch\": 7,\n  \"epoch\": 3"},
-        {"\"step\": 9007199254740992", "\"step\": 9007199254740993"},
+        {"\"step\": 9007199254740991", "\"step\": 9007199254740993"},
         {"\"ranks\": 4", "\"ranks\": 4294967300"},
         {"\"run-1\"", "\"run-111111111111111111111111111111111111111111111111111111\""},
         {"\"run-1\"", "\"run\\u002d1\""},

@@ -60,7 +60,7 @@ TEST(every_kind_of_key)
         "\"_comment_2\": null},\n"
         "\"data\": {\"source\": \"shards\", \"train\": \"a-{00..09}.tar\", \"val\": \"\\u00e9\", "
         "\"mean\": [0, 1, 0.25], \"std\": [1, 0.5, 1e-3], \"//\": \"x\", \"augment\": \"cifar\"},\n"
-        "\"train\": {\"max_steps\": 9007199254740992, \"seed\": 9007199254740992, "
+        "\"train\": {\"max_steps\": 9007199254740991, \"seed\": 9007199254740991, "
         "\"precision\": \"fp16\", \"global_batch_size\": 2e2, \"label_smoothing\": 0.1, "
         "\"class_weights\": [0.5, 2], \"stages\": [{\"epoch\": 2, \"batch\": 8}, {\"// x\": 1, "
         "\"image_size\": 16, \"epoch\": 4}]},\n"
@@ -76,8 +76,8 @@ TEST(every_kind_of_key)
     assert_true(c.data.mean[0] == 0 && c.data.mean[1] == 1 && c.data.mean[2] == 0.25);
     assert_true(c.data.std[0] == 1 && c.data.std[1] == 0.5 && c.data.std[2] == 1e-3);
     assert_int_equal(c.data.augment, DT_AUGMENT_CIFAR);
-    assert_int_equal(c.train.max_steps, INT64_C(9007199254740992));
-    assert_int_equal(c.train.seed, UINT64_C(9007199254740992));
+    assert_int_equal(c.train.max_steps, INT64_C(9007199254740991));
+    assert_int_equal(c.train.seed, UINT64_C(9007199254740991));
     assert_int_equal(c.train.precision, DT_PRECISION_FP16);
     assert_int_equal(c.train.global_batch_size, 200);
     assert_true(c.train.n_stages == 2 && c.train.stages[0].epoch == 2 &&
