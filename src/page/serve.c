@@ -1,4 +1,5 @@
-/* A small HTTP server: GET only, a process for each connection, which therefore may take its time.
+/* A small HTTP server: GET and HEAD, a process for each connection, which therefore may take its
+ * time.
  */
 #include "page/serve.h"
 
@@ -29,8 +30,9 @@ struct server {
     size_t n_paths;
     const char *address;
     int socket;
-    bool is_loopback;
+    bool is_loopback, is_full;
 };
+static bool is_head; /* the request of this process: the answer is without its contents */
 
 /* --- Answers: of a process that ends with its connection --- */
 
@@ -54,7 +56,7 @@ static void answer(int client, const char *status, const char *type, const char 
                            "X-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
                            status, type, bytes);
     say(client, head, (size_t)n);
-    say(client, text, bytes);
+    say(client, text, is_head ? 0 : bytes);
     /* What is still to come is read, so that no reset destroys the answer on its way. */
     shutdown(client, SHUT_WR);
     alarm(REQUEST_S);
@@ -77,6 +79,8 @@ static void put_events(const struct server *server, int client, const char *path
     enum { BYTES_PER_S = 16 << 20 };
     uint64_t bytes;
     say(client, head, strlen(head));
+    if (is_head)
+        return;
     for (unsigned silence = 0;;) {
         const uint64_t now = dt_live_state(server->paths, server->n_paths, path, &bytes);
         if (now != state)
@@ -178,10 +182,14 @@ static void serve(const struct server *server, int client)
     const bool is_events = strncmp(query, "?events", 7) == 0;
     const uint64_t state = strncmp(query, "?events=", 8) == 0 ? strtoull(query + 8, NULL, 16) : 0;
     *query = '\0';
+    is_head = strcmp(request, "HEAD") == 0;
     if (!is_host_known(server, end + 1))
         refuse(client, "403 Forbidden", "the name of this host is 127.0.0.1 or localhost\n");
-    else if (strcmp(request, "GET") != 0)
-        refuse(client, "405 Method Not Allowed\r\nAllow: GET", "only GET\n");
+    else if (strcmp(request, "GET") != 0 && !is_head)
+        refuse(client, "405 Method Not Allowed\r\nAllow: GET, HEAD", "only GET and HEAD\n");
+    else if (server->is_full)
+        refuse(client, "503 Service Unavailable\r\nRetry-After: 10",
+               "as many pages as this server can serve are open; close some\n");
     else if (!decode(path) || !dt_live_has(server->paths, server->n_paths, path))
         refuse(client, "404 Not Found", "no such page\n");
     else if (is_events)
@@ -270,7 +278,8 @@ dt_status dt_serve(char *const *paths, size_t n, const char *address, int port)
             n_clients--;
         if (client < 0)
             continue;
-        const pid_t child = n_clients < CLIENTS_MOST ? fork() : -1;
+        server.is_full = n_clients >= CLIENTS_MOST; /* as many again are told so */
+        const pid_t child = n_clients < 2 * CLIENTS_MOST ? fork() : -1;
         if (child == 0)
             take(&server, client, parent);
         n_clients += child > 0;

@@ -202,10 +202,15 @@ def check_requests(port):
         ask(port, "/?events", 403, Host=host)
     for host in "localhost", f"LOCALHOST:{port}", "127.0.0.1:1", f"[::1]:{port}":
         ask(port, "/", Host=host)
-    for method in "POST", "HEAD", "PUT", "OPTIONS":
+    for method in "POST", "PATCH", "PUT", "OPTIONS":
         send(port, f"{method} / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nabcd".encode()).close()
     ask(port, "/", 405, "POST")
     ask(port, "/?events", 405, "DELETE")
+    with send(port, WHOLE) as whole, send(port, WHOLE.replace(b"GET", b"HEAD")) as head:
+        texts = [connection.makefile("rb").read().partition(b"\r\n\r\n") for connection in (whole, head)]
+    assert texts[0][0] == texts[1][0] and texts[0][2] and not texts[1][2], texts[1]
+    with send(port, b"HEAD /?events HTTP/1.1\r\nHost: localhost\r\n\r\n").makefile("rb") as answer:
+        assert b" 200 OK\r\n" in answer.read()
     for text in b"GET /\r\n\r\n", b"\r\n\r\n", b"GET / SMTP\r\n\r\n", b"x" * 8192:
         with send(port, text).makefile("rb") as answer:
             assert answer.read().split()[1] == (b"431" if text[:1] == b"x" else b"400"), text
@@ -225,6 +230,15 @@ def check_others(port):
     assert ask(port) == page
     for connection in idle:
         connection.close()
+
+
+def check_full():
+    """More streams than there is room for are told so."""
+    with serving("done") as port:
+        streams = [Events(port) for _ in range(100)]
+        assert "are open; close some" in ask(port, "/?events", 503) + ask(port, "/", 503)
+        for client in streams:
+            client.close()
 
 
 def check_slow():
@@ -275,6 +289,7 @@ with serving("done") as shown:
     check_requests(shown)
     check_others(shown)
     check_port(shown)
+check_full()
 check_slow()
 check_refused()
 check_address()
