@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/json.h"
@@ -48,11 +49,25 @@ static void open_standard_streams(void)
         close(fd);
 }
 
+/* Programs of a smaller stack die in it, also mpirun. */
+static dt_status check_stack(void)
+{
+    enum { LEAST_KIB = 1024 };
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur / 1024 < LEAST_KIB)
+        DT_FAIL(DT_ERR_MEMORY,
+                "the stack may have %llu KiB here, and dtrain needs %d: ulimit -s 8192",
+                (unsigned long long)limit.rlim_cur / 1024, LEAST_KIB);
+    return DT_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct dt_arguments args;
     open_standard_streams();
     dt_status status = dt_arguments_parse(&args, argc, argv);
+    if (status == DT_OK)
+        status = check_stack();
     if (status == DT_OK && args.json && strcmp(args.json, "-") == 0)
         dt_jsonw_take_stdout();
     if (status == DT_OK && wants_ranks(&args)) {
