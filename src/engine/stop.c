@@ -27,6 +27,7 @@ static const struct {
     {"SIGTERM", SIGTERM},
     {"SIGUSR2", SIGUSR2},
     {"SIGUSR1", SIGUSR1},
+    {"a request to dtrain launch (SIGUSR1)", SIGUSR1}, /* only there */
 };
 enum { ALLOCATION = 1, MAX_TIME, LOST_FOLDER, FIRST_SIGNAL };
 
@@ -119,7 +120,7 @@ void dt_stop_pause(struct dt_stop *stop, double seconds)
 /* Row of the reason why this rank has to stop now. */
 static int find_own_reason(const struct dt_stop *stop, double now_s)
 {
-    int number = seen, row = (int)DT_COUNT(reasons) - 1;
+    int number = seen, row = (int)DT_COUNT(reasons) - (getenv("DTRAIN_LAUNCH") ? 1 : 2);
     while (number && reasons[row].signal != number)
         row--;
     if (number)

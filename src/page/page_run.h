@@ -72,7 +72,8 @@ struct dt_run {
     int64_t step, total_steps;
     double elapsed_s;
     double median_images_per_s; /* over the step events, NAN if there is none */
-    bool is_alive;              /* no run_end, heartbeat.bin younger than 60 s, and .lock held */
+    const char *state;          /* running, finished, stopped, failed, hung or killed */
+    char why[512];
 };
 
 /* Reads run folders or files like metrics.jsonl; half a line at the end is ignored. Of several

@@ -443,6 +443,43 @@ static void load_launches(struct dt_run *run)
     dt_error_clear();
 }
 
+/* What the watchdog of a rank has found out, if one has; of most it is that another rank did. */
+static void find_hang(struct dt_run *run)
+{
+    const double n_ranks = dt_event_number(run->start, "ranks");
+    static const char other[] = "another rank ";
+    char path[DT_PATH_MAX], *text;
+    size_t bytes;
+    for (int r = 0; r < n_ranks && (!run->why[0] || strncmp(run->why, other, strlen(other)) == 0);
+         r++)
+        if (dt_file_path(path, "%s/hang-%d.txt", run->folder, r) == DT_OK &&
+            dt_file_load_own(&text, &bytes, path, 16 << 20) == DT_OK) {
+            snprintf(run->why, sizeof run->why, "%.*s", (int)strcspn(text, "\n"), text);
+            free(text);
+        }
+    dt_error_clear();
+}
+
+/* The one place that says how a run is: by its last event, a rank that lives, or what is left. */
+static void find_state(struct dt_run *run)
+{
+    const double code = dt_event_number(run->end, "exit_code");
+    const bool is_alive = !run->end && dt_run_is_alive(run->folder);
+    snprintf(run->why, sizeof run->why, "%s", dt_event_text(run->end, "reason"));
+    if (!run->end && !is_alive)
+        find_hang(run);
+    run->state = is_alive             ? "running"
+                 : code == DT_OK      ? "finished"
+                 : code == DT_STOPPED ? "stopped"
+                 : run->end           ? "failed"
+                 : run->why[0]        ? "hung"
+                                      : "killed";
+    if (!run->end && !is_alive && !run->why[0])
+        snprintf(run->why, sizeof run->why,
+                 "no last word: SIGKILL, out of memory, a crash or a lost machine%s%s",
+                 run->launches[0] ? "; dtrain launch: " : "", run->launches);
+}
+
 dt_status dt_run_load(struct dt_run *run, const char *path)
 {
     struct events *events = NULL;
@@ -465,7 +502,8 @@ dt_status dt_run_load(struct dt_run *run, const char *path)
         if (events->n_rates > 0)
             run->median_images_per_s = dt_percentile_f64(events->rates, events->n_rates, 0.5);
     }
-    run->is_alive = status == DT_OK && !run->end && dt_run_is_alive(run->folder);
+    if (status == DT_OK)
+        find_state(run);
     free(events);
     if (file)
         fclose(file);

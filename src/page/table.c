@@ -80,13 +80,13 @@ static void begin(struct dt_table *table, const struct dt_run *runs, size_t n)
 static void put_status(struct dt_table *table, const struct dt_run *run)
 {
     const char *status = dt_event_text(run->end, "status");
-    const char *reason = dt_event_text(run->end, "reason");
     double done = run->total_steps > 0 ? 100 * (double)run->step / (double)run->total_steps : 0;
     if (run->end)
         dt_table_add(table, "%s%s%s", strcmp(status, "OK") == 0 ? "finished" : status,
-                     reason[0] ? ": " : "", reason);
+                     run->why[0] ? ": " : "", run->why);
     else
-        dt_table_add(table, "%s, %.0f %% done", run->is_alive ? "running" : "unfinished", done);
+        dt_table_add(table, "%s, %.0f %% done%s%s", run->state, done, run->why[0] ? ": " : "",
+                     run->why);
 }
 
 static void put_seconds(struct dt_table *table, double seconds)
@@ -234,14 +234,6 @@ dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, si
 
 /* --- One run in a row --- */
 
-static const char *state_of(const struct dt_run *run)
-{
-    const double code = dt_event_number(run->end, "exit_code");
-    if (!run->end)
-        return run->is_alive ? "running" : "killed";
-    return code == DT_OK ? "finished" : code == DT_STOPPED ? "stopped" : "failed";
-}
-
 /* Its best value of the metric that decides between classifiers or detectors, or the loss. */
 static void put_best(struct dt_table *table, struct results *results)
 {
@@ -271,13 +263,13 @@ dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run)
     }
     DT_TRY(DT_NEW(results.points, DT_CURVE_POINTS));
     dt_table_add(table, "%s", run->name);
-    dt_table_add(table, "%s", state_of(run));
+    dt_table_add(table, "%s", run->state);
     dt_table_add(table, "%.1f/%.0f", isfinite(epochs) ? epochs : 0,
                  dt_event_number(run->start, "epochs"));
     put_best(table, &results);
     put_rate(table, run->median_images_per_s);
     put_seconds(table, stat(run->path, &info) == 0 ? difftime(time(NULL), info.st_mtime) : 0);
-    dt_table_add(table, "%s", dt_event_text(run->end, "reason"));
+    dt_table_add(table, "%s", run->why);
     free(results.points);
     return dt_table_check(table);
 }

@@ -143,6 +143,8 @@ process.send_signal(signal.SIGTERM)
 process.send_signal(signal.SIGINT)
 ends(process, 75, "stopped")
 assert "Hangup" not in said("stopped"), said("stopped")
+listed = run("runs", "stopped").said
+assert re.search(r"^stopped +stopped .*\n +a request to dtrain launch \(SIGUSR1\)$", listed, re.M), listed
 # A job that hangs does not save; the second request ends it.
 process = start("hangs", fault="stop@30:1")
 wait(lambda: [pid for pid in left("hangs") if rig.process_state(pid)[0] == "T"])
