@@ -42,11 +42,9 @@ static bool wants_ranks(const struct dt_arguments *args)
 static void open_standard_streams(void)
 {
     int fd;
-    do
-        fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd >= 0)
-        close(fd);
+    while ((fd = open("/dev/null", O_RDWR)) >= 0 && fd <= STDERR_FILENO)
+        ;
+    close(fd);
 }
 
 /* Programs of a smaller stack die in it, also mpirun. */

@@ -123,8 +123,10 @@ struct dt_plan_options {
     bool clip;            /* limit the norm of all gradients: optim.clip_norm */
     bool decay_norm_bias; /* weight decay on batch norm and bias too */
     bool ema;             /* keep moving averages: once per update, EMA follows the last UPDATE */
-    size_t max_bytes;     /* above it dt_plan_build fails with DT_ERR_MEMORY; 0 = no limit */
+    size_t max_bytes;     /* above it dt_plan_build fails with DT_ERR_MEMORY; 0 = no limit. A
+                             layout takes this rank's share of the copy away from it */
     bool is_host_memory;  /* max_bytes is what there is of it */
+    int copy_ranks;       /* share the memory for one copy of what is saved; 0: there is none */
 };
 
 /* Seconds since dt_plan_reset_times. On a device with queues they are device times with

@@ -157,6 +157,8 @@ dt_status dt_comm_alloc(struct dt_comm *comm, struct dt_comm_memory *memory, siz
                       (size_t)comm->local_rank * memory->own_bytes;
     else if (status == DT_OK)
         status = allocate_alone(memory, bytes);
+    if (is_shared) /* that it counts as used, and lies near this rank */
+        memset(memory->own, 0, memory->own_bytes);
     DT_TRY(dt_comm_agree(comm, status));
     const int own = is_shared ? comm->first_of_node : comm->rank;
     DT_TRY(dt_comm_gather(comm, memory->first, &own, sizeof own));

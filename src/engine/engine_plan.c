@@ -96,7 +96,7 @@ static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *set
  * without data.cache_mb; of a GPU's without a reserve for libraries and CUDA graphs. */
 static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
 {
-    const double most_reserved = 1u << 30;
+    const double most_reserved = 1u << 30, grows = 32e6; /* a process, by what is not planned */
     const bool on_cpu = engine->backend == &dt_backend_cpu;
     const double cache = on_cpu ? engine->config->data.cache_mb * 1e6 : 0;
     double bytes = on_cpu ? (double)dt_memory_available("")
@@ -105,6 +105,8 @@ static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
         bytes -= bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
     if (on_cpu || engine->config->device.allow_shared_gpu)
         bytes /= dt_comm_local_size(engine->ranks.comm);
+    if (on_cpu)
+        bytes -= grows;
     double least = -bytes;
     DT_TRY(dt_comm_max_f64(engine->ranks.comm, &least, 1));
     if (cache > 0 && cache >= -least)
@@ -187,6 +189,9 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .ema = engine->options.train && config->train.ema_decay > 0,
         .max_bytes = max_bytes,
         .is_host_memory = engine->backend == &dt_backend_cpu,
+        .copy_ranks = engine->options.train && engine->backend == &dt_backend_cpu
+                          ? dt_comm_local_size(engine->ranks.comm)
+                          : 0,
     };
     options.comm.exchange_ranks = engine->graph->bn_ranks;
     if (options.n_slices > 0 && engine->backend == &dt_backend_cpu)
@@ -241,11 +246,7 @@ double dt_engine_room(const struct dt_engine *engine)
 {
     const struct dt_plan *plan = engine->plan;
     const double bytes = (double)plan->options.max_bytes;
-    double saved = 0;
-    for (enum dt_arena a = 0; a < DT_N_ARENAS && engine->options.train; a++)
-        if (a == DT_ARENA_PARAMS || a == DT_ARENA_EMA || dt_plan_has_state(plan, a))
-            saved += (double)plan->arena_bytes[a];
-    return engine->backend == &dt_backend_cpu ? fmax(bytes * 7 / 8 - saved, 1) : bytes;
+    return engine->backend == &dt_backend_cpu ? fmax(bytes * 7 / 8, 1) : bytes;
 }
 
 dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets)

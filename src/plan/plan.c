@@ -45,6 +45,16 @@ static dt_status choose_formats(struct dt_plan *plan)
     return DT_OK;
 }
 
+static void leave_room_for_copy(struct dt_plan *plan)
+{
+    size_t bytes = 0, *most = &plan->options.max_bytes;
+    for (enum dt_arena a = 0; a < DT_N_ARENAS && plan->options.copy_ranks > 0; a++)
+        if (a == DT_ARENA_PARAMS || a == DT_ARENA_EMA || dt_plan_has_state(plan, a))
+            bytes += plan->arena_bytes[a] / (size_t)plan->options.copy_ranks;
+    if (*most > 0)
+        *most = *most > bytes ? *most - bytes : 1; /* 0 is no limit */
+}
+
 dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options)
@@ -79,6 +89,7 @@ dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
         most = bytes > most ? bytes : most;
     }
     plan->feed_bytes = most;
+    leave_room_for_copy(plan);
     *out = plan;
     plan = NULL;
 out:
@@ -151,9 +162,10 @@ dt_status dt_plan_check_memory(const struct dt_plan *plan)
     if (plan->options.is_host_memory)
         dt_memory_limit_text(text[2], sizeof text[2], "");
     DT_FAIL(DT_ERR_MEMORY,
-            "the plan needs %s on each rank but only %s are available%s; %s, lower "
+            "the plan needs %s on each rank%s but only %s are available%s; %s, lower "
             "eval.batch_size_per_rank, or start fewer ranks on this node",
             dt_memory_format(text[0], sizeof text[0], bytes),
+            plan->options.copy_ranks > 0 ? ", beside a copy of what is saved," : "",
             dt_memory_format(text[1], sizeof text[1], limit), text[2], dt_plan_advice(plan));
 }
 
