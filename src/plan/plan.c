@@ -165,7 +165,7 @@ dt_status dt_plan_check_memory(const struct dt_plan *plan)
             "the plan needs %s on each rank%s but only %s are available%s; %s, lower "
             "eval.batch_size_per_rank, or start fewer ranks on this node",
             dt_memory_format(text[0], sizeof text[0], bytes),
-            plan->options.copy_ranks > 0 ? ", beside a copy of what is saved," : "",
+            plan->options.copy_ranks > 0 ? ", apart from the copy that is saved," : "",
             dt_memory_format(text[1], sizeof text[1], limit), text[2], dt_plan_advice(plan));
 }
 

@@ -143,7 +143,7 @@ if unshare -m true 2> "$work/log"; then
         --set train.max_steps=1)
     one_error 71 "MB are available (the memory of this job is limited to 400 MB); lower" \
         "${in_group[@]}" 250000000 "${resnet[@]}"
-    one_error 71 "on each rank, beside a copy of what is saved, but only " \
+    one_error 71 "on each rank, apart from the copy that is saved, but only " \
         "${in_group[@]}" 120000000 "${resnet[@]}"
     ends 0 "micro-batches x .*they fit into 1.. MB" \
         "${in_group[@]}" 80000000 "${resnet[@]}" --set train.micro_batch_size=auto
