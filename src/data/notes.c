@@ -73,8 +73,8 @@ dt_status dt_dataset_twins(const uint64_t *hashes, const struct dt_dataset *cons
         for (int i = 0; i < 2; i++)
             dt_dataset_name(sets[pair[i] >= split], pair[i] - (pair[i] >= split ? split : 0),
                             names[i], sizeof names[i]);
-        dt_log(DT_LOG_WARNING, "%u %s, the first are %s and %s", (unsigned)n_found[across],
-               like[across], names[0], names[1]);
+        dt_log(DT_LOG_WARNING, "%u of %u %s, the first are %s and %s", (unsigned)n_found[across],
+               (unsigned)(across ? n - split : n), like[across], names[0], names[1]);
     }
     free(first);
     return DT_OK;

@@ -285,8 +285,8 @@ static void tell(const struct dt_packing *packing)
            (unsigned)packing->n_shards - 1, (unsigned)counts[DT_KEPT],
            (unsigned)counts[DT_CONVERTED], (unsigned)counts[DT_REDUCED], (unsigned)packing->n_bad);
     if (packing->n_turned > 0)
-        dt_log(DT_LOG_NOTICE, "%u images have an EXIF orientation other than 1, %s",
-               (unsigned)packing->n_turned,
+        dt_log(DT_LOG_NOTICE, "%u of %u images have an EXIF orientation other than 1, %s",
+               (unsigned)packing->n_turned, (unsigned)packing->n,
                packing->options->data->exif == DT_EXIF_APPLY
                    ? "and were turned upright"
                    : "and keep it; --exif apply turns them");

@@ -90,5 +90,5 @@ signal node1 TERM
 code=0
 wait $job || code=$?
 [ $code = 75 ] || fail "Kubernetes: exit code $code: $(cat log)"
-grep -q "stopped after step .* by SIGUSR1" log || fail "Kubernetes: $(cat log)"
+grep -q "stopped after step .* by a request to dtrain launch" log || fail "Kubernetes: $(cat log)"
 echo "Kubernetes: a lost worker came back, the run resumed, and stopped on SIGTERM"

@@ -186,7 +186,7 @@ def stop(number, longest_s=None):
         if longest_s is None:
             case.reach()
         else:
-            case.start().wait_for("dtrain: launch: mpirun ")
+            case.start().wait_for(" -np 3 ")
             time.sleep(case.random.uniform(0, longest_s))
             case.begin = time.monotonic()
         case.tell(number)
