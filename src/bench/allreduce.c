@@ -193,6 +193,7 @@ static dt_status open_plane(struct bench *b, enum sum_kind kind)
     options.plane = kind == SUM_NCCL ? DT_PLANE_NCCL : DT_PLANE_MPI;
     options.sum = kinds[kind].sum;
     options.memory = &b->sums;
+    options.keeps_order = false;
     if (kind != SUM_NCCL)
         return dt_comm_open_reduce(b->comm, &options);
     options.stream = engine->backend->comm_stream(engine->device);

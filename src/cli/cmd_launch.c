@@ -21,7 +21,7 @@ static dt_status find_run(struct dt_launch_options *out, const struct dt_argumen
     DT_TRY(dt_file_path(dir, "%s", !is_read ? config.output.dir : job->out ? job->out : ""));
     const double limit_s = config.watchdog.init_timeout_s;
     out->run_dir = dir[0] ? dir : NULL;
-    out->sees_run = !is_read && config.output.shared && !out->program;
+    out->sees_run = !is_read && config.output.shared && !out->program && !strchr(job->resume, '/');
     out->start_s = limit_s > 0 ? limit_s + launcher_s : INFINITY;
     out->max_time_s = job->max_time_s;
     return DT_OK;

@@ -485,7 +485,8 @@ static dt_status mpi_open(struct dt_comm *comm, const struct dt_comm_options *op
     DT_TRY(dt_node_open(&re->node, comm->rank, comm->size, options->memory));
     for (int r = 0; r < re->n_reductions; r++)
         re->reductions[r].times = dt_node_times(&re->node, r);
-    if (options->keeps_order && comm->local_size > 1 && !options->memory->shared.is_mapped)
+    if (options->keeps_order && comm->local_size > 1 && options->memory &&
+        !options->memory->shared.is_mapped)
         DT_FAIL(DT_ERR_CONFIG,
                 "the ranks of %s cannot share memory, without which comm.algorithm "
                 "\"hierarchical\" adds in another order, but train.deterministic is true; set "

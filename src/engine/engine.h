@@ -58,6 +58,8 @@ struct dt_engine {
     const char *run_dir; /* where rank 0 keeps it, NULL = nowhere */
     struct dt_device *device;
     struct dt_stage stage;
+    bool has_copy;    /* of what is saved: available memory is what there is beside it */
+    int n_copy_ranks; /* share the memory for that copy; 0 = it needs none */
     uint32_t n_images[DT_MAX_CANVASES]; /* for training, by canvas; a classifier's in [0] */
     /* Ids in the graph, by phase and canvas; of a classifier for canvas 0. `smaller`: in training
      * for the smaller micro-batches; the same if all are alike. */

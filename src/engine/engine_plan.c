@@ -105,10 +105,14 @@ static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
         bytes -= bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
     if (on_cpu || engine->config->device.allow_shared_gpu)
         bytes /= dt_comm_local_size(engine->ranks.comm);
-    if (on_cpu)
-        bytes -= grows;
+    if (on_cpu && !engine->has_copy)
+        bytes -= fmin(grows, bytes / 8);
     double least = -bytes;
     DT_TRY(dt_comm_max_f64(engine->ranks.comm, &least, 1));
+    engine->n_copy_ranks = on_cpu && engine->options.train && !engine->has_copy
+                               ? dt_comm_local_size(engine->ranks.comm)
+                               : 0;
+    DT_TRY(dt_comm_bcast(engine->ranks.comm, &engine->n_copy_ranks, sizeof(int), 0));
     if (cache > 0 && cache >= -least)
         DT_FAIL(DT_ERR_CONFIG,
                 "data.cache_mb: a rank can have at most %.0f MB of memory here, so %d MB for a "
@@ -189,9 +193,7 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .ema = engine->options.train && config->train.ema_decay > 0,
         .max_bytes = max_bytes,
         .is_host_memory = engine->backend == &dt_backend_cpu,
-        .copy_ranks = engine->options.train && engine->backend == &dt_backend_cpu
-                          ? dt_comm_local_size(engine->ranks.comm)
-                          : 0,
+        .copy_ranks = engine->n_copy_ranks,
     };
     options.comm.exchange_ranks = engine->graph->bn_ranks;
     if (options.n_slices > 0 && engine->backend == &dt_backend_cpu)

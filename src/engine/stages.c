@@ -303,8 +303,10 @@ dt_status dt_engine_rebuild(struct dt_engine *engine, struct dt_sets *sets, int6
 {
     struct dt_snapshot *copy = NULL;
     dt_status status = dt_comm_agree(engine->ranks.comm, copy_state(&copy, engine));
+    engine->has_copy = true;
     if (status == DT_OK)
         status = rebuild(engine, sets, copy, epoch);
+    engine->has_copy = false;
     dt_snapshot_destroy(copy);
     return status;
 }

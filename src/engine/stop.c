@@ -120,7 +120,7 @@ void dt_stop_pause(struct dt_stop *stop, double seconds)
 /* Row of the reason why this rank has to stop now. */
 static int find_own_reason(const struct dt_stop *stop, double now_s)
 {
-    int number = seen, row = (int)DT_COUNT(reasons) - (getenv("DTRAIN_LAUNCH") ? 1 : 2);
+    int number = seen, row = (int)DT_COUNT(reasons) - (is_launched ? 1 : 2);
     while (number && reasons[row].signal != number)
         row--;
     if (number)

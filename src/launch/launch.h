@@ -3,7 +3,7 @@
  * the hosts that are left.
  *
  *   state      ends with                            and at the latest
- *   look       hosts and launcher are known         60 s for each program that is asked
+ *   look       hosts and launcher are known         25 s for mpirun --version, 30 s for scontrol
  *   wait       all hosts answer                     --wait, and a round of asking: 10 s
  *   start      a rank is seen: run                  start_s: end; 5 s after a request
  *              the launcher has ended: clean
@@ -16,17 +16,17 @@
  *   examine    dtrain doctor has ended              60 s x ranks per CPU; then nothing is known
  *   back off   time is up: start                    60 s, and no longer than the last start ran
  *
- * A start that late has its hosts asked (10 s): those that do not answer are lost from then on. If
- * what is written may be seen only elsewhere (!sees_run) and all answer, start goes on. The number
- * of starts is limited by max_restarts, and two without a newer checkpoint between them are the
- * last.
+ * If a start is late, its hosts are asked (10 s): those that do not answer are lost from then on.
+ * If all answer, or what is written may be seen only elsewhere (!sees_run), a warning says so, and
+ * start goes on without a limit, as it does under srun, which may wait in a queue. The number of
+ * starts is limited by max_restarts, and two without a newer checkpoint between them are the last.
  *
  * A request (SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2) is a blocked signal, so it waits until it
  * is heard. In start a training gets SIGUSR1 each second, and once more in run: the launcher may
  * die of it before it has ranks, and ranks before they listen, but then nothing is lost; ranks that
- * listen take all for one (stop.c). The second request leads to end, as does the
- * first of other jobs. In every other state, the first one is the last thing that happens, and so
- * is the end of max_time_s.
+ * listen take all for one (stop.c). The second request leads to end, as does the first of other
+ * jobs. In every other state, the first one is the last thing that happens, and so is the end of
+ * max_time_s; in run, ranks look at that themselves.
  *
  * The exit code after a request is 75, or 0 if RUN says that this start has finished, or an error
  * of dtrain's that would come again. */

@@ -214,14 +214,19 @@ static dt_status add_self(struct dt_words *out)
     return dt_words_add(out, "%.*s", (int)n, self);
 }
 
+bool dt_launcher_queues(const struct dt_launcher *launcher)
+{
+    return strcmp(launcher->version, "slurm") == 0;
+}
+
 dt_status dt_launcher_command(struct dt_words *out, const struct dt_launcher *launcher,
                               const struct dt_launch_options *options,
                               const struct dt_launch_hosts *hosts, int n_ranks)
 {
     const bool is_job = getenv("SLURM_JOB_ID") != NULL;
     set_environment(launcher, options->interface);
-    const bool is_srun = strcmp(launcher->version, "slurm") == 0;
-    DT_TRY(dt_words_split(out, is_srun && !getenv("DTRAIN_MPIRUN") ? "srun" : launcher_name()));
+    DT_TRY(dt_words_split(
+        out, dt_launcher_queues(launcher) && !getenv("DTRAIN_MPIRUN") ? "srun" : launcher_name()));
     if (n_ranks > 0) {
         DT_TRY(dt_words_add(out, "%s", launcher->ranks));
         DT_TRY(dt_words_add(out, "%d", n_ranks));

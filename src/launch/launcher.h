@@ -9,6 +9,8 @@
 struct dt_launcher;
 /* Of what DTRAIN_MPIRUN names, else of mpirun, else of srun in a job of Slurm. DT_ERR_NO_INPUT. */
 dt_status dt_launcher_find(const struct dt_launcher **out);
+/* Whether it may wait in a queue before it starts the ranks. */
+bool dt_launcher_queues(const struct dt_launcher *launcher);
 /* The whole command line for n_ranks ranks of dtrain, and in the environment what goes with it. */
 dt_status dt_launcher_command(struct dt_words *out, const struct dt_launcher *launcher,
                               const struct dt_launch_options *options,

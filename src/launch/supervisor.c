@@ -76,8 +76,10 @@ static void blame_host(struct launch *l)
     dt_launch_hosts_clean(&l->hosts, NULL, l->silent, sizeof l->silent);
     for (int i = 0; i < l->hosts.n; i++)
         any |= l->hosts.list[i].answers;
-    for (int i = 0; i < l->hosts.n; i++)
-        l->hosts.list[i].is_gone |= any && !l->hosts.list[i].answers;
+    for (int i = 0; i < l->hosts.n && any; i++)
+        l->hosts.list[i].is_gone |= !l->hosts.list[i].answers;
+    if (!any) /* ssh may not be allowed here: nothing is known */
+        l->silent[0] = '\0';
 }
 
 /* Looks at the job, and says why it cannot end by itself. */
@@ -89,11 +91,16 @@ static bool is_stuck(struct launch *l)
         l->silent[0] = '\0';
         if (l->n_asked == 0)
             blame_host(l);
-        if (!l->silent[0] && !l->options->sees_run)
-            l->job.waited_s = 0; /* it may run somewhere else */
-        else
+        if (!l->silent[0] && l->n_asked == 0 && (l->hosts.n > 0 || !l->options->sees_run)) {
+            dt_log(DT_LOG_WARNING,
+                   "launch: no rank has begun within %.0f s, but all hosts answer; if %s is not "
+                   "visible on this machine, set output.shared to false",
+                   l->job.start_s, l->options->run_dir);
+            l->job.start_s = INFINITY;
+        } else {
             snprintf(l->why, sizeof l->why, "no rank has begun within %.0f s%s%.64s",
-                     l->job.waited_s, l->silent[0] ? "; no answer from " : "", l->silent);
+                     l->job.start_s, l->silent[0] ? "; no answer from " : "", l->silent);
+        }
         break;
     case DT_JOB_SILENT_HOST:
         snprintf(l->why, sizeof l->why, "the ranks on %s do not answer", host);
@@ -323,6 +330,8 @@ static dt_status run_job(struct launch *l, int *code)
         l->why[0] = '\0';
         l->n_ranks = count_ranks(l);
         DT_TRY(dt_job_begin(&l->job, l->options, l->n_ranks));
+        if (dt_launcher_queues(l->launcher))
+            l->job.start_s = INFINITY;
         DT_TRY(start_launcher(l));
         *code = watch(l);
         const double seconds = dt_clock_s() - begin_s;
@@ -344,7 +353,8 @@ static dt_status run_job(struct launch *l, int *code)
 /* A training that was asked to end and has not finished can go on. */
 static int final_code(struct launch *l, int code)
 {
-    const bool can_go_on = is_asked(l) && code != 0 && !is_error(code);
+    (void)hear(l, 0);
+    const bool can_go_on = l->n_asked > 0 && code != 0 && !is_error(code);
     if (!can_go_on || (!l->options->run_dir && l->pid))
         return code;
     if (code != DT_STOPPED)

@@ -446,7 +446,7 @@ static void load_launches(struct dt_run *run)
 /* What the watchdog of a rank has found out, if one has; of most it is that another rank did. */
 static void find_hang(struct dt_run *run)
 {
-    const double n_ranks = dt_event_number(run->start, "ranks");
+    const double n_ranks = fmin(dt_event_number(run->start, "ranks"), 65536);
     static const char other[] = "another rank ";
     char path[DT_PATH_MAX], *text;
     size_t bytes;

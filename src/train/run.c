@@ -297,6 +297,9 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     if (r->was_complete) {
         if (r->engine.ranks.rank == 0)
             log_finished(r, &resume);
+        /* A start that was killed has not said so. */
+        if (r->engine.ranks.rank == 0 && resume.is_own)
+            dt_run_folder_end(&r->folder, DT_OK, r->at.step);
         return DT_OK;
     }
     DT_TRY(dt_timeline_check(&r->timeline, r->at.step, r->engine.last_step));

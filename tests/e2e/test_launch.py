@@ -94,6 +94,10 @@ line = r"^dtrain: launch: .* -np? 2 .*dtrain'? --config config.json --out short"
 assert re.search(line, short.said, re.M), short.said
 assert content("plain/model.safetensors") == content("short/model.safetensors"), "other bits than with mpirun"
 assert not os.path.exists("short/restarts.jsonl")
+# Killed behind its last checkpoint, and asked for no more steps than that has: there is nothing left to do.
+again = ["--ranks", "2", "--config", "config.json", "--out", "short", "--set"]
+assert run(*again, "train.max_steps=80", code=None, env={"DTRAIN_FAULT": "kill@70:1"}).returncode in rig.after(9)
+assert "already finished after 60 steps" in run(*again, "train.max_steps=60").said
 print("as mpirun: passed", flush=True)
 
 # What cannot work is refused before ranks are started.

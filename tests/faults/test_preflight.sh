@@ -36,8 +36,8 @@ grep -q '"ended"' "$work/run/RUN" || fail "RUN: $(cat "$work/run/RUN")"
 
 # --- A stack that is too small for anything ---
 # shellcheck disable=SC2016 # for the inner shell
-one_error 71 "the stack may have 64 KiB here, and dtrain needs 1024: ulimit -s 8192" \
-    bash -c 'ulimit -s 64 && exec "$@"' run "$dtrain" --ranks 2 --config "$work/config.json" --out "$work/stack"
+one_error 71 "the stack may have 512 KiB here, and dtrain needs 1024: ulimit -s 8192" \
+    bash -c 'ulimit -s 512 && exec "$@"' run "$dtrain" --ranks 2 --config "$work/config.json" --out "$work/stack"
 
 # --- The summary: once, even in a log file ---
 train 3 once --set train.max_steps=2
