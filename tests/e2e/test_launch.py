@@ -46,7 +46,7 @@ def left(folder):
     return found
 
 
-def wait(what, seconds=100):
+def wait(what, seconds=300):
     until = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < until, what
@@ -66,7 +66,7 @@ def kill_rank(folder):
 
 
 def ends(process, code, folder):
-    assert process.wait(100) == code, (code, process.returncode, said(folder))
+    assert process.wait(300) == code, (code, process.returncode, said(folder))
     wait(lambda: not left(folder))
 
 
