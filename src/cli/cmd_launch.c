@@ -72,6 +72,8 @@ static dt_status set_variables(const struct dt_arguments *args)
 
 dt_status dt_cmd_launch(const struct dt_arguments *args)
 {
+    sigset_t signals;
+    dt_launch_listen(&signals);
     char *end = NULL;
     const long n_ranks = args->ranks ? strtol(args->ranks, &end, 10) : 0;
     int code = 0;
@@ -94,7 +96,8 @@ dt_status dt_cmd_launch(const struct dt_arguments *args)
                                         .variables = args->sets,
                                         .n_variables = args->n_sets,
                                         .words = args->operands,
-                                        .n_words = args->n_operands};
+                                        .n_words = args->n_operands,
+                                        .signals = signals};
     DT_TRY(check_job(&options, args));
     DT_TRY(dt_launch(&options, &code));
     if (code != 0) /* its ranks have said why */

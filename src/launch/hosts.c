@@ -191,7 +191,7 @@ static const char cleaning[] =
     "for f in /proc/[0-9]*/environ; do if grep -qzx DTRAIN_LAUNCH=%s $f; then "
     "f=${f%%/*}; kill -9 ${f##*/}; fi; done 2> /dev/null; "
     "s=$(find /dev/shm/vader_segment.* /dev/shm/sm_segment.* -user $(id -u) -mmin +0.2); "
-    "test \"$s\" && u=$(ls -l /proc/[0-9]*/fd; cat /proc/[0-9]*/maps); "
+    "test \"$s\" && u=$( (ls -l /proc/[0-9]*/fd; cat /proc/[0-9]*/maps) | grep /dev/shm/); "
     "for f in $s; do case \"$u\" in *$f*) ;; *) rm -f $f ;; esac; done; true";
 
 void dt_launch_hosts_clean(struct dt_launch_hosts *hosts, const char *id, char *silent, int bytes)

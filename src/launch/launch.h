@@ -33,6 +33,7 @@
 #ifndef DTRAIN_LAUNCH_LAUNCH_H
 #define DTRAIN_LAUNCH_LAUNCH_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -57,11 +58,16 @@ struct dt_launch_options {
     double max_time_s;   /* of a training, all its starts together; 0 = no limit */
     char **words;        /* arguments of dtrain */
     int n_words;
+    sigset_t signals; /* from dt_launch_listen */
 };
 
+/* Blocks the requests to end, and the end of a child; to be called before all else, as a request
+ * before it ends this process at once. */
+void dt_launch_listen(sigset_t *signals);
+
 /* Runs the job until it has ended for good; *code is its exit code. If it was started more than
- * once, or should have been, its run folder has a line for each start in restarts.jsonl. Takes the
- * signals of the process. DT_ERR_USAGE: wrong hosts; DT_ERR_NO_INPUT: no launcher. */
+ * once, or should have been, its run folder has a line for each start in restarts.jsonl.
+ * DT_ERR_USAGE: wrong hosts; DT_ERR_NO_INPUT: no launcher. */
 dt_status dt_launch(const struct dt_launch_options *options, int *code);
 
 #endif

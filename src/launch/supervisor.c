@@ -41,7 +41,7 @@ struct launch {
     double end_s;               /* of --max-time, INFINITY = none */
     int n_asked;                /* how often this process was told to end */
     double asked_s;             /* the last time */
-    const char *by;             /* what has told it first */
+    const char *by;             /* what has told it then */
     bool is_told;               /* ranks that were there have got it */
     int64_t last_step;          /* of the newest checkpoint at the last restart */
     double wait_s;              /* before the next start */
@@ -126,7 +126,8 @@ static bool hear(struct launch *l, time_t seconds)
     const int number = sigtimedwait(&l->signals, NULL, &most);
     if (number <= 0 || number == SIGCHLD || (l->n_asked > 0 && dt_clock_s() - l->asked_s < again_s))
         return false;
-    l->by = l->n_asked++ ? l->by : strsignal(number);
+    l->by = strsignal(number);
+    l->n_asked++;
     l->asked_s = dt_clock_s();
     return true;
 }
@@ -364,24 +365,29 @@ static int final_code(struct launch *l, int code)
     return DT_STOPPED;
 }
 
-dt_status dt_launch(const struct dt_launch_options *options, int *code)
+void dt_launch_listen(sigset_t *signals)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    struct sigaction old;
+    signal(SIGCHLD, SIG_DFL);
+    sigemptyset(signals);
+    sigaddset(signals, SIGCHLD);
+    for (size_t i = 0; i < DT_COUNT(numbers); i++) /* nohup ignores SIGHUP */
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaddset(signals, numbers[i]);
+    sigprocmask(SIG_BLOCK, signals, NULL);
+}
+
+dt_status dt_launch(const struct dt_launch_options *options, int *code)
+{
     struct launch l = {.options = options,
+                       .signals = options->signals,
                        .end_s =
                            options->max_time_s > 0 ? dt_clock_s() + options->max_time_s : INFINITY};
-    struct sigaction old;
     uint64_t id = 0;
     (void)!getrandom(&id, sizeof id, 0);
     snprintf(l.id, sizeof l.id, "%016" PRIx64, id);
     setenv("DTRAIN_LAUNCH", l.id, 1);
-    signal(SIGCHLD, SIG_DFL);
-    sigemptyset(&l.signals);
-    sigaddset(&l.signals, SIGCHLD);
-    for (size_t i = 0; i < DT_COUNT(numbers); i++) /* nohup ignores SIGHUP */
-        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-            sigaddset(&l.signals, numbers[i]);
-    sigprocmask(SIG_BLOCK, &l.signals, NULL);
     dt_status status = dt_launch_hosts_find(&l.hosts, options->hosts, options->hostfile);
     if (status == DT_OK && l.hosts.n == 0 && options->ranks_per_node &&
         getenv("SLURM_JOB_NODELIST"))
