@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs, builds and runs the tests: scripts/test.sh [PRESET] [ctest options]
 #
-# Runs two tests more in parallel than the machine has cores, as many tests mostly wait; -j 1 runs
+# Runs four tests more in parallel than the machine has cores, as many tests mostly wait; -j 1 runs
 # them one at a time. At the end it says which tests were skipped and why; in CI (the variable CI is
 # set) that is an error but for tests that need a GPU.
 set -euo pipefail
@@ -13,6 +13,6 @@ shift || true
 scripts/setup.sh test "$preset"
 results=build/tests.xml code=0
 [ "$preset" = release ] || results=build-$preset/tests.xml
-ctest --preset "$preset" -j $(($(nproc) + 2)) --output-junit "$PWD/$results" "$@" || code=$?
+ctest --preset "$preset" -j $(($(nproc) + 4)) --output-junit "$PWD/$results" "$@" || code=$?
 scripts/test_summary.py "$results" || code=1
 exit $code

@@ -29,7 +29,6 @@ CULPRITS = [
     r"Remote daemon: .* on node (\w+)",
     r"error\[\w+\] rank \d+ \((\w+)[ )]",
     r"Local host: +(\w+)\n +Space",
-    r"Peer host: +(\w+)",
     r"warning: rank \d+ \((\w+)\)",
     r"ssh: connect to host (\w+)",
     r"Connection to (\w+) closed by remote host",

@@ -44,16 +44,8 @@ RECIPES = {
     "sync_bn": {"model.name": "resnet20", "model.sync_bn": "true", RANKS_DIFFER: True},
     "rmsprop": {"optim.name": "rmsprop", "schedule.lr": 0.001},
     "bf16, ema": {"model.name": "resnet20", "train.precision": "bf16", "train.ema_decay": 0.9, RANKS_DIFFER: True},
-    # Layer norm, layer scale, stochastic depth; no batch norm, so that ranks and micro-batches are equal.
-    "convnext": {
-        "model.name": "convnext_tiny",
-        "model.stochastic_depth": 0.5,
-        "optim.name": "adamw",
-        "schedule.lr": 0.001,
-    },
     # Depthwise convolutions, gates, stochastic depth, SiLU within batch norm.
     "efficientnet": {"model.name": "efficientnet_b0", "train.precision": "bf16", RANKS_DIFFER: True},
-    "densenet": {"model.name": "densenet121", RANKS_DIFFER: True},
     "bf16 between ranks": {"comm.grad_dtype": "bf16", RANKS_DIFFER: True},
     "central": {"comm.mode": "central", "schedule.lr": 0.03, RANKS_DIFFER: True},
     "local": {"train.sync_every": 2, "optim.momentum": 0, RANKS_DIFFER: True},

@@ -24,6 +24,7 @@ CONVNEXT = {
     "model.name": "convnext_tiny",
     "model.stochastic_depth": 0.5,
     "train.global_batch_size": 8,
+    "train.max_steps": 3,
     "data.synthetic_train": 32,
     "data.synthetic_val": 9,
     "schedule.lr": 0.0001,

@@ -110,7 +110,7 @@ device_access::device_access()
 
 device_access::~device_access()
 {
-    if (--n_access == 0 && random_below(16) == 0)
+    if (--n_access == 0 && random_below(64) == 0)
         for (auto &[_, a] : allocations())
             protect(a, false);
 }
