@@ -55,10 +55,10 @@ def print_table(rows):
             print(f"updates of {row['mode']} with staleness 0, 1, ...: {row['staleness_histogram']}")
 
 
-def curves(runs):
-    """By mode: top-1 after each evaluation, with the megabytes sent per rank and the seconds until then."""
+def curves(runs, axis):
+    """By mode: top-1 after each evaluation, with the megabytes sent per rank, or the seconds, until then."""
     for name, events in runs:
-        points = [(0.0, 0.0, 0.0)]
+        points = [(0.0, 0.0)]
         for result in events["eval"]:
             sent = seconds = before = 0
             for step in events["step"]:
@@ -66,40 +66,39 @@ def curves(runs):
                     sent += step["sent_bytes"] * (step["step"] - before)
                     seconds += step["step_s"] * (step["step"] - before)
                     before = step["step"]
-            points.append((sent / 1e6, seconds, result["top1"]))
+            points.append(((sent / 1e6, seconds)[axis], result["top1"]))
         yield name, points
 
 
-def draw(runs, axis, title, left):
-    lines = list(curves(runs))
-    most = max(point[axis] for _, points in lines for point in points) or 1
-    top = max(point[2] for _, points in lines for point in points) or 1
+def draw(title, lines, left):
+    most = max(x for _, points in lines for x, _ in points) or 1
+    top = max(y for _, points in lines for _, y in points) or 1
     x = [left + LEFT, left + LEFT + WIDTH]
     y = [TOP + HEIGHT, TOP]
     out = [f'<path d="M{x[0]} {y[1]}V{y[0]}H{x[1]}" fill="none" stroke="#444"/>']
-    out.append(f'<text x="{x[0]}" y="{TOP - 14}">top-1 in % over {escape(title)}</text>')
+    out.append(f'<text x="{x[0]}" y="{TOP - 14}">{escape(title)}</text>')
     for i in range(5):
         out.append(f'<text x="{x[0] + i * WIDTH / 4:.0f}" y="{y[0] + 18}" text-anchor="middle">{most * i / 4:.3g}</text>')
         out.append(f'<text x="{x[0] - 8}" y="{y[0] - i * HEIGHT / 4 + 4:.0f}" text-anchor="end">{top * i / 4:.3g}</text>')
     for (_, points), colour in zip(lines, COLOURS):
-        path = " ".join(f"{x[0] + p[axis] / most * WIDTH:.1f},{y[0] - p[2] / top * HEIGHT:.1f}" for p in points)
+        path = " ".join(f"{x[0] + p[0] / most * WIDTH:.1f},{y[0] - p[1] / top * HEIGHT:.1f}" for p in points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
     return "\n".join(out)
 
 
-def picture(runs):
+def picture(charts):
+    """Charts side by side, each a title and the same lines: names, and points from (0, 0) on."""
     right = WIDTH + GAP
     legend = [
-        f'<text x="{2 * right + 30}" y="{TOP + 20 + 22 * i}" fill="{colour}">{escape(name)}</text>'
-        for i, ((name, _), colour) in enumerate(zip(runs, COLOURS))
+        f'<text x="{len(charts) * right + 30}" y="{TOP + 20 + 22 * i}" fill="{colour}">{escape(name)}</text>'
+        for i, ((name, _), colour) in enumerate(zip(charts[0][1], COLOURS))
     ]
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{2 * right + 200}" height="{HEIGHT + TOP + 50}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{len(charts) * right + 200}" height="{HEIGHT + TOP + 50}" '
             'font-family="sans-serif" font-size="13">',
             '<rect width="100%" height="100%" fill="white"/>',
-            draw(runs, 0, "megabytes sent per rank", 0),
-            draw(runs, 1, "seconds of training", right),
+            *(draw(title, lines, i * right) for i, (title, lines) in enumerate(charts)),
             *legend,
             "</svg>\n",
         ]
@@ -117,7 +116,8 @@ def main(folder):
         table.writeheader()
         table.writerows(rows)
     with open(os.path.join(folder, "modes.svg"), "w", encoding="utf-8") as file:
-        file.write(picture(runs))
+        axes = ("megabytes sent per rank", "seconds of training")
+        file.write(picture([(f"top-1 in % over {axis}", list(curves(runs, i))) for i, axis in enumerate(axes)]))
     print(f"{folder}/modes.csv, {folder}/modes.svg")
 
 

@@ -131,7 +131,7 @@ for ((k = 0; k < ${#all[@]}; k++)); do
         echo "scaling: failed, see ${file%.json}.log: $(grep -m 1 'error\[' "${file%.json}.log" || true)" >&2
     fi
 done
-"$dtrain" scaling "$out"
+python3 "$root/scripts/scaling_report.py" "$out"
 if [ $n_failed -gt 0 ]; then
     echo "scaling: $n_failed of ${#all[@]} measurements failed; the same command tries them again" >&2
     exit "$((failed > 0 ? failed : 70))"

@@ -1,6 +1,5 @@
 /* dtrain report: runs as one web page. dtrain compare: the tables of the report as plain text; of
- * configuration and environment only the differences. dtrain runs: a line for each run of a folder.
- * dtrain scaling: sums up the measurements of scripts/scaling.sh. */
+ * configuration and environment only the differences. dtrain runs: a line for each run there is. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,11 +45,6 @@ dt_status dt_cmd_report(const struct dt_arguments *args)
         printf("%s: %zu run%s\n", args->svg ? args->svg : path, n, n > 1 ? "s" : "");
     dt_runs_free(runs, n);
     return status;
-}
-
-dt_status dt_cmd_scaling(const struct dt_arguments *args)
-{
-    return dt_scaling(args->operands, args->n_operands);
 }
 
 /* --- Tables as plain text --- */

@@ -22,11 +22,17 @@ const struct dt_command dt_commands[] = {DT_COMMAND_LIST(LOCAL, RANKS, EITHER)};
 const size_t dt_n_commands = DT_COUNT(dt_commands);
 
 /* Names of these commands in other programs and earlier versions. */
-static const char *const other_names[][2] = {{"shapes", "demo-data"},   {"benchmark", "bench"},
-                                             {"evaluate", "eval"},      {"test", "eval"},
-                                             {"validate", "eval"},      {"fit", "train"},
-                                             {"classify", "predict"},   {"infer", "predict"},
-                                             {"cocoeval", "coco-eval"}, {"plan", "forecast"}};
+static const char *const other_names[][2] = {{"shapes", "demo-data"},
+                                             {"benchmark", "bench"},
+                                             {"evaluate", "eval"},
+                                             {"test", "eval"},
+                                             {"validate", "eval"},
+                                             {"fit", "train"},
+                                             {"classify", "predict"},
+                                             {"infer", "predict"},
+                                             {"cocoeval", "coco-eval"},
+                                             {"plan", "forecast"},
+                                             {"scaling", "scripts/scaling_report.py"}};
 
 const struct dt_command *dt_command_find(const char *name)
 {

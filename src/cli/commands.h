@@ -86,10 +86,6 @@ struct dt_arguments {
     LOCAL(coco_eval, "coco-eval", "ANNOTATIONS.json DETECTIONS.json",                              \
           "Compute COCO's average precision and recall of a file of detections.", 0, "per-class",  \
           "max-detections", "json", "set")                                                         \
-    LOCAL(                                                                                         \
-        scaling, "scaling", "FOLDER...",                                                           \
-        "Sum up the measurements of scripts/scaling.sh: a table, and scaling.json, .csv, .html.",  \
-        0, NULL)                                                                                   \
     LOCAL(verify, "verify", "PATH",                                                                \
           "Check a checkpoint, a run folder or shards against checksums; or decode the images of " \
           "class folders, of a CSV table or a COCO file, and list those that cannot be used.",     \

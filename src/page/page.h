@@ -1,4 +1,4 @@
-/* Runs as one HTML page, as tables of texts, and measurements of scaling. */
+/* Runs as one HTML page, and as tables of texts. */
 #ifndef DTRAIN_PAGE_PAGE_H
 #define DTRAIN_PAGE_PAGE_H
 
@@ -22,11 +22,6 @@ dt_status dt_classes_print(FILE *out, const struct dt_run *runs, size_t n);
 
 /* times.c: what the steps spent their time on, a bar for each epoch of a run or for each run. */
 void dt_times_print(FILE *out, const struct dt_run *runs, size_t n);
-
-/* scaling.c: reads the measurements in the folders, SERIES-npRANKS-REPETITION.json as written by
- * `dtrain bench --json`; prints a table of their medians and saves scaling.json, scaling.csv and
- * scaling.html in the first one. DT_ERR_NO_INPUT if there are none. */
-dt_status dt_scaling(char *const *folders, int n_folders);
 
 /* --- table.c: the common facts and the differences of runs, as tables of texts --- */
 

@@ -23,6 +23,9 @@ sed -i 's/images-per-class 1000/images-per-class 40/; s/images-per-class 200/ima
 ends 0 "" "$share/dtrain/scripts/quickstart.sh"
 shows "training on 2 ranks, [0-9]* s after the start" "curves in runs/quickstart/report.html"
 [ -s runs/quickstart/report.html ] || fail "no report"
+echo '{"images_per_s": 1}' >a-np1-1.json
+"$share/dtrain/scripts/scaling_report.py" . >out || fail "scaling_report.py"
+grep -q "class Chart" scaling.html || fail "no script in the page of scaling"
 "$share/dtrain/scripts/make_job.py" --for slurm --nodes 2 --gpus 4 --config resnet50 >job || fail "make_job.py"
 grep -q -- "--config resnet50" job || fail "$(cat job)"
 

@@ -16,6 +16,7 @@ sys.path.insert(0, SUPPORT)
 from browser import BROWSER, Browser  # noqa: E402
 
 DTRAIN = os.path.realpath(sys.argv[1])
+SCALING = os.path.realpath(os.path.join(SUPPORT, "..", "..", "scripts", "scaling_report.py"))
 EVIL = "</title><script>console.error(1)</script><img src=x onerror='console.error(2)'/>\x1b]0;\u00e9"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 N_CHARTS = 8  # 7 topics with curves, and telemetry
@@ -210,7 +211,7 @@ def check_scaling(browser):
         for i, rate in enumerate(rates):
             with open(f"scaled/weak-np{ranks}-{i}.json", "w", encoding="utf-8") as file:
                 json.dump({"images_per_s": rate, "step_median_s": 1 / rate, "ranks_per_cpu": ranks}, file)
-    subprocess.run([DTRAIN, "scaling", "scaled"], check=True, capture_output=True)
+    subprocess.run([SCALING, "scaled"], check=True, capture_output=True)
     show(browser, "scaled/scaling.html")
     rows = hover(browser, "Throughput of all ranks", 2)
     assert rows == [["weak", "190", "", "2 ranks"], ["ideal", "200", "", "2 ranks"]], rows

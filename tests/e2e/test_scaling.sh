@@ -3,6 +3,7 @@
 . "$(dirname "$0")/common.sh"
 export DTRAIN="$dtrain"
 out=$work/scaling
+report=$here/../../scripts/scaling_report.py
 scaling() {
     "$here/../../scripts/scaling.sh" --out "$out" "$@"
 }
@@ -54,7 +55,7 @@ on_ranks 2 "$dtrain" "${small[@]}" --set train.epochs=1 --set model.name=resnet2
 "$dtrain" "${small[@]}" --set train.epochs=1 --set data.synthetic_val=0 --out "$out/blind" > "$work/log" 2>&1 ||
     fail "$(cat "$work/log")"
 mkdir "$out/nothing"
-"$dtrain" scaling "$out" > "$work/out"
+"$report" "$out" > "$work/out"
 /usr/bin/python3 - "$out" "$work/out" <<'PY' || fail "$(cat "$work/out")"
 import json, sys
 out, table = sys.argv[1], open(sys.argv[2]).read().splitlines()
@@ -72,7 +73,7 @@ PY
 mkdir "$work/noisy"
 echo '{"images_per_s": 10, "ranks_per_cpu": 0.5}' > "$work/noisy/a-np1-1.json"
 echo '{"images_per_s": 34.2, "ranks_per_cpu": 2}' > "$work/noisy/a-np2-1.json"
-"$dtrain" scaling "$work/noisy" > "$work/out"
+"$report" "$work/noisy" > "$work/out"
 grep -q "^  *2 .* 171.0 %  more ranks than CPUs  above 100 %: noise" "$work/out" || fail "$(cat "$work/out")"
 [ "$(grep -c "more ranks" "$work/out")" = 1 ] || fail "$(cat "$work/out")"
 grep -q '"ranks_per_cpu"' "$out/synthetic-weak-np1-1.json" || fail "bench does not say how full the CPUs were"
@@ -80,7 +81,7 @@ grep -q '"ranks_per_cpu"' "$out/synthetic-weak-np1-1.json" || fail "bench does n
 # Names of files may have any characters.
 mkdir "$work/odd"
 cp "$out/synthetic-weak-np1-1.json" "$work/odd/<b>,\"x-np1-1.json"
-"$dtrain" scaling "$work/odd" > /dev/null
+"$report" "$work/odd" > /dev/null
 grep -q "^_b___x,1,1," "$work/odd/scaling.csv" || fail "$(cat "$work/odd/scaling.csv")"
 ! grep -q "<b>" "$work/odd/scaling.html" || fail "the page has a tag from the name of a file"
 
@@ -88,7 +89,7 @@ grep -q "^_b___x,1,1," "$work/odd/scaling.csv" || fail "$(cat "$work/odd/scaling
 "$dtrain" demo-data "$work/photos" --images-per-class 2 --size 32 > /dev/null
 "$here/../../scripts/scaling.sh" --out "$work/places" --np 1 --batch-size 4 --repeat 1 --storage "ssd=$work/photos" \
     -- "${quick[@]}" --set data.source=auto > "$work/log" 2>&1 || fail "$(cat "$work/log")"
-"$dtrain" scaling "$out" "$work/places" > "$work/log"
+"$report" "$out" "$work/places" > "$work/log"
 grep -q "/places/ssd-weak: tiny fp32; cpu, .*; [0-9-]*$" "$work/log" || fail "$(cat "$work/log")"
 [ "$(wc -l < "$out/scaling.csv")" = 4 ] || fail "$(cat "$out/scaling.csv")"
 
@@ -116,4 +117,5 @@ wait $! || code=$?
 out=$work/strong
 refused 78 "1 of 2 measurements failed" scaling --mode strong --np 1,3 --batch-size 2 --repeat 1 -- "${quick[@]}"
 [ -s "$out/synthetic-strong-np1-1.json" ] || fail "nothing was measured beside the failure"
-refused 66 "has no measurements" "$dtrain" scaling "$work"
+refused 66 "has no measurements" "$report" "$work"
+refused 64 "did you mean scripts/scaling_report.py" "$dtrain" scaling "$work"
