@@ -70,6 +70,10 @@ def curves(runs, axis):
         yield name, points
 
 
+def short(value):
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def draw(title, lines, left):
     most = max(x for _, points in lines for x, _ in points) or 1
     top = max(y for _, points in lines for _, y in points) or 1
@@ -78,8 +82,8 @@ def draw(title, lines, left):
     out = [f'<path d="M{x[0]} {y[1]}V{y[0]}H{x[1]}" fill="none" stroke="#444"/>']
     out.append(f'<text x="{x[0]}" y="{TOP - 14}">{escape(title)}</text>')
     for i in range(5):
-        out.append(f'<text x="{x[0] + i * WIDTH / 4:.0f}" y="{y[0] + 18}" text-anchor="middle">{most * i / 4:.3g}</text>')
-        out.append(f'<text x="{x[0] - 8}" y="{y[0] - i * HEIGHT / 4 + 4:.0f}" text-anchor="end">{top * i / 4:.3g}</text>')
+        out.append(f'<text x="{x[0] + i * WIDTH / 4:.0f}" y="{y[0] + 18}" text-anchor="middle">{short(most * i / 4)}</text>')
+        out.append(f'<text x="{x[0] - 8}" y="{y[0] - i * HEIGHT / 4 + 4:.0f}" text-anchor="end">{short(top * i / 4)}</text>')
     for (_, points), colour in zip(lines, COLOURS):
         path = " ".join(f"{x[0] + p[0] / most * WIDTH:.1f},{y[0] - p[1] / top * HEIGHT:.1f}" for p in points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')

@@ -226,16 +226,7 @@ def figure(points, chart):
     data = json.dumps({"x": "ranks", "y": chart[1], "zero": True, "series": series, "marks": marks})
     for quoted in "<>&":
         data = data.replace(quoted, f"\\u{ord(quoted):04x}")
-    keys = "".join(
-        f'<span data-series="{i}"><i class="key dash{one["dash"]}" style="color:var(--c{one["colour"]})"></i>'
-        f'{html.escape(one["name"])}</span>'
-        for i, one in enumerate(series)
-    )
-    keys += '<span><i class="key mark" style="color:var(--bad)"></i>more ranks than CPUs</span>' if marks else ""
-    return (
-        f'<figure><figcaption>{chart[0]}</figcaption>\n<div class="legend">{keys}</div>\n<svg></svg>\n'
-        f'<p class="note"></p>\n<script type="application/json">{data}</script>\n</figure>\n'
-    )
+    return f'<figure hidden=""><figcaption>{chart[0]}</figcaption>\n<script type="application/json">{data}</script>\n</figure>\n'
 
 
 def static_curves(points):

@@ -128,7 +128,7 @@ static void put_axis(FILE *out, const struct frame *frame, int a)
 
 /* --- Contents --- */
 
-/* An image has no style sheet of a page: these are report.css's on paper. */
+/* The same as in report.css, on paper. */
 static const char *const colours[DT_HTML_COLOURS] = {"#0072b2", "#c24e00", "#00805d", "#b3508a",
                                                      "#946800", "#1b7fb8", "#7a5ad0", "#4b5563"};
 static const char image_style[] =
@@ -137,22 +137,11 @@ static const char image_style[] =
     ".mark{stroke:#4b5563;stroke-dasharray:3 3}.dash1{stroke-dasharray:7 3}"
     ".dash2{stroke-dasharray:2 3}.dash3{stroke-dasharray:9 3 2 3}.dash4{stroke-dasharray:4 4}";
 
-static void put_colour(FILE *out, const struct dt_chart *chart, int colour)
-{
-    if (colour < 0)
-        fputs(" style=\"color:var(--bad)\">", out);
-    else if (chart->in_image)
-        fprintf(out, " style=\"color:%s\">", colours[colour % DT_HTML_COLOURS]);
-    else
-        fprintf(out, " style=\"color:var(--c%d)\">", colour % DT_HTML_COLOURS);
-}
-
 static void put_series(FILE *out, const struct frame *frame, const struct dt_series *series)
 {
     const char *verb = "M";
-    fputs("<g", out);
-    put_colour(out, frame->chart, series->colour);
-    fprintf(out, "<path class=\"curve%s dash%d\" d=\"", series->is_faint ? " faint" : "",
+    fprintf(out, "<g style=\"color:%s\"><path class=\"curve%s dash%d\" d=\"",
+            colours[series->colour % DT_HTML_COLOURS], series->is_faint ? " faint" : "",
             series->dash % DT_N_DASHES);
     for (size_t i = 0; i < series->n; i++) {
         if (!is_point(series, i))
@@ -160,9 +149,6 @@ static void put_series(FILE *out, const struct frame *frame, const struct dt_ser
         fprintf(out, "%s%.1f %.1f", verb, project(frame, X, series->x[i]),
                 project(frame, Y, series->y[i]));
         verb = "L";
-        if (series->low)
-            fprintf(out, "V%.1fV%.1fV%.1f", project(frame, Y, series->low[i]),
-                    project(frame, Y, series->high[i]), project(frame, Y, series->y[i]));
     }
     fputs("\"/>\n", out);
     for (size_t i = 0; i < series->n; i++)
@@ -178,42 +164,11 @@ static void put_marks(FILE *out, const struct frame *frame)
         const struct dt_mark *mark = &frame->chart->marks[i];
         if (!is_shown(mark->x))
             continue;
-        fprintf(out, "<path class=\"mark%s\" d=\"M%.1f %dV%d\"><title>",
-                mark->colour < 0 ? " bad" : "", project(frame, X, mark->x), TOP, HEIGHT - BOTTOM);
+        fprintf(out, "<path class=\"mark\" d=\"M%.1f %dV%d\"><title>", project(frame, X, mark->x),
+                TOP, HEIGHT - BOTTOM);
         dt_html_text(out, mark->text);
         fputs("</title></path>\n", out);
     }
-}
-
-/* Series have their number, by which the script finds them. */
-static void put_key(FILE *out, const struct dt_chart *chart, const char *name, int colour,
-                    const char *kind, int series)
-{
-    fprintf(out, series < 0 ? "<span>" : "<span data-series=\"%d\">", series);
-    fprintf(out, "<i class=\"key %s\"", kind);
-    put_colour(out, chart, colour);
-    fputs("</i>", out);
-    dt_html_text(out, name);
-    fputs("</span>\n", out);
-}
-
-static void put_legend(FILE *out, const struct dt_chart *chart)
-{
-    char dash[16];
-    fputs("<div class=\"legend\">", out);
-    for (size_t s = 0; s < chart->n_series; s++) {
-        snprintf(dash, sizeof dash, "dash%d", chart->series[s].dash % DT_N_DASHES);
-        if (chart->series[s].name[0])
-            put_key(out, chart, chart->series[s].name, chart->series[s].colour, dash, (int)s);
-    }
-    for (size_t m = 0; m < chart->n_marks; m++) {
-        size_t first = 0;
-        while (strcmp(chart->marks[first].name, chart->marks[m].name) != 0)
-            first++;
-        if (first == m)
-            put_key(out, chart, chart->marks[m].name, chart->marks[m].colour, "mark", -1);
-    }
-    fputs("</div>\n", out);
 }
 
 /* The title above, and a line for each series below the curves. */
@@ -231,10 +186,12 @@ static void put_image_head(FILE *out, const struct dt_chart *chart)
         const int y = HEIGHT + LINE * (int)s + LINE / 2;
         if (!chart->series[s].name[0])
             continue;
-        fputs("<g", out);
-        put_colour(out, chart, chart->series[s].colour);
-        fprintf(out, "<path class=\"curve dash%d\" d=\"M%d %dh24\"/><text x=\"%d\" y=\"%d\">",
-                chart->series[s].dash % DT_N_DASHES, LEFT, y, LEFT + 30, y + 4);
+        fprintf(
+            out,
+            "<g style=\"color:%s\"><path class=\"curve dash%d\" d=\"M%d %dh24\"/><text x=\"%d\" "
+            "y=\"%d\">",
+            colours[chart->series[s].colour % DT_HTML_COLOURS], chart->series[s].dash % DT_N_DASHES,
+            LEFT, y, LEFT + 30, y + 4);
         dt_html_text(out, chart->series[s].name);
         fputs("</text></g>\n", out);
     }
@@ -243,14 +200,13 @@ static void put_image_head(FILE *out, const struct dt_chart *chart)
 /* --- Data --- */
 
 /* Seven digits are those of the 32-bit numbers that most values were. */
-static void add_values(struct dt_jsonw *w, const char *key, const struct dt_series *series,
-                       const double *values)
+static void add_values(struct dt_jsonw *w, const struct dt_series *series)
 {
     char text[32];
-    dt_jsonw_begin(w, key, '[');
-    for (size_t i = 0; values && i < series->n; i++)
+    dt_jsonw_begin(w, "y", '[');
+    for (size_t i = 0; i < series->n; i++)
         if (is_point(series, i)) {
-            snprintf(text, sizeof text, "%.7g", values[i]);
+            snprintf(text, sizeof text, "%.7g", series->y[i]);
             dt_jsonw_number(w, NULL, strtod(text, NULL));
         }
     dt_jsonw_close(w, ']');
@@ -273,37 +229,30 @@ static void add_points(struct dt_jsonw *w, const struct dt_series *series, const
     dt_jsonw_close(w, ']');
 }
 
-static dt_status put_data(FILE *out, const struct dt_chart *chart)
+static dt_status put_figure(FILE *out, const struct dt_chart *chart)
 {
     struct dt_jsonw w = {0};
-    dt_jsonw_add(&w, "{x: %s, y: %s, zero: %hhd, series: [", chart->x.title, chart->y.title,
-                 chart->y.from_zero);
+    dt_jsonw_add(&w, "{y: %s, zero: %hhd, series: [", chart->y.title, chart->y.from_zero);
     for (size_t s = 0; s < chart->n_series; s++) {
         const struct dt_series *series = &chart->series[s];
         dt_jsonw_add(
             &w, "{name: %s, run: %zu, group: %d, colour: %d, dash: %d, faint: %hhd, dots: %hhd",
             series->name, series->run, series->group, series->colour % DT_HTML_COLOURS,
             series->dash % DT_N_DASHES, series->is_faint, series->has_dots);
-        if (series->points) {
-            add_points(&w, series, "step", true);
-            add_points(&w, series, "ms", false);
-        } else {
-            add_values(&w, "x", series, series->x);
-        }
-        add_values(&w, "y", series, series->y);
-        if (series->low) {
-            add_values(&w, "low", series, series->low);
-            add_values(&w, "high", series, series->high);
-        }
+        add_points(&w, series, "step", true);
+        add_points(&w, series, "ms", false);
+        add_values(&w, series);
         dt_jsonw_close(&w, '}');
     }
-    dt_jsonw_add(&w, "], marks: [");
-    for (size_t m = 0; m < chart->n_marks && !chart->series[0].points; m++) /* else of the runs */
-        dt_jsonw_add(&w, "[%g, %s]", chart->marks[m].x, chart->marks[m].text);
     dt_jsonw_add(&w, "]}");
     const dt_status status = dt_jsonw_end(&w);
-    if (status == DT_OK)
+    if (status == DT_OK) {
+        fputs("<figure hidden=\"\"><figcaption>", out);
+        dt_html_text(out, chart->title);
+        fputs("</figcaption>\n", out);
         dt_html_data(out, NULL, w.text);
+        fputs("</figure>\n", out);
+    }
     dt_jsonw_reset(&w);
     return status;
 }
@@ -319,27 +268,14 @@ dt_status dt_chart_print(FILE *out, const struct dt_chart *chart, bool *is_drawn
         return DT_OK;
     pad(&frame, X);
     pad(&frame, Y);
-    if (chart->in_image) {
-        put_image_head(out, chart);
-    } else {
-        fputs("<figure><figcaption>", out);
-        dt_html_text(out, chart->title);
-        fputs("</figcaption>\n", out);
-        put_legend(out, chart);
-        fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
-        dt_html_text(out, chart->title);
-        fputs("\">\n", out);
-    }
+    if (!chart->in_image)
+        return put_figure(out, chart);
+    put_image_head(out, chart);
     put_axis(out, &frame, Y);
     put_axis(out, &frame, X);
     put_marks(out, &frame);
     for (size_t s = 0; s < chart->n_series; s++)
         put_series(out, &frame, &chart->series[s]);
     fputs("</svg>\n", out);
-    if (chart->in_image)
-        return DT_OK;
-    fputs("<p class=\"note\"></p>\n", out);
-    DT_TRY(put_data(out, chart));
-    fputs("</figure>\n", out);
     return DT_OK;
 }

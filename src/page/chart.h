@@ -1,5 +1,5 @@
-/* A line chart as a <figure> with inline SVG, for a page of html.h: title, legend, axes with units,
- * curves, vertical marks, and the same as data for report.js, which draws it anew. */
+/* A line chart: as an SVG image with title, legend, axes with units, curves and vertical marks; or
+ * on a page of html.h as a <figure> with its data, which report.js draws. */
 #ifndef DTRAIN_PAGE_CHART_H
 #define DTRAIN_PAGE_CHART_H
 
@@ -16,20 +16,16 @@ enum { DT_N_DASHES = 5, DT_N_GROUPS = 3 }; /* patterns of lines, 0 = solid; quan
 struct dt_series {
     const char *name;    /* in the legend unless it is "" */
     const double *x, *y; /* n points; one is left out where a value is not finite (to +-1e300) */
-    size_t n;
+    const struct dt_point *points; /* n of them, whose run is `run`: the script chooses the axis */
+    size_t n, run;
     int colour, dash; /* from 0, modulo DT_HTML_COLOURS and DT_N_DASHES */
     int group;        /* from 0, below DT_N_GROUPS: its quantity */
     bool is_faint;
     bool has_dots;
-    const double *low, *high;      /* intervals of the points; NULL = none */
-    size_t run;                    /* whose points they are, */
-    const struct dt_point *points; /* n of them, so that the script may choose the axis; or NULL */
 };
 
 struct dt_mark {
     double x;
-    int colour;       /* -1: that of problems */
-    const char *name; /* in the legend, once for all marks of that name */
     const char *text;
 };
 
@@ -43,10 +39,10 @@ struct dt_chart {
     struct dt_axis x, y;
     const struct dt_series *series;
     size_t n_series;
-    const struct dt_mark *marks;
+    const struct dt_mark *marks; /* of an image; the script knows those of the runs */
     size_t n_marks;
-    bool in_image; /* not on a page: an SVG document, with title and legend, `image_x` to the right
-                      of where it would be in another one */
+    bool in_image; /* not on a page, and `image_x` to the right of where it would be in another one
+                    */
     int image_x;
 };
 

@@ -207,8 +207,6 @@ static dt_status draw(FILE *out, struct drawing *d, const struct topic *topic)
             const struct dt_note *note = &d->runs[r].notes[i];
             d->marks[d->n_marks++] = (struct dt_mark){
                 .x = place(d, &d->runs[r], note->step),
-                .colour = note->is_restart ? 7 : -1,
-                .name = note->is_restart ? "restart" : "warning",
                 .text = note->text,
             };
         }
@@ -320,7 +318,9 @@ out:
 dt_status dt_curves_print(FILE *out, const struct dt_run *runs, size_t n)
 {
     DT_TRY(put_runs(out, runs, n));
-    fputs("<div class=\"charts\">\n", out);
+    fputs("<noscript><figure>", out);
+    DT_TRY(dt_curves_draw(out, runs, n));
+    fputs("</figure></noscript>\n<div class=\"charts\">\n", out);
     DT_TRY(draw_all(out, &(struct drawing){.runs = runs, .n_runs = n}));
     fputs("</div>\n", out);
     return DT_OK;

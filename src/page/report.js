@@ -1,4 +1,5 @@
-/* Charts, tables and pictures that answer to pointer and keys. Without this script the page shows the same at rest. */
+/* Draws the charts; tables and pictures answer to pointer and keys. Without this script the page has its tables and the
+ * first two charts at rest. */
 "use strict";
 const $ = (query, root = document) => [...root.querySelectorAll(query)];
 const HEIGHT = 250, LEFT = 54, RIGHT = 12, TOP = 8, BOTTOM = 26, MOST_ROWS = 12;
@@ -68,12 +69,18 @@ function place(axis, run, step, seconds) {
 }
 
 const path = (parent, look, style, d) => parent.appendChild(make("svg:path", {class: look, style, d}));
+const key = (look, colour) => make("i", {class: `key ${look}`, style: `color:var(--${Number.isInteger(colour) ? "c" : ""}${colour})`});
+const hasNote = (isRestart) => runs?.some(({notes}) => notes.some((note) => note[2] === isRestart));
+/* In the legends: colour, and where there are such. */
+const MARKS = {restart: ["c7", () => hasNote(true)], warning: ["bad", () => hasNote(false)],
+    "more ranks than CPUs": ["bad", ({marks}) => marks?.length]};
 const dot = (parent, style, x, y) => path(parent, "dot", style, `M${x} ${y}h0`);
 
 class Chart {
     constructor(figure, {series, ...data}) {
         const caption = figure.querySelector("figcaption"), title = caption.textContent;
-        Object.assign(this, {figure, series, data, title, note: figure.querySelector(".note"), pointer: 0});
+        Object.assign(this, {figure, series, data, title, note: make("p", {class: "note"}), pointer: 0});
+        figure.hidden = false;
         series.forEach((one, i) => {
             [one.kin, one.key] = runs?.length > 1 ? ["", runs[one.run].name] : [title, `${title} ${i}`];
             one.steps = one.step && sum(one.step);
@@ -84,24 +91,24 @@ class Chart {
             this.draw();
         }, {class: "log", "aria-pressed": chosen.logs.has(title)});
         caption.append(log);
-        this.legend = $(".legend > [data-series]", figure).map((entry) => this.makeKey(entry, series[entry.dataset.series]));
+        this.legend = series.filter((one) => one.name).map((one) => this.makeKey(one));
+        const marks = Object.entries(MARKS).filter(([, [, isShown]]) => isShown(data)).map(([name, [colour]]) =>
+            make("span", {}, key("mark", colour), name));
         this.tip = make("div", {class: "tip", role: "status", hidden: ""});
         const what = `${title}: arrow keys read values, plus and minus zoom, shift with arrows moves, Escape shows all`;
         this.svg = make("svg:svg", {tabindex: 0, role: "application", "aria-label": what});
-        figure.querySelector("svg").replaceWith(this.svg);
-        figure.append(this.tip);
+        caption.after(make("div", {class: "legend"}, ...this.legend, ...marks), this.svg, this.note, this.tip);
         this.listen();
         this.setAxis();
     }
 
     /* A click on a name shows it alone, or all again; one on its line, or the space bar, shows or hides it. */
-    makeKey(entry, one) {
+    makeKey(one) {
         const name = button("", (event) => choose(one, event.shiftKey || event.target.tagName.toLowerCase() === "i"),
             {"data-key": one.key, title: "alone; click on the line, or space bar: on and off"});
         name.onkeydown = name.onkeyup = (event) => void (event.key === " " &&
             (event.preventDefault(), event.type === "keydown" && choose(one, true)));
-        name.append(...entry.childNodes);
-        entry.replaceWith(name);
+        name.append(key(`dash${one.dash}`, one.colour), one.name);
         return name;
     }
 
@@ -146,7 +153,7 @@ class Chart {
         for (const run of runs ?? [])
             for (const [step, seconds, isRestart, text] of chosen.hidden.has(run.name) ? [] : run.notes)
                 this.mark(place(chosen.axis, run, step, seconds), isRestart, text);
-        for (const [x, text] of this.data.marks)
+        for (const [x, text] of this.data.marks ?? [])
             this.mark(x, false, text);
         this.shown.forEach((one) => this.drawSeries(one));
         this.curves.append(this.overlay);
@@ -203,7 +210,7 @@ class Chart {
             const epoch = one.steps && place("epoch", runs[one.run], one.steps[i], 0);
             const where = !one.steps ? `${one.at[i]} ${this.data.x}` : `step ${one.steps[i]}` + (epoch ? `, epoch ${+epoch.toFixed(2)}` : "");
             dot(this.overlay, style, this.x(one.at[i]), this.y(value));
-            const head = make("th", {}, make("i", {class: `key dash${one.dash}`, style}), one.name || this.data.y);
+            const head = make("th", {}, key(`dash${one.dash}`, one.colour), one.name || this.data.y);
             const cells = [+value.toPrecision(6), one.smooth ? `raw ${+one.y[i].toPrecision(6)}` : "", where].map((text) => make("td", {}, text));
             return [Math.abs(this.y(value) - this.pointer), make("tr", {}, head, ...cells)];
         });
@@ -389,6 +396,7 @@ async function renew() {
     const controls = () => $("button, input, select, summary, svg[tabindex], a"), focus = controls().indexOf(document.activeElement);
     if (!main)
         return;
+    $("noscript", main).forEach((one) => one.remove());
     document.querySelector("main").replaceWith(main);
     start();
     controls()[focus]?.focus({preventScroll: true});

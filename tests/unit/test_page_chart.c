@@ -78,7 +78,7 @@ TEST(large_numbers)
     const double x[] = {1, 2}, y[] = {0, 2e12};
     const struct dt_series series = {.name = "", .x = x, .y = y, .n = 2};
     const struct dt_chart chart = {
-        .title = "t", .x = {"x"}, .y = {"y"}, .series = &series, .n_series = 1};
+        .title = "t", .x = {"x"}, .y = {"y"}, .series = &series, .n_series = 1, .in_image = true};
     char *text = print(&chart, true);
     assert_true(count(text, ">1T<") == 1 && count(text, ">500G<") == 1);
     free(text);
@@ -87,27 +87,31 @@ TEST(large_numbers)
 TEST(chart)
 {
     const double x[] = {1, 2, 4, 8}, y[] = {100, NAN, 390, 700}, ideal[] = {100, 200, 400, 800};
+    const struct dt_point points[] = {{1, 0.5, 0, 0}, {2, 1, 0, 0}, {4, 1.5, 0, 0}, {8, 3, 0, 0}};
     const struct dt_series series[] = {
-        {.name = "a < b & \"c\"\x01\xff", .x = x, .y = y, .n = 4, .has_dots = true},
-        {.name = "ideal", .x = x, .y = ideal, .n = 4, .colour = 7, .dash = 1},
+        {"a < b & \"c\"\x01\xff", x, y, .points = points, .n = 4, .has_dots = true},
+        {"ideal", x, ideal, .points = points, .n = 4, .colour = 7, .dash = 1},
     };
-    const struct dt_mark marks[] = {{4, 1, "restart", "a <restart>"},
-                                    {NAN, -1, "warning", "nowhere"}};
+    const struct dt_mark marks[] = {{4, "a <restart>"}, {NAN, "nowhere"}};
     struct dt_chart chart = {.title = "Scaling",
                              .x = {"ranks", .from_zero = false},
                              .y = {"images/s", .from_zero = true},
                              .series = series,
                              .n_series = 2,
                              .marks = marks,
-                             .n_marks = 2};
+                             .n_marks = 2,
+                             .in_image = true};
     char *text = print(&chart, true);
     assert_int_equal(count(text, "class=\"dot\""), 3);
     assert_int_equal(count(text, "class=\"mark"), 1);
-    assert_int_equal(count(text, "curve dash1"), 1);
+    assert_int_equal(count(text, "curve dash1"), 2); /* and in the legend */
     assert_non_null(strstr(text, "a &#60; b &#38; &#34;c&#34;??"));
-    assert_non_null(strstr(text, "\"x\":[1,4,8],\"y\":[100,390,700]"));
-    assert_non_null(strstr(text, "a \\u003c b \\u0026 \\\"c\\\""));
     assert_null(strstr(text, "nan"));
+    free(text);
+    chart.in_image = false;
+    text = print(&chart, true);
+    assert_non_null(strstr(text, "\"step\":[1,3,4],\"ms\":[500,1000,1500],\"y\":[100,390,700]"));
+    assert_non_null(strstr(text, "a \\u003c b \\u0026 \\\"c\\\""));
     free(text);
     chart.n_series = 0;
     text = print(&chart, false);
@@ -126,7 +130,8 @@ TEST(extremes)
             x[i] = i;
             y[i] = sizes[s] * (i % 7 - 2);
         }
-        struct dt_chart chart = {.title = "t", .x = {"step", true}, .y = {"y", false}};
+        struct dt_chart chart = {
+            .title = "t", .x = {"step", true}, .y = {"y", false}, .in_image = true};
         chart.series = &series;
         chart.n_series = 1;
         char *text = print(&chart, true);
