@@ -14,8 +14,8 @@ endif()
 
 install(TARGETS dtrain RUNTIME_DEPENDENCY_SET libraries)
 install(DIRECTORY configs/ DESTINATION ${data}/configs FILES_MATCHING PATTERN "*.json")
-install(PROGRAMS scripts/compare_modes.sh scripts/ilsvrc_labels.py scripts/make_job.py scripts/quickstart.sh
-    scripts/scaling.sh scripts/scaling_report.py scripts/to_coco.py scripts/to_safetensors.py DESTINATION ${data}/scripts)
+install(PROGRAMS scripts/compare_modes.sh scripts/ilsvrc_labels.py scripts/make_job.py scripts/mlperf_log.py
+    scripts/quickstart.sh scripts/scaling.sh scripts/scaling_report.py scripts/to_coco.py scripts/to_safetensors.py DESTINATION ${data}/scripts)
 install(FILES scripts/compare_modes.py scripts/mpi_env.sh DESTINATION ${data}/scripts)
 install(FILES src/page/report.css src/page/report.js DESTINATION ${data}/page)
 foreach(template slurm/dtrain.sbatch pbs/dtrain.pbs lsf/dtrain.lsf)

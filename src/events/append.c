@@ -63,17 +63,6 @@ dt_status dt_append_flush(void *state)
     return DT_OK;
 }
 
-dt_status dt_append_line(struct dt_append *file, const char *head, const char *text)
-{
-    char *line = NULL;
-    int bytes = asprintf(&line, "%s%s\n", head, text);
-    if (bytes < 0)
-        DT_FAIL(DT_ERR_MEMORY, "out of memory for a line of %s", file->path);
-    dt_status status = dt_append_write(file, line, (size_t)bytes);
-    free(line);
-    return status;
-}
-
 dt_status dt_append_cut(struct dt_append *file, dt_append_stale *is_stale, void *context)
 {
     char *line = NULL;

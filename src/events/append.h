@@ -25,8 +25,6 @@ dt_status dt_append_open(struct dt_append *file, const char *dir, const char *na
 /* Keeps a record until the next flush. If there are others, at most 1 MiB of them is kept, and what
  * is too much is lost. */
 dt_status dt_append_write(struct dt_append *file, const void *data, size_t bytes);
-/* A record of two texts and a newline. */
-dt_status dt_append_line(struct dt_append *file, const char *head, const char *text);
 /* Writes what is kept, all of it or nothing; `file` as for dt_append_close. */
 dt_status dt_append_flush(void *file);
 /* Cuts a file of lines before the first one that a crash left incomplete or that is stale, because

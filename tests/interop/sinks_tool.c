@@ -72,14 +72,13 @@ int main(int argc, char **argv)
 {
     struct dt_config config;
     struct dt_events *report = NULL;
-    const char *const sets[] = {
-        "output.sinks=[\"jsonl\",\"tensorboard\",\"mlperf\",\"prometheus\",\"csv\"]",
-        "schedule.kind=poly",
-        "schedule.lr=0.256",
-        "schedule.min_lr=0.0001",
-        "train.epochs=4",
-        "schedule.warmup_epochs=2",
-        argc > 4 ? argv[4] : "optim.name=sgd"};
+    const char *const sets[] = {"output.sinks=[\"jsonl\",\"tensorboard\",\"prometheus\",\"csv\"]",
+                                "schedule.kind=poly",
+                                "schedule.lr=0.256",
+                                "schedule.min_lr=0.0001",
+                                "train.epochs=4",
+                                "schedule.warmup_epochs=2",
+                                argc > 4 ? argv[4] : "optim.name=sgd"};
     if (argc < 3 || dt_config_load(&config, NULL, sets, DT_COUNT(sets)) != DT_OK)
         return 1;
     const int64_t last = strtoll(argv[2], NULL, 10),
