@@ -7,7 +7,7 @@
 #include "base/host.h"
 #include "base/json.h"
 #include "dtrain/bench.h"
-#include "engine/engine.h"
+#include "eval/evaluator.h"
 #include "trace/timeline.h"
 
 /* The measurements of one rank; NaN = unknown. Seconds are per step. */

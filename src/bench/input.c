@@ -354,8 +354,8 @@ dt_status dt_bench_input(struct dt_comm *comm, const struct dt_config *config,
 {
     struct bench *b = NULL;
     DT_TRY(DT_NEW(b, 1));
-    dt_sets_init(&b->sets, comm, config);
-    dt_engine_init(&b->engine, comm, config);
+    dt_sets_init(&b->sets, comm, config, dt_task_of(config));
+    dt_engine_init(&b->engine, &b->sets);
     dt_status status = run_input_bench(b, json_path);
     dt_loader_destroy(b->loader);
     dt_engine_close(&b->engine, &b->sets, status);

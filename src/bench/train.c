@@ -190,8 +190,8 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
         train->global_batch_size = 0;
     if (per_rank > 0 || (train->global_batch_size == 0 && train->batch_size_per_rank == 0))
         train->batch_size_per_rank = per_rank > 0 ? per_rank : PER_RANK;
-    dt_sets_init(&b->sets, comm, &own);
-    dt_engine_init(&b->engine, comm, &own);
+    dt_sets_init(&b->sets, comm, &own, dt_task_of(&own));
+    dt_engine_init(&b->engine, &b->sets);
     if (!options->real_data)
         use_synthetic(&own, b->engine.stage.global_batch_size);
     else if (dt_config_is_synthetic(config))

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli/commands.h"
+#include "eval/evaluator.h"
 #include "eval/samples.h"
 #include "image/draw.h"
 
@@ -25,8 +26,8 @@ dt_status dt_cmd_samples(struct dt_comm *comm, const struct dt_config *config,
     struct dt_sets sets;
     struct dt_engine engine;
     const char *path = args->output ? args->output : "samples.png";
-    dt_sets_init(&sets, comm, config);
-    dt_engine_init(&engine, comm, config);
+    dt_sets_init(&sets, comm, config, dt_task_of(config));
+    dt_engine_init(&engine, &sets);
     dt_status status = dt_comm_agree(comm, dt_picture_check(path));
     if (status == DT_OK)
         status = dt_sets_open(&sets, &data);

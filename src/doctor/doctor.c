@@ -202,8 +202,8 @@ dt_status dt_doctor(struct dt_comm *comm, const struct dt_config *config, const 
     d->n_ranks = dt_comm_size(comm);
     d->own.clock_s = d->own.cpu_flops_per_s = d->own.cpu_share = d->own.gpu_flops_per_s = NAN;
     d->own.disk_free_bytes = d->own.write_bytes_per_s = NAN;
-    dt_sets_init(&d->bench.sets, comm, config);
-    dt_engine_init(&d->bench.engine, comm, config);
+    dt_sets_init(&d->bench.sets, comm, config, dt_task_of(config));
+    dt_engine_init(&d->bench.engine, &d->bench.sets);
     dt_status status = examine(d, json_path);
     dt_comm_close_reduce(comm);
     dt_engine_close(&d->bench.engine, &d->bench.sets, status);

@@ -12,13 +12,25 @@
 #include "engine/parallel.h"
 #include "engine/task.h"
 
-void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct dt_config *config)
+const struct dt_parallel *dt_parallel_of(const struct dt_config *config)
+{
+    static const struct dt_parallel modes[] = {
+        [DT_MODE_CENTRAL] = {{.is_central = true, .is_served = true, .has_own_states = true}},
+        [DT_MODE_LOCAL] = {{.is_apart = true, .has_own_states = true}},
+        [DT_MODE_ASYNC] = {{.is_apart = true, .is_served = true, .has_own_states = true},
+                           .has_server = true,
+                           .why_inexact = "comm.mode async is never the same twice"},
+    };
+    return &modes[dt_config_mode(config)];
+}
+
+void dt_engine_init(struct dt_engine *engine, const struct dt_sets *sets)
 {
     *engine = (struct dt_engine){
-        .config = config,
-        .ranks = dt_parallel_ranks(comm, config),
-        .task = dt_task_of(config),
-        .parallel = dt_parallel_of(config),
+        .config = sets->config,
+        .ranks = sets->ranks,
+        .task = sets->task,
+        .parallel = dt_parallel_of(sets->config),
         .backend = &dt_backend_cpu,
         .saved_precision = -1,
     };
@@ -74,6 +86,18 @@ static dt_status choose_device(struct dt_engine *engine)
     return DT_OK;
 }
 
+/* Workers push in turns: their gradients become n_workers - 1 updates old. */
+static dt_status check_staleness(const struct dt_config *config, int n_workers)
+{
+    const int most = config->comm.max_staleness;
+    if (most > 0 && most < n_workers - 1)
+        DT_FAIL(DT_ERR_CONFIG,
+                "comm.max_staleness: with %d ranks that compute, a gradient becomes %d updates old "
+                "if they take turns; set it to that or more, or to 0",
+                n_workers, n_workers - 1);
+    return DT_OK;
+}
+
 static dt_status check_model(struct dt_engine *engine)
 {
     const struct dt_config *config = engine->config;
@@ -88,8 +112,8 @@ static dt_status check_model(struct dt_engine *engine)
         return DT_OK;
     if (!engine->options.forward_only)
         DT_TRY(dt_devices_check_training(engine->backend, config, engine->ranks.n_ranks));
-    if (!engine->options.forward_only && engine->parallel->check)
-        DT_TRY(engine->parallel->check(config, engine->ranks.n_ranks));
+    if (!engine->options.forward_only && engine->parallel->has_server)
+        DT_TRY(check_staleness(config, engine->ranks.n_ranks - 1));
     if (group > 1 && config->train.virtual_ranks == 0 && engine->ranks.n_ranks % group != 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "model.sync_bn: %d rank%s cannot form groups of %d; start a multiple of %d ranks, "

@@ -72,8 +72,8 @@ struct dt_engine {
     int64_t last_step;                 /* training ends here: all epochs, or train.max_steps */
 };
 
-/* Enters epoch 0. */
-void dt_engine_init(struct dt_engine *engine, struct dt_comm *comm, const struct dt_config *config);
+/* For the configuration, ranks and task of the sets. Enters epoch 0. */
+void dt_engine_init(struct dt_engine *engine, const struct dt_sets *sets);
 /* Chooses device and model and splits the batch, opens the sets of the options' phases, then the
  * device, steps and stages, plan and loaders. With layout_only missing data go to sets->status.
  * cache_dir: as in dt_sets_options. Collective; on failure all ranks return the same status. */

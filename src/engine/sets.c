@@ -11,14 +11,16 @@
 #include "engine/parallel.h"
 #include "engine/task.h"
 
-void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_config *config)
+void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_config *config,
+                  const struct dt_task *task)
 {
     *sets = (struct dt_sets){
         .config = config,
-        .ranks = dt_parallel_ranks(comm, config),
-        .task = dt_task_of(config),
+        .ranks =
+            dt_ranks_of(comm, dt_parallel_of(config)->has_server, dt_config_sync_every(config)),
+        .task = task,
     };
-    if (sets->task->has_boxes)
+    if (task->has_boxes)
         sets->canvases = dt_config_canvases(config);
 }
 

@@ -30,7 +30,8 @@ struct dt_sets {
     char problem[1024];
 };
 
-void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_config *config);
+void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_config *config,
+                  const struct dt_task *task);
 /* DT_ERR_CONFIG unless training data are named, or generated images asked for. */
 dt_status dt_sets_check_given(const struct dt_config *config);
 

@@ -72,7 +72,5 @@ struct dt_task {
 };
 
 extern const struct dt_task dt_classifier, dt_detector;
-/* The task of the configured model. */
-const struct dt_task *dt_task_of(const struct dt_config *config);
 
 #endif

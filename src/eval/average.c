@@ -175,8 +175,8 @@ static dt_status recompute_in(struct dt_comm *comm, const struct dt_config *conf
 {
     struct dt_sets sets;
     struct dt_engine engine;
-    dt_sets_init(&sets, comm, config);
-    dt_engine_init(&engine, comm, config);
+    dt_sets_init(&sets, comm, config, dt_task_of(config));
+    dt_engine_init(&engine, &sets);
     dt_engine_enter(&engine, config->train.epochs - 1); /* images and batch of the last stage */
     dt_status status = recompute(&engine, &sets, average, options, file->temporary);
     dt_engine_close(&engine, &sets, status);

@@ -25,6 +25,11 @@
 #include "eval/evaluator.h"
 #include "eval/predictions.h"
 
+const struct dt_task *dt_task_of(const struct dt_config *config)
+{
+    return dt_config_detects(config) ? &dt_detector : &dt_classifier;
+}
+
 static dt_status run_batch(struct dt_evaluator *evaluator)
 {
     const struct dt_batch *batch;
@@ -426,9 +431,9 @@ dt_status dt_evaluate(struct dt_comm *comm, const struct dt_config *config,
                       const struct dt_eval_options *options)
 {
     struct evaluation e = {.files = {.confusion.fd = -1, .predictions.fd = -1}, .last_step = -1};
-    dt_sets_init(&e.sets, comm, config);
+    dt_sets_init(&e.sets, comm, config, dt_task_of(config));
     e.sets.may_lack_boxes = options->predictions;
-    dt_engine_init(&e.engine, comm, config);
+    dt_engine_init(&e.engine, &e.sets);
     dt_status status = load_and_evaluate(&e, options);
     if (status != DT_OK)
         end_files(&e.files, status);

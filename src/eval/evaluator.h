@@ -13,6 +13,9 @@ struct dt_jsonw;
 struct dt_predictions;
 struct dt_stop;
 
+/* The task of the configured model. */
+const struct dt_task *dt_task_of(const struct dt_config *config);
+
 struct dt_evaluator {
     struct dt_engine *engine;
     struct dt_sets *sets;

@@ -112,8 +112,8 @@ dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
     struct dt_config own = *config;
     if (dt_comm_size(comm) > 1)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "dtrain predict runs on one rank: start it without mpirun");
-    dt_sets_init(&p.sets, comm, &own);
-    dt_engine_init(&p.engine, comm, &own);
+    dt_sets_init(&p.sets, comm, &own, dt_task_of(&own));
+    dt_engine_init(&p.engine, &p.sets);
     dt_status status = list_images(&images, options);
     if (images.n < (size_t)own.eval.batch_size_per_rank)
         own.eval.batch_size_per_rank = images.n ? (int)images.n : 1;

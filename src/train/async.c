@@ -18,7 +18,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "engine/parallel.h"
 #include "train/run.h"
 
 enum { NOTHING_MORE = -1, NOT_COMPUTING = -1, STALENESS_ROWS = 64 };
@@ -29,17 +28,6 @@ struct dt_async {
     int64_t *based_on;                 /* rank 0: version with which a rank computes */
     bool *waits;                       /* rank 0: to push */
 };
-
-static dt_status check(const struct dt_config *config, int n_ranks)
-{
-    const int n_workers = n_ranks - 1, most = config->comm.max_staleness;
-    if (most > 0 && most < n_workers - 1)
-        DT_FAIL(DT_ERR_CONFIG,
-                "comm.max_staleness: with %d ranks that compute, a gradient becomes %d updates old "
-                "if they take turns; set it to that or more, or to 0",
-                n_workers, n_workers - 1);
-    return DT_OK;
-}
 
 static dt_status begin(struct run *r)
 {
@@ -212,11 +200,7 @@ static void report(struct run *r, bool is_last)
     dt_jsonw_reset(&w);
 }
 
-const struct dt_parallel dt_parallel_async = {
-    .lists = {.is_apart = true, .is_served = true, .has_own_states = true},
-    .has_server = true,
-    .why_inexact = "comm.mode async is never the same twice",
-    .check = check,
+const struct dt_mode_steps dt_async_steps = {
     .begin = begin,
     .step = step,
     .report = report,

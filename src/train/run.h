@@ -17,6 +17,21 @@
 
 enum { DT_STEP_TIMES = 63 };
 
+struct run;
+
+/* What comm.mode does differently in the steps; all may be NULL. begin, step and meet are
+ * collective; their status is this rank's. */
+struct dt_mode_steps {
+    dt_status (*begin)(struct run *r); /* before the first step */
+    /* Instead of one step of all ranks: trains until they meet, n_steps later. */
+    dt_status (*step)(struct run *r, int64_t n_steps);
+    /* After a step after which all ranks must have the same weights. */
+    dt_status (*meet)(struct run *r);
+    void (*report)(struct run *r, bool is_last); /* at the end of an epoch */
+    void (*end)(struct run *r);                  /* releases what begin has made */
+};
+extern const struct dt_mode_steps dt_async_steps;
+
 struct run {
     struct dt_sets sets;
     struct dt_engine engine;
@@ -30,11 +45,12 @@ struct run {
     struct dt_timeline timeline;
     struct dt_run_folder folder; /* rank 0 */
     struct dt_due due;           /* after the step under way, or the next at which ranks meet */
-    struct dt_async *async;      /* of async.c, else NULL */
-    int64_t met_step;            /* the last one after which all ranks had the same weights */
-    const char *stop_reason;     /* NULL = continue */
-    bool was_complete;           /* nothing to do */
-    double top1;                 /* of the last evaluation, -1 = none */
+    const struct dt_mode_steps *mode;
+    struct dt_async *async;  /* of async.c, else NULL */
+    int64_t met_step;        /* the last one after which all ranks had the same weights */
+    const char *stop_reason; /* NULL = continue */
+    bool was_complete;       /* nothing to do */
+    double top1;             /* of the last evaluation, -1 = none */
     double begin_s;
     int64_t begin_step;
     double step_s[DT_STEP_TIMES]; /* of the last steps, a ring buffer */
@@ -50,7 +66,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options);
 dt_status dt_run_end(struct run *r, dt_status status);
 bool dt_run_is_complete(const struct run *r);
 
-/* --- trainer.c: for modes that have steps of their own (parallel.h) --- */
+/* --- trainer.c: for modes that have steps of their own --- */
 
 dt_status dt_run_next_batch(struct run *r, const struct dt_batch **batch);
 /* From here on the time belongs to computing, until the next batch. */

@@ -113,7 +113,6 @@ static void count_step(struct run *r, double seconds)
 static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
                           const struct dt_laps *before)
 {
-    const struct dt_parallel *parallel = r->engine.parallel;
     const struct dt_laps *laps = &r->metrics.laps;
     dt_timeline_add(r->at.step + 1, begin_s);
     r->at.step += n_steps;
@@ -126,12 +125,12 @@ static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
     }
     dt_pulse_step(&dt_pulse_main, r->at.step);
     dt_fault_at_step(r->at.step);
-    if (parallel->meet && is_meeting(&r->engine, &r->at))
-        DT_TRY(parallel->meet(r));
+    if (r->mode->meet && is_meeting(&r->engine, &r->at))
+        DT_TRY(r->mode->meet(r));
     count_step(r, dt_clock_s() - begin_s);
     if (r->n_step_s == 1)
         dt_metrics_begin_input(&r->metrics, &r->engine, &r->sets, r->at.step);
-    if (parallel->has_server)
+    if (r->engine.parallel->has_server)
         return DT_OK; /* rank 0 has no work to compare */
     const double passes = r->engine.stage.n_slices > 0 ? r->engine.stage.n_passes : 1;
     return dt_stragglers_step(&r->stragglers, r->at.step,
@@ -310,8 +309,8 @@ static dt_status after_step(struct run *r)
         DT_TRY(report_metrics(r));
     if (epoch_end && r->engine.schedule.metric == DT_METRIC_TRAIN_LOSS)
         follow_plateau(r, dt_metrics_epoch_loss(&at->epoch_loss));
-    if (r->engine.parallel->report && (epoch_end || end || due.stop))
-        r->engine.parallel->report(r, end || due.stop);
+    if (r->mode->report && (epoch_end || end || due.stop))
+        r->mode->report(r, end || due.stop);
     if (eval_due)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
@@ -336,9 +335,9 @@ static dt_status before_steps(struct run *r)
         DT_TRY(save_state(r, true));
     r->met_step = r->at.step;
     dt_plan_anchor(r->engine.plan);
-    if (!r->engine.parallel->begin)
+    if (!r->mode->begin)
         return DT_OK;
-    return dt_comm_agree(r->engine.ranks.comm, r->engine.parallel->begin(r));
+    return dt_comm_agree(r->engine.ranks.comm, r->mode->begin(r));
 }
 
 /* Called at the end of an epoch, or of a run that ends within one. */
@@ -408,6 +407,18 @@ static void trace(struct run *r, int64_t step)
 
 /* --- The whole run --- */
 
+/* Local SGD. */
+static dt_status average(struct run *r)
+{
+    return dt_plan_average(r->engine.plan, (float)r->engine.config->train.outer_momentum);
+}
+
+static const struct dt_mode_steps *mode_steps(enum dt_comm_mode mode)
+{
+    static const struct dt_mode_steps common, local = {.meet = average};
+    return mode == DT_MODE_ASYNC ? &dt_async_steps : mode == DT_MODE_LOCAL ? &local : &common;
+}
+
 static dt_status create_run(struct run **run, struct dt_comm *comm, const struct dt_config *config)
 {
     struct run *r = NULL;
@@ -415,8 +426,9 @@ static dt_status create_run(struct run **run, struct dt_comm *comm, const struct
     r->begin_s = dt_clock_s();
     r->top1 = -1;
     r->folder.lock_fd = -1;
-    dt_sets_init(&r->sets, comm, config);
-    dt_engine_init(&r->engine, comm, config);
+    r->mode = mode_steps(dt_config_mode(config));
+    dt_sets_init(&r->sets, comm, config, dt_task_of(config));
+    dt_engine_init(&r->engine, &r->sets);
     dt_watchdog_catch_crashes(r->engine.ranks.rank);
     *run = r;
     return DT_OK;
@@ -428,8 +440,8 @@ static void close_run(struct run *r, dt_status status)
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_SAVE);
     dt_save_policy_close(&r->save_policy);
     dt_error_set_origin(origin); /* the writer's last failure is not why the run ended */
-    if (r->engine.parallel->end)
-        r->engine.parallel->end(r);
+    if (r->mode->end)
+        r->mode->end(r);
     dt_evaluator_close(&r->evaluator);
     dt_engine_close(&r->engine, &r->sets, status);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_NONE);
@@ -459,13 +471,12 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
     while (!is_finished(r)) {
         DT_TRY_OUT(begin_epoch(r));
         do {
-            const struct dt_parallel *parallel = r->engine.parallel;
             const struct dt_laps before = r->metrics.laps;
-            const int64_t n_steps = parallel->step ? steps_to_meeting(&r->engine, &r->at) : 1;
+            const int64_t n_steps = r->mode->step ? steps_to_meeting(&r->engine, &r->at) : 1;
             trace(r, r->at.step + 1);
             const double begin_s = dt_clock_s();
-            if (parallel->step) {
-                DT_TRY_OUT(parallel->step(r, n_steps));
+            if (r->mode->step) {
+                DT_TRY_OUT(r->mode->step(r, n_steps));
             } else {
                 /* A read or a save may fail on one rank in the middle of a run: it ends the step
                  * with the others, which learn of it meanwhile, and all leave with one message. */

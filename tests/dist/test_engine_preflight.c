@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "dist_rig.h"
 #include "engine/preflight.h"
+#include "eval/evaluator.h"
 #include "pack/pack.h"
 #include "test_dir.h"
 
@@ -49,8 +50,8 @@ static struct dt_engine engine;
 static void open_engine(const struct dt_config *with)
 {
     const struct dt_engine_options options = {.train = true, .eval = true};
-    dt_sets_init(&sets, comm, with);
-    dt_engine_init(&engine, comm, with);
+    dt_sets_init(&sets, comm, with, dt_task_of(with));
+    dt_engine_init(&engine, &sets);
     assert_ok(dt_engine_open(&engine, &sets, &options, NULL));
 }
 

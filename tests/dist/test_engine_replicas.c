@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "dist_rig.h"
-#include "engine/engine.h"
+#include "eval/evaluator.h"
 #include "watch/stragglers.h"
 
 enum { BATCH = 2, SIZE = 32, CLASSES = 10 };
@@ -42,7 +42,9 @@ static int open_engine(void **state)
                                          .n_ranks = n,
                                          .comm = {.plane = DT_PLANE_MPI, .sum = DT_SUM_RING}};
     struct dt_engine *e = &engine;
-    dt_engine_init(e, comm, &config);
+    struct dt_sets sets;
+    dt_sets_init(&sets, comm, &config, dt_task_of(&config));
+    dt_engine_init(e, &sets);
     e->backend = &dt_backend_cpu;
     assert_ok(e->backend->open(&e->device, &device));
     e->graph = make_graph();

@@ -1,5 +1,5 @@
 """The walls of the source: which room may include which, where a vendor header may appear, no circles,
-which tables of functions lead into a room above, and that no file name occurs twice.
+which tables of functions lead into a room above, that a room defines what it declares, and no file name occurs twice.
 
 A room is a folder of src/. Its interface is include/dtrain/<room>.h where there is one, and the
 headers in src/<room>/ are then its own; the other rooms offer the headers in their folder."""
@@ -57,9 +57,11 @@ VENDOR = {
 UPWARDS = {
     "dt_backend": {"cpu", "cuda"},
     "dt_task": {"eval"},
-    "dt_parallel": {"train"},
     "dt_dataset_kind": {"pack"},
 }
+COMMENT = re.compile(r"/\*.*?\*/", re.S)
+DECLARED = re.compile(r"^[a-z][^;{}()#]*?\b(dt_\w+)\([^;{}]*\)[^;{}]*;", re.M)
+DEFINED = re.compile(r"^[a-z][^;{}()#]*?\b(dt_\w+)\([^;{}]*\)\n\{", re.M)
 TABLE = re.compile(r"^struct (\w+)\s*\{(?:(?!^\};).)*?\(\*\w+\)\(", re.M | re.S)
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 
@@ -141,6 +143,16 @@ def calls_upwards(texts):
                 yield f"{path}: a {name} of the room {home[name]}, which would call into the room {room}"
 
 
+def defined_elsewhere(texts):
+    """Functions that a room declares and another one defines, so that its callers call into that room; but
+    include/dtrain/gpu.h is that of cuda."""
+    home = {name: room_of(path) for path, text in texts.items() if path.endswith(".h") for name in DECLARED.findall(COMMENT.sub("", text))}
+    for path, text in texts.items():
+        for name in DEFINED.findall(text) if path.endswith(".c") else ():
+            if home.get(name, "backend") not in ("backend", room_of(path)):
+                yield f"{path}: defines {name}, which the room {home[name]} declares"
+
+
 def repeated_names(paths):
     names = sorted((os.path.basename(path), path) for path in paths if path.startswith("src"))
     for (name, path), (other, where) in zip(names, names[1:]):
@@ -156,7 +168,7 @@ for path in sources():
     problems += check(path, includes)
     others = {unit_of(header_path(header)) for kind, header in includes if kind == '"'}
     edges.setdefault(unit_of(path), set()).update(others - {unit_of(path)})
-problems += [*calls_upwards(texts), *repeated_names(texts)]
+problems += [*calls_upwards(texts), *defined_elsewhere(texts), *repeated_names(texts)]
 problems += ["circle: " + ", ".join(group) for group in circles(edges)]
 print("\n".join(problems) or f"includes: {len(edges)} units, as allowed, no circles")
 sys.exit(1 if problems else 0)
