@@ -87,24 +87,17 @@ struct dt_ingest {
  * dst = src * scale[c] + shift[c], and 0 beyond the size of an image. */
 cudaError_t dt_kernel_ingest(cudaStream_t stream, enum dt_dtype type, void *dst, const uint8_t *src,
                              const struct dt_ingest *ingest);
-/* dst = relu(src); relu lets NaN through. count % 8 == 0, here and below. */
-cudaError_t dt_kernel_relu(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
-                           size_t count);
-/* dst = [relu](a + b) */
+/* dst = [relu](a + b); relu lets NaN through. count % 8 == 0, here and below. */
 cudaError_t dt_kernel_add(cudaStream_t stream, enum dt_dtype type, void *dst, const void *a,
                           const void *b, size_t count, bool relu);
 /* dst = the sum of n_terms (2 to DT_MAX_TERMS) in their order, rounded to `type` once. */
 enum { DT_MAX_TERMS = 9 };
 cudaError_t dt_kernel_sum(cudaStream_t stream, enum dt_dtype type, void *dst,
                           const void *const *terms, int n_terms, size_t count);
-/* diff_src = dst > 0 or NaN ? diff_dst [+ diff_dst2] : 0 */
-cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
-                               const void *diff_dst, const void *diff_dst2, const void *dst,
-                               size_t count);
 /* dst = f(src) of c channels in rows of cp, where f(0) may not be 0. */
 cudaError_t dt_kernel_activation(cudaStream_t stream, enum dt_dtype type, enum dt_activation kind,
                                  void *dst, const void *src, size_t count, int c, int cp);
-/* diff_src = (diff_dst [+ diff_dst2]) * f'(src) */
+/* diff_src = (diff_dst [+ diff_dst2]) * f'(src); ReLU may have dst for src. */
 cudaError_t dt_kernel_activation_bwd(cudaStream_t stream, enum dt_dtype type,
                                      enum dt_activation kind, void *diff_src, const void *diff_dst,
                                      const void *diff_dst2, const void *src, size_t count);

@@ -10,29 +10,11 @@
 static __device__ inline void relu8(float v[DT_CHANNEL_PACK])
 {
     for (int k = 0; k < DT_CHANNEL_PACK; k++)
-        v[k] = v[k] <= 0 ? 0 : v[k]; // not fmaxf: NaN has to stay
+        v[k] = dt_relu(v[k]);
 }
 
-// --- Flat loops. Bytes per element: relu reads 1 and writes 1 element, add and relu_bwd read 2 (or
-// 3, with diff_dst2) and write 1. ---
-
-template <typename T> static __global__ void relu_kernel(T *dst, const T *src, size_t n_packs)
-{
-    const size_t i = dt_flat_pack();
-    if (i >= n_packs)
-        return;
-    float v[DT_CHANNEL_PACK];
-    dt_load8(v, src + i * DT_CHANNEL_PACK);
-    relu8(v);
-    dt_store8(dst + i * DT_CHANNEL_PACK, v);
-}
-
-cudaError_t dt_kernel_relu(cudaStream_t stream, enum dt_dtype type, void *dst, const void *src,
-                           size_t count)
-{
-    return DT_BY_TYPE(type, (dt_launch(relu_kernel<T>, dt_flat_geometry(count), stream, dst, src,
-                                       count / DT_CHANNEL_PACK)));
-}
+// --- Flat loops. Bytes per element: activation reads 1 and writes 1 element, add and
+// activation_bwd read 2 (or 3, with diff_dst2) and write 1. ---
 
 template <typename T>
 static __global__ void add_kernel(T *dst, const T *a, const T *b, size_t n_packs, bool relu)
@@ -57,36 +39,6 @@ cudaError_t dt_kernel_add(cudaStream_t stream, enum dt_dtype type, void *dst, co
                                        count / DT_CHANNEL_PACK, relu)));
 }
 
-template <typename T>
-static __global__ void relu_bwd_kernel(T *diff_src, const T *diff_dst, const T *diff_dst2,
-                                       const T *dst, size_t n_packs)
-{
-    const size_t i = dt_flat_pack();
-    if (i >= n_packs)
-        return;
-    float diff[DT_CHANNEL_PACK], v[DT_CHANNEL_PACK];
-    dt_load8(diff, diff_dst + i * DT_CHANNEL_PACK);
-    if (diff_dst2) {
-        dt_load8(v, diff_dst2 + i * DT_CHANNEL_PACK);
-        for (int k = 0; k < DT_CHANNEL_PACK; k++)
-            diff[k] += v[k];
-    }
-    dt_load8(v, dst + i * DT_CHANNEL_PACK);
-    for (int k = 0; k < DT_CHANNEL_PACK; k++)
-        diff[k] = v[k] <= 0 ? 0 : diff[k];
-    dt_store8(diff_src + i * DT_CHANNEL_PACK, diff);
-}
-
-cudaError_t dt_kernel_relu_bwd(cudaStream_t stream, enum dt_dtype type, void *diff_src,
-                               const void *diff_dst, const void *diff_dst2, const void *dst,
-                               size_t count)
-{
-    return DT_BY_TYPE(type,
-                      (dt_launch(relu_bwd_kernel<T>, dt_flat_geometry(count), stream, diff_src,
-                                 diff_dst, diff_dst2, dst, count / DT_CHANNEL_PACK)));
-}
-
-// As relu and relu_bwd, but for the source of the slope.
 template <typename T>
 static __global__ void activation_kernel(enum dt_activation kind, T *dst, const T *src,
                                          size_t n_packs, unsigned c, unsigned cp)
@@ -127,7 +79,7 @@ static __global__ void activation_bwd_kernel(enum dt_activation kind, T *diff_sr
     }
     dt_load8(v, src + i * DT_CHANNEL_PACK);
     for (int k = 0; k < DT_CHANNEL_PACK; k++)
-        diff[k] *= dt_activation_slope(kind, v[k]);
+        diff[k] = dt_through_activation(kind, diff[k], v[k]);
     dt_store8(diff_src + i * DT_CHANNEL_PACK, diff);
 }
 

@@ -1,5 +1,5 @@
-/* Activation functions other than ReLU, with PyTorch's definitions, and their arithmetic for one
- * value, which the CPU loops and the CUDA kernels share. Plain C that nvcc compiles too.
+/* Activation functions, with PyTorch's definitions, and their arithmetic for one value, which the
+ * CPU loops and the CUDA kernels share. Plain C that nvcc compiles too.
  *
  * To add one, add a row and its two functions here, and its definition in tests/ops/activation.h.
  */
@@ -18,10 +18,11 @@
 
 /* X(NAME, name): with relu6(x) = min(max(x, 0), 6) and phi the normal distribution's function,
  *
- * - relu6; silu: x / (1 + exp(-x)); sigmoid: 1 / (1 + exp(-x))
+ * - relu, which lets NaN through; relu6; silu: x / (1 + exp(-x)); sigmoid: 1 / (1 + exp(-x))
  * - hard_sigmoid: relu6(x + 3) / 6; hard_swish: x times that
  * - gelu: x phi(x); gelu_tanh: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
 #define DT_ACTIVATION_LIST(X)     \
+    X(RELU, relu)                 \
     X(RELU6, relu6)               \
     X(SILU, silu)                 \
     X(SIGMOID, sigmoid)           \
@@ -32,7 +33,6 @@
 
 enum dt_activation {
     DT_NO_ACTIVATION,
-    DT_RELU, /* an op of its own, as its gradient follows from the result */
 #define DT_ACTIVATION_VALUE(NAME, name) DT_##NAME,
     DT_ACTIVATION_LIST(DT_ACTIVATION_VALUE)
 #undef DT_ACTIVATION_VALUE
@@ -75,6 +75,16 @@ DT_ACTIVATION_FUNCTION float dt_sigmoid(float x)
 DT_ACTIVATION_FUNCTION float dt_clamp(float x, float low, float high)
 {
     return x < low ? low : x > high ? high : x;
+}
+
+DT_ACTIVATION_FUNCTION float dt_relu(float x)
+{
+    return x <= 0 ? 0 : x;
+}
+
+DT_ACTIVATION_FUNCTION float dt_relu_slope(float x)
+{
+    return x <= 0 ? 0.0f : 1.0f;
 }
 
 DT_ACTIVATION_FUNCTION float dt_relu6(float x)
@@ -186,6 +196,12 @@ DT_ACTIVATION_FUNCTION float dt_activation_slope(enum dt_activation kind, float 
     default:
         return 1;
     }
+}
+
+/* diff times the slope at x; through ReLU nothing else may come, not even -0 or NaN. */
+DT_ACTIVATION_FUNCTION float dt_through_activation(enum dt_activation kind, float diff, float x)
+{
+    return kind != DT_RELU ? diff * dt_activation_slope(kind, x) : x <= 0 ? 0 : diff;
 }
 
 #endif

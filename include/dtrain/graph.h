@@ -67,7 +67,7 @@ static inline bool dt_tensor_is_vector(const struct dt_tensor *t)
 
 /* ingest: u8 N,H,W,C to normalised f32; zero outside of sizes. */
 enum { DT_INGEST_PIXELS, DT_INGEST_SIZES };
-/* conv: attr conv, weights O x (C / groups) x H x W; .relu fused after the bias. linear: weights
+/* conv: attr conv, weights O x (C / groups) x H x W; ReLU fused after the bias. linear: weights
  * O x (C*H*W). */
 enum { DT_CONV_SRC, DT_CONV_WEIGHTS, DT_CONV_BIAS, DT_CONV_DST = 0 };
 enum { DT_LINEAR_SRC, DT_LINEAR_WEIGHTS, DT_LINEAR_BIAS };
@@ -79,8 +79,8 @@ enum { DT_BWD_DIFF_WEIGHTS, DT_BWD_DIFF_BIAS };
  * is added before the ReLU; mask: where that is active. */
 enum { DT_BN_SRC, DT_BN_SCALE, DT_BN_SHIFT, DT_BN_RUNNING_MEAN, DT_BN_RUNNING_VAR, DT_BN_RESIDUAL };
 enum { DT_BN_DST, DT_BN_MEAN, DT_BN_VARIANCE, DT_BN_MASK };
-/* bn_bwd: for diff_dst + diff_dst2; mask with .relu; with .activation it computes bn's result again
- * for the slope. The addend is added to diff_src. */
+/* bn_bwd: for diff_dst + diff_dst2; mask with ReLU; with another activation it computes bn's
+ * result again for the slope. The addend is added to diff_src. */
 enum {
     DT_BN_BWD_SRC,
     DT_BN_BWD_DIFF_DST,
@@ -101,10 +101,8 @@ enum { DT_GN_SRC, DT_GN_SCALE, DT_GN_SHIFT };
 enum { DT_GN_DST, DT_GN_MEAN, DT_GN_INVERSE_STD };
 enum { DT_GN_BWD_SRC, DT_GN_BWD_DIFF_DST, DT_GN_BWD_SCALE, DT_GN_BWD_MEAN, DT_GN_BWD_INVERSE_STD };
 enum { DT_GN_BWD_DIFF_SRC, DT_GN_BWD_DIFF_SCALE, DT_GN_BWD_DIFF_SHIFT };
-/* activation_bwd: (diff_dst + diff_dst2) times the slope at src. */
+/* activation_bwd: (diff_dst + diff_dst2) times the slope at src; ReLU takes dst for src. */
 enum { DT_ACTIVATION_BWD_DIFF_DST, DT_ACTIVATION_BWD_SRC, DT_ACTIVATION_BWD_DIFF_DST2 };
-/* relu_bwd: (diff_dst + diff_dst2) where dst > 0. */
-enum { DT_RELU_BWD_DIFF_DST, DT_RELU_BWD_DST, DT_RELU_BWD_DIFF_DST2 };
 /* gate: dst = factor * src with a factor of each image and channel, N x C x 1 x 1. scaled_add: dst
  * = keep * scale * src + residual with a scale of each channel, and keep 0 for an image with
  * probability p, else 1 / (1 - p): from (seed, step, stream, image in the global batch). */
@@ -146,7 +144,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
  * dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu, dt_cuda_<name> in src/cuda and
  * op_test_<name> in tests/ops; the build names a missing one. Ops without operands above:
  *   activation         elementwise, by .activation
- *   add                a + b; .relu fused
+ *   add                a + b; ReLU fused
  *   concat             2 to 9 sources, one after the other along the channels
  *   concat_bwd         the channels of one of them: from attr concat.first on
  *   avg_pool           adaptive: window from the two shapes
@@ -158,7 +156,6 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
     X(BN, bn, .n_src = {5, 6}, .n_dst = {1, 4}, .in_place = 1 << DT_BN_SRC)                  \
     X(GROUP_NORM, group_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)  \
     X(LAYER_NORM, layer_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)  \
-    X(RELU, relu, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                           \
     X(ACTIVATION, activation, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)               \
     X(ADD, add, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << 0 | 1 << 1)               \
     X(GATE, gate, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << DT_GATE_SRC)            \
@@ -185,8 +182,6 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
       .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                   \
     X(LAYER_NORM_BWD, layer_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                      \
       .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                   \
-    X(RELU_BWD, relu_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                                  \
-      .in_place = 1 << DT_RELU_BWD_DIFF_DST | 1 << DT_RELU_BWD_DIFF_DST2)                    \
     X(ACTIVATION_BWD, activation_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                      \
       .in_place = 1 << DT_ACTIVATION_BWD_DIFF_DST | 1 << DT_ACTIVATION_BWD_SRC |             \
                   1 << DT_ACTIVATION_BWD_DIFF_DST2)                                          \
@@ -217,9 +212,8 @@ struct dt_node {
     char name[DT_NAME_MAX];
     int n_src, n_dst;                     /* up to the last that is present */
     int src[DT_MAX_SRC], dst[DT_MAX_DST]; /* -1: absent; of dst only at the end */
-    bool relu;                            /* conv, bn, add: ReLU fused into the node */
     bool residual;                        /* bn: has one; bn_bwd: makes its gradient */
-    enum dt_activation activation;        /* of its op; bn: fused into the node. Not ReLU */
+    enum dt_activation activation; /* of its op, or fused: into bn, and ReLU into conv, add */
     union {
         struct {
             float mean[3], std[3];
@@ -333,8 +327,11 @@ int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const cha
                         int groups);
 /* Normalises the channels of each pixel (torchvision's LayerNorm2d; eps is 1e-6). */
 int dt_graph_layer_norm(struct dt_graph *g, int src, const char *name);
-int dt_graph_relu(struct dt_graph *g, int src, const char *name);
 int dt_graph_activation(struct dt_graph *g, int src, const char *name, enum dt_activation kind);
+static inline int dt_graph_relu(struct dt_graph *g, int src, const char *name)
+{
+    return dt_graph_activation(g, src, name, DT_RELU);
+}
 int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
 /* The gate of a squeeze-and-excitation block: a factor of each image and channel. */
 int dt_graph_gate(struct dt_graph *g, int src, int factor, const char *name);
@@ -392,7 +389,7 @@ bool dt_node_is_foldable(const struct dt_node *node);
 /* Appends the backward nodes of phase DT_TRAIN; parameter gradients are created in the order they
  * become ready. Frozen parameters get none, and nothing is computed for values that depend on no
  * others. The gradient of a value with several readers is summed by add nodes; a sum whose
- * only reader is relu_bwd or bn_bwd is folded into it. Frees nothing; call it only once. */
+ * only reader is activation_bwd or bn_bwd is folded into it. Frees nothing; call it only once. */
 dt_status dt_graph_differentiate(struct dt_graph *g);
 
 /* Concatenations without copies: where all that is read of a concatenation is another one that

@@ -1,4 +1,4 @@
-/* The op of activations other than ReLU. */
+/* The op of activations. */
 #include "cpu/activation_kinds.h"
 #include "cpu/cpu_internal.h"
 
@@ -15,13 +15,13 @@ CONSTANT_KIND void gradients(enum dt_activation kind, real *diff_src, const real
     if (diff_dst2) {
 #pragma omp simd
         for (size_t i = 0; i < n; i++)
-            diff_src[i] = to_real((from_real(diff_dst[i]) + from_real(diff_dst2[i])) *
-                                  dt_activation_slope(kind, from_real(src[i])));
+            diff_src[i] = to_real(dt_through_activation(
+                kind, from_real(diff_dst[i]) + from_real(diff_dst2[i]), from_real(src[i])));
     } else {
 #pragma omp simd
         for (size_t i = 0; i < n; i++)
             diff_src[i] =
-                to_real(from_real(diff_dst[i]) * dt_activation_slope(kind, from_real(src[i])));
+                to_real(dt_through_activation(kind, from_real(diff_dst[i]), from_real(src[i])));
     }
 }
 

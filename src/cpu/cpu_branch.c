@@ -78,7 +78,7 @@ static void run_row(const struct branch *b, int row)
         if (b->other)
             add_products(sum, b, at, &part);
         dt_norm_rows.apply(b->dst + at, NULL, b->src + at, b->residual ? b->residual + at : NULL,
-                           &k, false, DT_NO_ACTIVATION, b->past_caches, &part);
+                           &k, DT_NO_ACTIVATION, b->past_caches, &part);
     }
     for (int lane = 0; lane < LANES && b->other; lane++)
         b->sums[row][lane] = (float)(sum[lane] * (double)b->keep[row / b->rows->n_blocks]);

@@ -192,7 +192,7 @@ static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
     struct shapes s = {0};
 
     DT_TRY_OUT(shapes_init(&s, exec, id, as_stored));
-    DT_TRY_OUT(DT_DNNL(name, dt_attr_create(&attr, exec->node->relu)));
+    DT_TRY_OUT(DT_DNNL(name, dt_attr_create(&attr, exec->node->activation == DT_RELU)));
     dnnl_status_t created = make_pd(pd, dev->engine, &s, attr);
     const bool is_picky = as_stored || exec->type == DT_BF16;
     if (is_picky && created == dnnl_success && !is_generated(*pd)) {

@@ -98,7 +98,7 @@ static void apply(const struct group_norm *gn, int image, int block)
         k.a[lane] = (float)a;
         k.b[lane] = (float)((double)gn->shift[c] - (double)gn->mean[i] * a);
     }
-    dt_norm_rows.apply(gn->dst + at, NULL, gn->src + at, NULL, &k, false, DT_NO_ACTIVATION,
+    dt_norm_rows.apply(gn->dst + at, NULL, gn->src + at, NULL, &k, DT_NO_ACTIVATION,
                        gn->past_caches, &row);
 }
 

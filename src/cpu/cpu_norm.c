@@ -57,7 +57,7 @@ static void forward_apply(const struct bn *bn, int image, int block)
     const size_t offset = block_offset(bn, image, block);
     dt_norm_rows.apply(bn->dst + offset, block_mask(bn, image, block),
                        bn->src + src_offset(bn, image, block),
-                       bn->residual ? bn->residual + offset : NULL, &bn->coefs[block], bn->relu,
+                       bn->residual ? bn->residual + offset : NULL, &bn->coefs[block],
                        bn->activation, bn->past_caches, &row);
 }
 
@@ -251,7 +251,6 @@ static struct bn forward_arguments(struct dt_device *dev, const struct dt_exec *
     bn.variance = dt_cpu_dst(exec, DT_BN_VARIANCE);
     bn.mask = dt_cpu_dst(exec, DT_BN_MASK);
     bn.momentum = exec->node->attr.bn.momentum;
-    bn.relu = exec->node->relu;
     bn.activation = exec->node->activation;
     bn.past_caches = dt_goes_past_caches(bn.rows, bn.dst, bn.src, bn.residual);
     return bn;
@@ -264,7 +263,7 @@ static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec
     bn.diff_dst2 = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST2);
     bn.scale = dt_cpu_src(exec, DT_BN_BWD_SCALE);
     bn.shift = dt_cpu_src(exec, DT_BN_BWD_SHIFT);
-    bn.activation = exec->node->activation;
+    bn.activation = exec->node->activation == DT_RELU ? DT_NO_ACTIVATION : exec->node->activation;
     bn.mean = dt_cpu_src(exec, DT_BN_BWD_MEAN);
     bn.variance = dt_cpu_src(exec, DT_BN_BWD_VARIANCE);
     bn.mask = dt_cpu_src(exec, DT_BN_BWD_MASK);

@@ -1,4 +1,4 @@
-/* Ops that treat tensors as flat arrays, as our own OpenMP loops: ReLU, additions, dropout; and
+/* Ops that treat tensors as flat arrays, as our own OpenMP loops: additions, dropout; and
  * ingest, from bytes to the first activation.
  *
  * All tensors of a node are accessed in one format, padding included: padding is zero in every
@@ -13,9 +13,7 @@
 dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
-    const int value = node->op == DT_OP_RELU_BWD         ? DT_RELU_BWD_DST
-                      : node->op == DT_OP_ACTIVATION_BWD ? DT_ACTIVATION_BWD_SRC
-                                                         : 0;
+    const int value = node->op == DT_OP_ACTIVATION_BWD ? DT_ACTIVATION_BWD_SRC : 0;
     const struct dt_tensor *t = &exec->graph->tensor[exec->node->src[value]];
     const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, exec->node->src[value]);
     dt_md md = NULL;
@@ -34,20 +32,6 @@ dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
     return status;
 }
 
-static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec,
-                          const struct dt_scalars *scalars)
-{
-    (void)dev, (void)scalars;
-    const real *src = dt_cpu_src(exec, 0);
-    real *dst = dt_cpu_dst(exec, 0);
-    size_t n = exec->n_elements;
-
-#pragma omp parallel for simd schedule(static)
-    for (size_t i = 0; i < n; i++)
-        dst[i] = from_real(src[i]) <= 0 ? 0 : src[i];
-    return DT_OK;
-}
-
 static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
                          const struct dt_scalars *scalars)
 {
@@ -56,40 +40,16 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
     real *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
-    if (exec->node->relu) {
+    if (exec->node->activation) {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++) {
             float sum = from_real(a[i]) + from_real(b[i]);
-            dst[i] = to_real(sum <= 0 ? 0 : sum);
+            dst[i] = to_real(dt_relu(sum));
         }
     } else {
 #pragma omp parallel for simd schedule(static)
         for (size_t i = 0; i < n; i++)
             dst[i] = to_real(from_real(a[i]) + from_real(b[i]));
-    }
-    return DT_OK;
-}
-
-static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec,
-                              const struct dt_scalars *scalars)
-{
-    (void)dev, (void)scalars;
-    const real *diff_dst = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST),
-               *diff_dst2 = dt_cpu_src(exec, DT_RELU_BWD_DIFF_DST2),
-               *dst = dt_cpu_src(exec, DT_RELU_BWD_DST);
-    real *diff_src = dt_cpu_dst(exec, 0);
-    size_t n = exec->n_elements;
-
-    if (diff_dst2) {
-#pragma omp parallel for simd schedule(static)
-        for (size_t i = 0; i < n; i++) {
-            float sum = from_real(diff_dst[i]) + from_real(diff_dst2[i]);
-            diff_src[i] = from_real(dst[i]) <= 0 ? 0 : to_real(sum);
-        }
-    } else {
-#pragma omp parallel for simd schedule(static)
-        for (size_t i = 0; i < n; i++)
-            diff_src[i] = from_real(dst[i]) <= 0 ? 0 : diff_dst[i];
     }
     return DT_OK;
 }
@@ -245,10 +205,7 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
 }
 
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_ingest) = {prepare_ingest, run_ingest, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu) = {dt_cpu_prepare_like_value, run_relu, true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {dt_cpu_prepare_like_value, run_add, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_relu_bwd) = {dt_cpu_prepare_like_value, run_relu_bwd,
-                                                       true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout, true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout, true};
 const struct dt_cpu_op DT_ISA_NAME(dt_cpu_sum_grads) = {prepare_sum_grads, run_sum_grads, true};

@@ -33,7 +33,7 @@ struct bn {
     int slot, n_ranks;   /* of this pass; that share the statistics */
     enum half { WHOLE, FIRST, SECOND } half;
     float eps, momentum;
-    bool relu, past_caches;
+    bool past_caches;
     enum dt_activation activation;
 };
 

@@ -209,8 +209,8 @@ CONSTANT_KIND struct f32x16 through_activation(enum dt_activation kind, struct f
 
 /* A group of n values; the residual may be NULL. */
 CONSTANT_KIND void apply_group(enum dt_activation kind, real *dst, uint16_t *mask, const real *src,
-                               const real *residual, const struct dt_norm_coefs *k, bool relu,
-                               bool streams, size_t n)
+                               const real *residual, const struct dt_norm_coefs *k, bool streams,
+                               size_t n)
 {
     const struct f32x16 a = load(k->a), b = load(k->b);
     struct f32x16 y = get_part(src, n);
@@ -223,23 +223,19 @@ CONSTANT_KIND void apply_group(enum dt_activation kind, real *dst, uint16_t *mas
     }
     if (mask)
         *mask = active(y);
-    if (relu)
-        FOR_PARTS (part)
-            y.part[part] = (vec)((ivec)y.part[part] & ~(y.part[part] <= 0));
     put_part(dst, activate(kind, y), streams, n);
 }
 
 CONSTANT_KIND void apply_as(enum dt_activation kind, real *dst, uint16_t *mask, const real *src,
-                            const real *residual, const struct dt_norm_coefs *k, bool relu,
-                            bool past_caches, const struct dt_norm_row *row)
+                            const real *residual, const struct dt_norm_coefs *k, bool past_caches,
+                            const struct dt_norm_row *row)
 {
     const bool streams = past_caches && may_stream(row, dst);
     const struct dt_norm_coefs first = *k;
 
-#define GROUP(at, word, column, n)                                                                \
-    apply_group(kind, dst + (at), mask ? mask + (word) : NULL, src + (at),                        \
-                residual ? residual + (at) : NULL, (column) ? &k[column] : &first, relu, streams, \
-                n)
+#define GROUP(at, word, column, n)                                         \
+    apply_group(kind, dst + (at), mask ? mask + (word) : NULL, src + (at), \
+                residual ? residual + (at) : NULL, (column) ? &k[column] : &first, streams, n)
     FOR_GROUPS(row, GROUP);
 #undef GROUP
     if (streams)
@@ -247,10 +243,10 @@ CONSTANT_KIND void apply_as(enum dt_activation kind, real *dst, uint16_t *mask, 
 }
 
 static void apply(real *dst, uint16_t *mask, const real *src, const real *residual,
-                  const struct dt_norm_coefs *k, bool relu, enum dt_activation activation,
-                  bool past_caches, const struct dt_norm_row *row)
+                  const struct dt_norm_coefs *k, enum dt_activation activation, bool past_caches,
+                  const struct dt_norm_row *row)
 {
-#define LOOP_OF(kind) apply_as(kind, dst, mask, src, residual, k, relu, past_caches, row)
+#define LOOP_OF(kind) apply_as(kind, dst, mask, src, residual, k, past_caches, row)
     FOR_KIND(activation)
 #undef LOOP_OF
 }

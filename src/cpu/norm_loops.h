@@ -62,12 +62,12 @@ struct dt_norm_loops {
     /* Mean and sum of squared deviations from it, of every column. */
     void (*moments)(struct dt_norm_sums *sums, const real *src, const struct dt_norm_row *row);
 
-    /* dst = activation(a * src + b [+ residual]), with negative values set to zero if relu. mask
-     * (may be NULL) gets one bit per value: 1 if it was positive or NaN. past_caches: dst is too
+    /* dst = activation(a * src + b [+ residual]). mask (may be NULL) gets one bit per value: 1 if
+     * the activation's argument was positive or NaN. past_caches: dst is too
      * large to still be in a cache when it is read. k: one per column. */
     void (*apply)(real *dst, uint16_t *mask, const real *src, const real *residual,
-                  const struct dt_norm_coefs *k, bool relu, enum dt_activation activation,
-                  bool past_caches, const struct dt_norm_row *row);
+                  const struct dt_norm_coefs *k, enum dt_activation activation, bool past_caches,
+                  const struct dt_norm_row *row);
 
     /* Of every column, sums of dy and of dy * (src - mean of k), where dy = diff_dst + diff_dst2
      * (may be NULL), or 0 where mask has a 0, or that times the activation's slope at a * src + b

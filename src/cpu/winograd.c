@@ -306,7 +306,7 @@ static void run_convolution(struct dt_exec *exec)
                             .bias = dt_cpu_src(exec, DT_CONV_BIAS),
                             .dst = dt_cpu_dst(exec, 0),
                             .shared = exec->work,
-                            .relu = node->relu,
+                            .relu = node->activation == DT_RELU,
                             .is_bwd_data = node->op == DT_OP_CONV_BWD_DATA};
 #pragma omp parallel
     {

@@ -168,7 +168,7 @@ static bool cuda_supports(struct dt_device *dev, const struct dt_graph *g,
                           const struct dt_node *node)
 {
     (void)dev, (void)g;
-    return dt_node_is_foldable(node) && !(node->op == DT_OP_BN && node->activation);
+    return dt_node_is_foldable(node) && !(node->op == DT_OP_BN && node->activation > DT_RELU);
 }
 
 /* --- Memory --- */

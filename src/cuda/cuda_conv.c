@@ -154,10 +154,10 @@ static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
     const float *bias = exec->src_data[DT_CONV_BIAS];
     size_t rows = (size_t)dst->n * (size_t)dst->h * (size_t)dst->w;
     DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(exec)->plan, exec->own));
-    if (bias || exec->node->relu)
+    if (bias || exec->node->activation)
         DT_TRY(DT_CUDA("adding the bias of a convolution",
                        dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0], bias, rows,
-                                      dst->cp, exec->node->relu)));
+                                      dst->cp, exec->node->activation == DT_RELU)));
     return DT_OK;
 }
 

@@ -135,14 +135,15 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
     if (first) {
         /* The first of a pair is the one that would be the residual. */
         const struct dt_bn_vectors other = dt_cuda_bn_vectors(first);
-        return DT_CUDA(node->name, dt_kernel_bn_pair_apply(
-                                       dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
-                                       src[0], first->src_data[0], &bn, &other, node->relu, &args));
+        return DT_CUDA(node->name,
+                       dt_kernel_bn_pair_apply(dev->compute, exec->src[0]->type, dst[0],
+                                               mask_of(exec), src[0], first->src_data[0], &bn,
+                                               &other, node->activation == DT_RELU, &args));
     }
     return DT_CUDA(node->name,
                    dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
                                       src[DT_BN_SRC], src[DT_BN_RESIDUAL], bn.scale, bn.shift,
-                                      bn.mean, bn.variance, node->relu, &args));
+                                      bn.mean, bn.variance, node->activation == DT_RELU, &args));
 }
 
 /* If the convolution runs here, its sums of every channel and of their squares are at the start of
@@ -225,7 +226,8 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
     return DT_CUDA(node->name,
                    dt_kernel_bn_apply_sums(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
                                            src[DT_BN_SRC], src[DT_BN_RESIDUAL], src[DT_BN_SCALE],
-                                           src[DT_BN_SHIFT], &out, sums, node->relu, &args));
+                                           src[DT_BN_SHIFT], &out, sums,
+                                           node->activation == DT_RELU, &args));
 }
 
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)

@@ -1,4 +1,4 @@
-/* Elementwise ops: ReLU, additions, dropout, ingest. Each tensor of a node is treated as a
+/* Elementwise ops: activations, additions, dropout, ingest. Each tensor of a node is treated as a
  * flat array, padding included, so all must have the same layout. */
 #include "cuda/cuda_internal.h"
 
@@ -26,29 +26,12 @@ static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
     return prepare_alike(dev, exec);
 }
 
-static dt_status run_relu(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_cuda_format *f = exec->dst[0];
-    return DT_CUDA(exec->node->name, dt_kernel_relu(dev->compute, f->type, exec->dst_data[0],
-                                                    exec->src_data[0], f->elements));
-}
-
 static dt_status run_add(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_add(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
-                                 exec->src_data[1], f->elements, exec->node->relu));
-}
-
-static dt_status run_relu_bwd(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_cuda_format *f = exec->dst[0];
-    void *const *src = exec->src_data;
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_relu_bwd(dev->compute, f->type, exec->dst_data[0],
-                                      src[DT_RELU_BWD_DIFF_DST], src[DT_RELU_BWD_DIFF_DST2],
-                                      src[DT_RELU_BWD_DST], f->elements));
+    return DT_CUDA(exec->node->name, dt_kernel_add(dev->compute, f->type, exec->dst_data[0],
+                                                   exec->src_data[0], exec->src_data[1],
+                                                   f->elements, exec->node->activation == DT_RELU));
 }
 
 static dt_status run_activation(struct dt_device *dev, struct dt_exec *exec)
@@ -121,9 +104,7 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
 }
 
 const struct dt_cuda_op dt_cuda_ingest = {.prepare = prepare_ingest, .run = run_ingest};
-const struct dt_cuda_op dt_cuda_relu = {.prepare = prepare_flat, .run = run_relu};
 const struct dt_cuda_op dt_cuda_add = {.prepare = prepare_flat, .run = run_add};
-const struct dt_cuda_op dt_cuda_relu_bwd = {.prepare = prepare_flat, .run = run_relu_bwd};
 const struct dt_cuda_op dt_cuda_activation = {.prepare = prepare_flat, .run = run_activation};
 const struct dt_cuda_op dt_cuda_activation_bwd = {.prepare = prepare_flat,
                                                   .run = run_activation_bwd};

@@ -172,8 +172,8 @@ static dt_status find_task(struct dt_device *dev, struct dt_cuda_fusion *fusion)
         const struct dt_node *node = exec->node;
         const struct dt_cuda_format *src = exec->src[0], *dst = exec->dst[0];
         dt_text_add(&line, ", %s%s %d>%d %dx%dx%dx%d>%dx%d", dt_op_name(node->op),
-                    node->relu ? "+relu" : "", node->n_src, node->n_dst, src->n, src->cp, src->h,
-                    src->w, dst->h, dst->w);
+                    node->activation == DT_RELU ? "+relu" : "", node->n_src, node->n_dst, src->n,
+                    src->cp, src->h, src->w, dst->h, dst->w);
         if (exec->problem)
             dt_text_add(&line, " window %dx%d stride %d pad %d", exec->problem->task.r,
                         exec->problem->task.s, node->attr.conv.stride, node->attr.conv.pad);

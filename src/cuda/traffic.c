@@ -72,7 +72,7 @@ int64_t dt_cuda_again_bytes(struct dt_device *dev, const struct dt_exec *exec)
     case DT_OP_CONV: /* bias and ReLU, in place */
         if (dt_conv_runs_elsewhere(exec))
             return -own_bytes(exec);
-        return exec->src[DT_CONV_BIAS] || node->relu ? 2 * bytes_of(exec->dst[0]) : 0;
+        return exec->src[DT_CONV_BIAS] || node->activation ? 2 * bytes_of(exec->dst[0]) : 0;
     case DT_OP_GROUP_NORM:
         return bytes_of(exec->src[0]);
     case DT_OP_GROUP_NORM_BWD:

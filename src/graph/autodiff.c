@@ -122,8 +122,8 @@ int dt_autodiff_take_addend(struct dt_autodiff *ad, int value)
 int dt_autodiff_take(struct dt_autodiff *ad, const struct dt_node *node)
 {
     const int value = node->dst[0];
-    if (node->relu)
-        return dt_autodiff_through_relu(ad, node, value);
+    if (node->activation)
+        return dt_autodiff_through_activation(ad, node, value);
     if (ad->value[value].n_terms == 2)
         add_terms(ad, value);
     return ad->value[value].term[0];
@@ -141,15 +141,16 @@ struct dt_node *dt_autodiff_append(struct dt_autodiff *ad, enum dt_op op,
     return backward;
 }
 
-int dt_autodiff_through_relu(struct dt_autodiff *ad, const struct dt_node *node, int value)
+int dt_autodiff_through_activation(struct dt_autodiff *ad, const struct dt_node *node, int value)
 {
     int term[2];
     dt_autodiff_take_terms(ad, node->dst[0], term);
-    const int src[] = {[DT_RELU_BWD_DIFF_DST] = term[0],
-                       [DT_RELU_BWD_DST] = node->dst[0],
-                       [DT_RELU_BWD_DIFF_DST2] = term[1]};
+    const bool by_result = node->activation == DT_RELU;
+    const int src[] = {[DT_ACTIVATION_BWD_DIFF_DST] = term[0],
+                       [DT_ACTIVATION_BWD_SRC] = by_result ? node->dst[0] : node->src[0],
+                       [DT_ACTIVATION_BWD_DIFF_DST2] = term[1]};
     int diff_src = dt_autodiff_new(ad, value);
-    dt_autodiff_append(ad, DT_OP_RELU_BWD, node, DT_COUNT(src), src, 1, &diff_src);
+    dt_autodiff_append(ad, DT_OP_ACTIVATION_BWD, node, DT_COUNT(src), src, 1, &diff_src);
     return diff_src;
 }
 

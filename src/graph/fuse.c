@@ -20,7 +20,7 @@ struct fuser {
 
 static bool is_plain(const struct dt_node *node)
 {
-    return !node->relu && !node->activation;
+    return !node->activation;
 }
 
 /* Replaces node `keep` by `fused`, whose dst comes from node `last`, which is removed.
@@ -31,9 +31,8 @@ static bool fuse_if_supported(struct fuser *f, int keep, int last, struct dt_nod
     struct dt_graph *g = f->g;
     const int n_tensors = g->n_tensors;
     fused->activation = g->node[last].activation;
-    fused->relu = !fused->activation;
     fused->dst[0] = g->node[last].dst[0];
-    if (fused->relu && fused->op == DT_OP_BN && dt_node_has_statistics(fused)) {
+    if (fused->activation == DT_RELU && fused->op == DT_OP_BN && dt_node_has_statistics(fused)) {
         char name[DT_NAME_MAX + 16];
         snprintf(name, sizeof name, "%.*s.workspace", DT_NAME_MAX - 11, fused->name);
         fused->dst[DT_BN_MASK] =
@@ -103,10 +102,10 @@ static void fuse_relu(struct fuser *f, int relu)
 bool dt_node_is_foldable(const struct dt_node *node)
 {
     bool bn = node->op == DT_OP_BN || node->op == DT_OP_BN_BWD;
-    bool relu_fuses = bn || node->op == DT_OP_CONV || node->op == DT_OP_ADD;
+    bool relu_fuses = node->op == DT_OP_CONV || node->op == DT_OP_ADD;
     bool is_own = node->op == DT_OP_ACTIVATION || node->op == DT_OP_ACTIVATION_BWD;
-    return (!node->relu || relu_fuses) && (!node->residual || bn) &&
-           (!node->activation || bn || is_own);
+    return (!node->residual || bn) &&
+           (!node->activation || bn || is_own || (node->activation == DT_RELU && relu_fuses));
 }
 
 dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *context)
@@ -129,10 +128,8 @@ dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *cont
             f.producer[node->dst[k]] = i;
     }
     for (int i = 0; i < g->n_nodes; i++) {
-        if (g->node[i].op == DT_OP_RELU)
-            fuse_relu(&f, i);
         if (g->node[i].op == DT_OP_ACTIVATION)
-            fuse_activation(&f, i);
+            (g->node[i].activation == DT_RELU ? fuse_relu : fuse_activation)(&f, i);
     }
     DT_TRY_OUT(g->status);
     for (int i = 0; i < g->n_nodes; i++) {

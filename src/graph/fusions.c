@@ -23,7 +23,7 @@ static const struct dt_node *maker(const struct finder *f, int t, enum dt_op op)
 /* A bn that takes statistics, by itself. */
 static bool is_own_bn(const struct dt_node *node)
 {
-    return dt_node_has_statistics(node) && !dt_node_is_synced(node) && !node->activation;
+    return dt_node_has_statistics(node) && !dt_node_is_synced(node) && node->activation <= DT_RELU;
 }
 
 /* A bn_bwd of two terms. */
@@ -49,7 +49,7 @@ static bool find_bn_pair(const struct finder *f, const struct dt_node *last,
     const struct dt_node *first = maker(f, last->src[DT_BN_RESIDUAL], DT_OP_BN);
     found[0] = first;
     found[1] = last;
-    return first && !first->relu && !first->residual && is_own_bn(first) &&
+    return first && first->activation != DT_RELU && !first->residual && is_own_bn(first) &&
            first->attr.bn.eps == last->attr.bn.eps;
 }
 
@@ -60,9 +60,9 @@ static bool find_bn_pair_bwd(const struct finder *f, const struct dt_node *last,
     const struct dt_node *first = maker(f, diff_dst, DT_OP_BN_BWD);
     found[0] = first;
     found[1] = last;
-    return first && first->dst[DT_BN_BWD_DIFF_RESIDUAL] == diff_dst && !last->relu &&
-           !is_sum(last) && !last->residual && !has_addend(first) && !has_addend(last) &&
-           !dt_node_is_synced(first) && !dt_node_is_synced(last) &&
+    return first && first->dst[DT_BN_BWD_DIFF_RESIDUAL] == diff_dst &&
+           last->activation != DT_RELU && !is_sum(last) && !last->residual && !has_addend(first) &&
+           !has_addend(last) && !dt_node_is_synced(first) && !dt_node_is_synced(last) &&
            first->attr.bn.eps == last->attr.bn.eps;
 }
 
@@ -70,8 +70,8 @@ static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
                          const struct dt_node *found[DT_MAX_FUSED])
 {
     const struct dt_node *unpool = maker(f, last->src[DT_BN_BWD_DIFF_DST], DT_OP_MAX_POOL_BWD);
-    if (!unpool || !last->relu || is_sum(last) || last->residual || has_addend(last) ||
-        dt_node_is_synced(last))
+    if (!unpool || last->activation != DT_RELU || is_sum(last) || last->residual ||
+        has_addend(last) || dt_node_is_synced(last))
         return false;
     const int id = f->producer[unpool->src[DT_MAX_POOL_BWD_WORKSPACE]];
     if (id < 0)
@@ -81,7 +81,7 @@ static bool find_bn_pool(const struct finder *f, const struct dt_node *last,
     found[1] = pool;
     found[2] = unpool;
     found[3] = last;
-    return found[0] && found[0]->relu && !found[0]->residual;
+    return found[0] && found[0]->activation == DT_RELU && !found[0]->residual;
 }
 
 static bool find_conv_bn(const struct finder *f, const struct dt_node *last,
@@ -94,7 +94,7 @@ static bool find_conv_bn(const struct finder *f, const struct dt_node *last,
     found[0] = conv;
     found[1] = last;
     return is_own_bn(last) && last == conv + 1 && conv->op == DT_OP_CONV &&
-           conv->src[DT_CONV_BIAS] < 0 && !conv->relu;
+           conv->src[DT_CONV_BIAS] < 0 && conv->activation != DT_RELU;
 }
 
 /* bn_bwd right after conv_bwd_data, whose result it alone reads, and the bn of both. */
@@ -108,8 +108,9 @@ static bool find_bwd(const struct finder *f, const struct dt_node *last,
     found[0] = &f->g->node[bn];
     found[1] = conv;
     found[2] = last;
-    return last->relu && !dt_node_is_synced(last) && conv->op == DT_OP_CONV_BWD_DATA &&
-           f->n_readers[conv->dst[0]] == 1 && f->reader[conv->dst[0]] == (int)(last - f->g->node);
+    return last->activation == DT_RELU && !dt_node_is_synced(last) &&
+           conv->op == DT_OP_CONV_BWD_DATA && f->n_readers[conv->dst[0]] == 1 &&
+           f->reader[conv->dst[0]] == (int)(last - f->g->node);
 }
 
 static bool find_conv_bn_bwd(const struct finder *f, const struct dt_node *last,
@@ -153,7 +154,7 @@ static bool find_bn_conv(const struct finder *f, const struct dt_node *last,
     found[1] = conv;
     found[2] = bn + 2;
     found[3] = last;
-    return bn->op == DT_OP_BN && is_own_bn(bn) && bn->relu && !bn->residual &&
+    return bn->op == DT_OP_BN && is_own_bn(bn) && bn->activation == DT_RELU && !bn->residual &&
            conv->src[0] == bn->dst[0] && f->n_readers[bn->dst[0]] == 2 &&
            found[2]->op == DT_OP_BN && find_conv_bn(f, found[2], conv_bn) &&
            last->dst[DT_BWD_DIFF_BIAS] < 0;

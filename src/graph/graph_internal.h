@@ -108,8 +108,9 @@ void dt_autodiff_take_terms(struct dt_autodiff *ad, int value, int term[2]);
 /* The gradient of `value` so far, if it is one term, for a node that adds it to the term that it
  * gives; else -1. */
 int dt_autodiff_take_addend(struct dt_autodiff *ad, int value);
-/* A relu_bwd node for `node`, which sums the terms; its result is shaped and named like `value`. */
-int dt_autodiff_through_relu(struct dt_autodiff *ad, const struct dt_node *node, int value);
+/* An activation_bwd node for `node`, which sums the terms; its result is shaped and named like
+ * `value`. */
+int dt_autodiff_through_activation(struct dt_autodiff *ad, const struct dt_node *node, int value);
 /* Appends a backward node of `node`, with its name and attributes; NULL after an error. */
 struct dt_node *dt_autodiff_append(struct dt_autodiff *ad, enum dt_op op,
                                    const struct dt_node *node, int n_src, const int *src, int n_dst,

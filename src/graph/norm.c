@@ -95,7 +95,6 @@ static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
         dt_autodiff_append(ad, DT_OP_BN_BWD, node, DT_COUNT(src), src, DT_MAX_DST, dst);
     if (!backward)
         return;
-    backward->relu = node->relu;
     backward->residual = needs_residual;
     dt_autodiff_give(ad, node->src[DT_BN_SRC], dst[DT_BN_BWD_DIFF_SRC]);
     if (needs_residual)

@@ -1,4 +1,4 @@
-/* Elementwise ops: ingest, ReLU, additions, dropout. */
+/* Elementwise ops: ingest, activations, additions, dropout. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "graph/graph_internal.h"
@@ -30,24 +30,9 @@ int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3
     return dt_draft_infer_and_commit(g, &draft);
 }
 
-int dt_graph_relu(struct dt_graph *g, int src, const char *name)
-{
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_RELU, name, src))
-        return -1;
-    return dt_draft_infer_and_commit(g, &draft);
-}
-
-static void gradient_relu(struct dt_autodiff *ad, const struct dt_node *node)
-{
-    dt_autodiff_give(ad, node->src[0], dt_autodiff_through_relu(ad, node, node->src[0]));
-}
-
 int dt_graph_activation(struct dt_graph *g, int src, const char *name, enum dt_activation kind)
 {
     struct dt_node draft;
-    if (kind == DT_RELU)
-        return dt_graph_relu(g, src, name);
     if (!dt_draft_begin(g, &draft, DT_OP_ACTIVATION, name, src))
         return -1;
     draft.activation = kind;
@@ -56,13 +41,14 @@ int dt_graph_activation(struct dt_graph *g, int src, const char *name, enum dt_a
 
 static void gradient_activation(struct dt_autodiff *ad, const struct dt_node *node)
 {
-    int term[2], diff_src = dt_autodiff_new(ad, node->src[0]);
-    dt_autodiff_take_terms(ad, node->dst[0], term);
-    const int src[] = {[DT_ACTIVATION_BWD_DIFF_DST] = term[0],
-                       [DT_ACTIVATION_BWD_SRC] = node->src[0],
-                       [DT_ACTIVATION_BWD_DIFF_DST2] = term[1]};
-    dt_autodiff_append(ad, DT_OP_ACTIVATION_BWD, node, DT_COUNT(src), src, 1, &diff_src);
-    dt_autodiff_give(ad, node->src[0], diff_src);
+    dt_autodiff_give(ad, node->src[0], dt_autodiff_through_activation(ad, node, node->src[0]));
+}
+
+static double flops_activation(const struct dt_graph *g, const struct dt_node *node)
+{
+    const int per_element = node->op == DT_OP_ACTIVATION ? 8 : 12;
+    return (node->activation == DT_RELU ? 1 : per_element) *
+           (double)dt_tensor_elements(&g->tensor[node->src[0]]);
 }
 
 dt_status dt_infer_add(const struct dt_graph *g, const struct dt_node *node, int dim[4])
@@ -119,10 +105,9 @@ static void gradient_dropout(struct dt_autodiff *ad, const struct dt_node *node)
 }
 
 const struct dt_op_rule dt_rule_ingest = {.per_element = 2};
-const struct dt_op_rule dt_rule_relu = {.per_element = 1, .gradient = gradient_relu};
-const struct dt_op_rule dt_rule_relu_bwd = {.per_element = 1};
-const struct dt_op_rule dt_rule_activation = {.per_element = 8, .gradient = gradient_activation};
-const struct dt_op_rule dt_rule_activation_bwd = {.per_element = 12};
+const struct dt_op_rule dt_rule_activation = {.flops = flops_activation,
+                                              .gradient = gradient_activation};
+const struct dt_op_rule dt_rule_activation_bwd = {.flops = flops_activation};
 const struct dt_op_rule dt_rule_add = {
     .infer = dt_infer_add, .per_element = 1, .gradient = gradient_add};
 const struct dt_op_rule dt_rule_dropout = {.per_element = 1, .gradient = gradient_dropout};

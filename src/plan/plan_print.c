@@ -122,7 +122,6 @@ static double mega(size_t bytes)
 }
 
 static const char *const activation_name[] = {[DT_NO_ACTIVATION] = "",
-                                              [DT_RELU] = "+relu",
 #define ACTIVATION_NAME(NAME, name) [DT_##NAME] = "+" #name,
                                               DT_ACTIVATION_LIST(ACTIVATION_NAME)
 #undef ACTIVATION_NAME
@@ -142,7 +141,6 @@ static void print_op(const struct dt_plan *plan, const struct dt_action *action,
             dims, dt_node_flops(g, node) * 1e-9, mega((size_t)dt_plan_node_bytes(plan, node)),
             where, node->residual ? "+add" : "",
             action->second_half ? "+finish"
-            : node->relu        ? "+relu"
             : is_concat(node)   ? (is_in_place(plan, node) ? "in place" : "copied")
                                 : activation_name[node->activation]);
 }

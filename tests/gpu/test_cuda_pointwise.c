@@ -24,8 +24,9 @@ static void check_relu(enum dt_dtype type, size_t count)
 {
     struct array src = array_random(type, count, 1), dst = array_create(type, count);
     make_special(&src);
-    CUDA(dt_kernel_relu(stream, type, dst.memory, src.memory, count));
-    CUDA(dt_kernel_relu(stream, type, src.memory, src.memory, count)); /* in place */
+    CUDA(dt_kernel_activation(stream, type, DT_RELU, dst.memory, src.memory, count, 8, 8));
+    /* In place. */
+    CUDA(dt_kernel_activation(stream, type, DT_RELU, src.memory, src.memory, count, 8, 8));
     array_get(&dst);
     for (size_t i = 0; i < count; i++)
         assert_value(&dst, i, relu((double)src.value[i]), 0);
@@ -60,8 +61,8 @@ static void check_relu_bwd(enum dt_dtype type, size_t count, bool two)
     make_special(&dst);
     diff.value[4] = NAN;
     array_put(&diff);
-    CUDA(dt_kernel_relu_bwd(stream, type, diff_src.memory, diff.memory, two ? diff2.memory : NULL,
-                            dst.memory, count));
+    CUDA(dt_kernel_activation_bwd(stream, type, DT_RELU, diff_src.memory, diff.memory,
+                                  two ? diff2.memory : NULL, dst.memory, count));
     array_get(&diff_src);
     for (size_t i = 0; i < count; i++) {
         double sum = (double)diff.value[i] + (two ? (double)diff2.value[i] : 0);

@@ -1,4 +1,4 @@
-/* Activations other than ReLU, by their definitions. */
+/* Activations, by their definitions. */
 #ifndef DTRAIN_TESTS_OPS_ACTIVATION_H
 #define DTRAIN_TESTS_OPS_ACTIVATION_H
 
@@ -12,6 +12,8 @@ static double relu6(double x)
 static double ref_activate(enum dt_activation kind, double x)
 {
     switch (kind) {
+    case DT_RELU:
+        return fmax(x, 0);
     case DT_RELU6:
         return relu6(x);
     case DT_SILU:
@@ -37,6 +39,8 @@ static double ref_slope(enum dt_activation kind, double x)
     const double h = 1e-3;
     double slope = 0;
     static const double weights[] = {1 / 12.0, -8 / 12.0, 0, 8 / 12.0, -1 / 12.0};
+    if (kind == DT_RELU)
+        return x > 0;
     if (kind == DT_RELU6)
         return x > 0 && x < 6;
     if (kind == DT_HARD_SIGMOID)
@@ -63,7 +67,7 @@ static void build_activation(struct dt_graph *g, const struct op_case *c)
     const struct dt_node like = {.activation = (enum dt_activation)c->k};
     int src = add_src(g, c), dst = add_like(g, "dst", DT_ACT, DT_F32, src);
     add_node(g, &like, DT_OP_ACTIVATION, 1, &src, 1, &dst);
-    int bwd[3] = {add_like(g, "diff_dst", DT_DIFF, DT_F32, src), src, -1};
+    int bwd[3] = {add_like(g, "diff_dst", DT_DIFF, DT_F32, src), c->k == DT_RELU ? dst : src, -1};
     if (c->flags & F_TWO)
         bwd[DT_ACTIVATION_BWD_DIFF_DST2] = add_like(g, "diff_dst2", DT_DIFF, DT_F32, src);
     int diff_src = add_like(g, "diff_src", DT_DIFF, DT_F32, src);
@@ -75,7 +79,7 @@ static double ref_activation(struct ref *r, const struct dt_node *node, int whic
     const double x = ref_src(r, node, 0)[i];
     (void)which;
     r->margin = fmin(r->margin, activation_margin(node->activation, x));
-    if (node->activation == DT_RELU6)
+    if (node->activation == DT_RELU || node->activation == DT_RELU6)
         r->margin = fmin(r->margin, fabs(x));
     return ref_activate(node->activation, x);
 }
@@ -98,8 +102,8 @@ static double ref_activation_bwd(struct ref *r, const struct dt_node *node, int 
 
 /* k: the kind. */
 #define KINDS(n, c, h, w, flags)                                                                  \
-    {n, c, h, w, DT_RELU6, 0, 0, 0, flags, 0}, {n, c, h, w, DT_SILU, 0, 0, 0, flags, 0},          \
-        {n, c, h, w, DT_SIGMOID, 0, 0, 0, flags, 0},                                              \
+    {n, c, h, w, DT_RELU, 0, 0, 0, flags, 0}, {n, c, h, w, DT_RELU6, 0, 0, 0, flags, 0},          \
+        {n, c, h, w, DT_SILU, 0, 0, 0, flags, 0}, {n, c, h, w, DT_SIGMOID, 0, 0, 0, flags, 0},    \
         {n, c, h, w, DT_HARD_SIGMOID, 0, 0, 0, flags, 0},                                         \
         {n, c, h, w, DT_HARD_SWISH, 0, 0, 0, flags, 0}, {n, c, h, w, DT_GELU, 0, 0, 0, flags, 0}, \
     {                                                                                             \
@@ -110,6 +114,8 @@ static const struct op_case activation_cases[] = {
     KINDS(3, 64, 14, 14, F_TWO),
     {1, 1, 1, 1, DT_SILU, 0, 0, 0, 0, 0},
     {4, 4100, 1, 1, DT_GELU, 0, 0, 0, 0, 0},
+    {4, 4096, 1, 1, DT_RELU, 0, 0, 0, 0, 0},
+    {3, 17, 9, 9, DT_RELU, 0, 0, 0, F_TWO, 0},
 };
 #undef KINDS
 

@@ -11,7 +11,8 @@ static void build_conv(struct dt_graph *g, const struct op_case *c)
     const int groups = c->flags >> 20 & 255 ? (int)(c->flags >> 20 & 255) : 1;
     const int window = dilation * (c->kernel - 1) + 1;
     const struct op_case wide = {.kernel = window, .stride = c->stride, .pad = c->pad};
-    struct dt_node like = {.relu = c->flags & F_RELU, .attr.conv = {c->stride, c->pad, dilation}};
+    struct dt_node like = {.activation = c->flags & F_RELU ? DT_RELU : 0,
+                           .attr.conv = {c->stride, c->pad, dilation}};
     int n_bias = c->flags & F_BIAS ? 1 : 0;
     int src = add_src(g, c);
     int weights = add4(g, "weights", DT_PARAM, c->k, c->c / groups, c->kernel, c->kernel);
@@ -21,7 +22,7 @@ static void build_conv(struct dt_graph *g, const struct op_case *c)
     add_node(g, &like, DT_OP_CONV, 3, fwd, 1, &dst);
     if (c->flags & F_EVAL)
         return;
-    like.relu = false;
+    like.activation = DT_NO_ACTIVATION;
     int diff_dst = add_like(g, "diff_dst", DT_DIFF, DT_F32, dst);
     int diff_src = add_like(g, "diff_src", DT_DIFF, DT_F32, src);
     int diff_weights = add_diff_param(g, "diff_weights", weights);
@@ -56,7 +57,7 @@ static double ref_conv(struct ref *r, const struct dt_node *node, int which, siz
             for (size_t c = 0; c < (size_t)wd[1]; c++)
                 sum += from[c * plane] * weight[c * window];
         }
-    return ref_relu(r, node->relu, sum);
+    return ref_relu(r, node->activation == DT_RELU, sum);
 }
 
 static double ref_conv_bwd_data(struct ref *r, const struct dt_node *node, int which, size_t i)

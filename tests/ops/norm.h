@@ -7,10 +7,10 @@
 
 static struct dt_node bn_like(const struct op_case *c)
 {
-    return (struct dt_node){.relu = c->flags & F_RELU,
-                            .activation = (enum dt_activation)(c->flags >> 20 & 255),
-                            .residual = c->flags & F_RESIDUAL,
-                            .attr.bn = {.eps = c->flags & F_CONST ? 0 : 1e-5f, .momentum = 0.1f}};
+    return (struct dt_node){
+        .activation = c->flags & F_RELU ? DT_RELU : (enum dt_activation)(c->flags >> 20 & 255),
+        .residual = c->flags & F_RESIDUAL,
+        .attr.bn = {.eps = c->flags & F_CONST ? 0 : 1e-5f, .momentum = 0.1f}};
 }
 
 static enum dt_role bn_role(const struct op_case *c)
@@ -43,7 +43,7 @@ static struct bn add_bn(struct dt_graph *g, const struct op_case *c, int src, in
     if (train) {
         bn.dst[DT_BN_MEAN] = add1(g, "mean", DT_SAVED, channels);
         bn.dst[DT_BN_VARIANCE] = add1(g, "variance", DT_SAVED, channels);
-        if (like.relu)
+        if (like.activation == DT_RELU)
             bn.dst[DT_BN_MASK] = add_like(g, "workspace", DT_SAVED, DT_U8, src);
     }
     add_node(g, &like, DT_OP_BN, like.residual ? 6 : 5, from, 4, bn.dst);
@@ -124,6 +124,7 @@ static void ref_bn(struct ref *r, const struct dt_node *node)
             running_var[c] += momentum * (variance * n / (n > 1 ? n - 1 : 1) - running_var[c]);
         }
         double factor = scale[c] / sqrt(variance + (double)node->attr.bn.eps);
+        const bool is_relu = node->activation == DT_RELU;
         for (int b = 0; b < dim[0]; b++)
             for (size_t i = 0; i < plane; i++) {
                 size_t at = ref_index(dim, b, c, 0, 0) + i;
@@ -131,9 +132,9 @@ static void ref_bn(struct ref *r, const struct dt_node *node)
                 y += residual ? residual[at] : 0;
                 r->margin = fmin(r->margin, activation_margin(node->activation, y));
                 ref_dst(r, node, DT_BN_DST)[at] =
-                    ref_activate(node->activation, ref_relu(r, node->relu, y));
+                    is_relu ? ref_relu(r, true, y) : ref_activate(node->activation, y);
                 if (mask)
-                    mask[at] = !node->relu || y > 0;
+                    mask[at] = !is_relu || y > 0;
             }
     }
 }
@@ -146,7 +147,7 @@ static double ref_bn_diff(const struct ref *r, const struct dt_node *node, size_
     const double *diff2 = ref_src(r, node, DT_BN_BWD_DIFF_DST2);
     const double *mask = ref_src(r, node, DT_BN_BWD_MASK);
     double diff = ref_src(r, node, DT_BN_BWD_DIFF_DST)[at] + (diff2 ? diff2[at] : 0);
-    if (node->activation)
+    if (node->activation > DT_RELU)
         diff *= ref_slope(node->activation, normal * ref_src(r, node, DT_BN_BWD_SCALE)[c] +
                                                 ref_src(r, node, DT_BN_BWD_SHIFT)[c]);
     return mask ? diff * mask[at] : diff;

@@ -13,7 +13,7 @@ enum {
     F_RESIDUAL = 4,
     F_EVAL = 8,
     F_IGNORE = 16,    /* some labels are -1 */
-    F_TWO = 32,       /* relu_bwd and bn_bwd sum two gradients */
+    F_TWO = 32,       /* activation_bwd and bn_bwd sum two gradients */
     F_COPY = 64,      /* src comes out of a convolution, in the format that one prefers */
     F_MIXED = 128,    /* labels2 and mix_share */
     F_WEIGHTS = 256,  /* class_weights */
@@ -85,7 +85,6 @@ static void add_node(struct dt_graph *g, const struct dt_node *like, enum dt_op 
     if (!node || !like)
         return;
     node->attr = like->attr;
-    node->relu = like->relu;
     node->activation = like->activation;
     node->residual = like->residual;
 }

@@ -362,8 +362,8 @@ static double least_margin(const struct dt_graph *g, enum dt_precision precision
     bool masks = false, pools = false;
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
-        masks |= node->op == DT_OP_BN_BWD && (node->relu || node->activation);
-        pools |= node->op == DT_OP_MAX_POOL || node->activation;
+        masks |= node->op == DT_OP_BN_BWD && node->activation;
+        pools |= node->op == DT_OP_MAX_POOL || node->activation > DT_RELU;
     }
     const bool rounds = precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16;
     return !masks ? 0 : pools && rounds ? rounded[precision] : 2e-6;

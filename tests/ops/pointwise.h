@@ -1,4 +1,4 @@
-/* Ops on single elements: ingest, ReLU, additions, and dropout, whose mask is random and is checked
+/* Ops on single elements: ingest, additions, and dropout, whose mask is random and is checked
  * by its statistics. */
 #ifndef DTRAIN_TESTS_OPS_POINTWISE_H
 #define DTRAIN_TESTS_OPS_POINTWISE_H
@@ -50,51 +50,11 @@ OP_TEST(ingest, build_ingest, false)
 static const struct op_test op_test_ingest = {
     .element = ref_ingest, .bound = 1e-6, .n_roundings = 1, .tests = {TEST_OF(ingest)}};
 
-/* --- ReLU --- */
-
-static void build_relu(struct dt_graph *g, const struct op_case *c)
-{
-    int src = add_src(g, c), dst = add_like(g, "dst", DT_ACT, DT_F32, src);
-    add_node(g, NULL, DT_OP_RELU, 1, &src, 1, &dst);
-    int bwd[3] = {add_like(g, "diff_dst", DT_DIFF, DT_F32, src), dst, -1};
-    if (c->flags & F_TWO)
-        bwd[DT_RELU_BWD_DIFF_DST2] = add_like(g, "diff_dst2", DT_DIFF, DT_F32, src);
-    int diff_src = add_like(g, "diff_src", DT_DIFF, DT_F32, src);
-    add_node(g, NULL, DT_OP_RELU_BWD, 3, bwd, 1, &diff_src);
-}
-
-static double ref_relu_op(struct ref *r, const struct dt_node *node, int which, size_t i)
-{
-    (void)which;
-    return ref_relu(r, true, ref_src(r, node, 0)[i]);
-}
-
-static double ref_relu_bwd(struct ref *r, const struct dt_node *node, int which, size_t i)
-{
-    (void)which;
-    const double *diff2 = ref_src(r, node, DT_RELU_BWD_DIFF_DST2);
-    double diff = ref_src(r, node, DT_RELU_BWD_DIFF_DST)[i] + (diff2 ? diff2[i] : 0);
-    return ref_src(r, node, DT_RELU_BWD_DST)[i] > 0 ? diff : 0;
-}
-
-static const struct op_case relu_cases[] = {
-    {1, 1, 1, 1, 0, 0, 0, 0, 0, 0},      {2, 3, 5, 7, 0, 0, 0, 0, 0, 0},
-    {2, 64, 14, 14, 0, 0, 0, 0, 0, 0},   {4, 4096, 1, 1, 0, 0, 0, 0, 0, 0},
-    {2, 3, 5, 7, 0, 0, 0, 0, F_TWO, 0},  {2, 64, 28, 28, 0, 0, 0, 0, F_TWO, 0},
-    {3, 17, 9, 9, 0, 0, 0, 0, F_TWO, 0},
-};
-
-OP_TEST(relu, build_relu, true)
-
-static const struct op_test op_test_relu = {.element = ref_relu_op, .tests = {TEST_OF(relu)}};
-static const struct op_test op_test_relu_bwd = {
-    .element = ref_relu_bwd, .bound = 1e-6, .n_roundings = 1};
-
 /* --- Addition --- */
 
 static void build_add(struct dt_graph *g, const struct op_case *c)
 {
-    const struct dt_node like = {.relu = c->flags & F_RELU};
+    const struct dt_node like = {.activation = c->flags & F_RELU ? DT_RELU : 0};
     int src[2] = {add_src(g, c), -1};
     src[1] = add_like(g, "src2", DT_ACT, DT_F32, src[0]);
     int dst = add_like(g, "dst", DT_ACT, DT_F32, src[0]);
@@ -104,7 +64,7 @@ static void build_add(struct dt_graph *g, const struct op_case *c)
 static double ref_add(struct ref *r, const struct dt_node *node, int which, size_t i)
 {
     (void)which;
-    return ref_relu(r, node->relu, ref_src(r, node, 0)[i] + ref_src(r, node, 1)[i]);
+    return ref_relu(r, node->activation, ref_src(r, node, 0)[i] + ref_src(r, node, 1)[i]);
 }
 
 static const struct op_case add_cases[] = {

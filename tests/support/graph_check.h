@@ -38,8 +38,8 @@ static inline void describe_nodes(const struct dt_graph *g, int first, char *out
     for (int i = first; i < g->n_nodes && used < bytes; i++) {
         const struct dt_node *node = &g->node[i];
         used += (size_t)snprintf(out + used, bytes - used, "%s%s%s %s:", dt_op_name(node->op),
-                                 node->relu ? "+relu" : "", node->residual ? "+residual" : "",
-                                 node->name);
+                                 node->activation == DT_RELU ? "+relu" : "",
+                                 node->residual ? "+residual" : "", node->name);
         for (int k = 0; k < node->n_src + node->n_dst && used < bytes; k++) {
             int id = k < node->n_src ? node->src[k] : node->dst[k - node->n_src];
             if (id < 0)
@@ -60,7 +60,8 @@ static inline int count_nodes(const struct dt_graph *g, enum dt_phase phase, enu
     int n = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         const struct dt_node *node = &g->node[i];
-        n += node->phase == phase && node->op == op && (relu < 0 || node->relu == (relu == 1)) &&
+        n += node->phase == phase && node->op == op &&
+             (relu < 0 || (node->activation == DT_RELU) == (relu == 1)) &&
              (residual < 0 || node->residual == (residual == 1));
     }
     return n;
@@ -193,8 +194,6 @@ static inline void check_paths(const struct dt_graph *g)
             sum = 1;
         else if (node->op == DT_OP_ADD)
             sum += diff[node->src[1]];
-        else if (node->op == DT_OP_RELU_BWD && node->src[DT_RELU_BWD_DIFF_DST2] >= 0)
-            sum += diff[node->src[DT_RELU_BWD_DIFF_DST2]];
         else if (node->op == DT_OP_ACTIVATION_BWD && node->src[DT_ACTIVATION_BWD_DIFF_DST2] >= 0)
             sum += diff[node->src[DT_ACTIVATION_BWD_DIFF_DST2]];
         else if (node->op == DT_OP_BN_BWD && node->src[DT_BN_BWD_DIFF_DST2] >= 0)

@@ -26,7 +26,7 @@ early-reduce        src/plan/buckets.c              ^plan/
 forgotten-pass      src/plan/actions.c              ^plan/ ^dist/plan_sync-np2
     bucket->count, w->first); => bucket->count, true);
 conv-relu           src/cpu/cpu_conv.c                  ^ops/
-    dt_attr_create(&attr, exec->node->relu) => dt_attr_create(&attr, false)
+    dt_attr_create(&attr, exec->node->activation == DT_RELU) => dt_attr_create(&attr, false)
 biased-variance     src/cpu/norm_block.c            ^unit/cpu_ ^ops/
     s->variance[i] * unbiased); => s->variance[i] * (unbiased > 0));
 mixed-label         src/cpu/cpu_loss.c                  ^unit/cpu_ ^ops/

@@ -42,8 +42,8 @@ TEST(relu)
     rig_open(&rig, 2);
     int src = add_act(&rig, "src", DT_ACT), zero = add_act(&rig, "zero", DT_ACT);
     int dst = add_act(&rig, "dst", DT_ACT), sum = add_act(&rig, "sum", DT_ACT);
-    rig_node(&rig, DT_OP_RELU, RIG_IDS(src), RIG_IDS(dst));
-    rig_node(&rig, DT_OP_ADD, RIG_IDS(zero, src), RIG_IDS(sum))->relu = true;
+    rig_node(&rig, DT_OP_ACTIVATION, RIG_IDS(src), RIG_IDS(dst))->activation = DT_RELU;
+    rig_node(&rig, DT_OP_ADD, RIG_IDS(zero, src), RIG_IDS(sum))->activation = DT_RELU;
     rig_build(&rig);
     set_values(&rig, src);
     rig_run(&rig, &(struct dt_scalars){.step = 1});
@@ -60,8 +60,9 @@ TEST(relu_bwd)
     int diff = add_act(&rig, "diff", DT_DIFF), diff2 = add_act(&rig, "diff2", DT_DIFF);
     int dst = add_act(&rig, "dst", DT_ACT);
     int one = add_act(&rig, "one", DT_DIFF), two = add_act(&rig, "two", DT_DIFF);
-    rig_node(&rig, DT_OP_RELU_BWD, RIG_IDS(diff, dst), RIG_IDS(one));
-    rig_node(&rig, DT_OP_RELU_BWD, RIG_IDS(diff, dst, diff2), RIG_IDS(two));
+    const enum dt_op op = DT_OP_ACTIVATION_BWD;
+    rig_node(&rig, op, RIG_IDS(diff, dst), RIG_IDS(one))->activation = DT_RELU;
+    rig_node(&rig, op, RIG_IDS(diff, dst, diff2), RIG_IDS(two))->activation = DT_RELU;
     rig_build(&rig);
     set_values(&rig, dst);
     float *values = rig_fill(&rig, diff2, 3, 0);
@@ -94,7 +95,8 @@ TEST(bn_relu)
     int shift = rig_vector(&rig, "shift", DT_PARAM, DT_F32, C);
     int mean = rig_vector(&rig, "mean", DT_STAT, DT_F32, C);
     int variance = rig_vector(&rig, "variance", DT_STAT, DT_F32, C);
-    rig_node(&rig, DT_OP_BN, RIG_IDS(src, scale, shift, mean, variance), RIG_IDS(dst))->relu = true;
+    rig_node(&rig, DT_OP_BN, RIG_IDS(src, scale, shift, mean, variance), RIG_IDS(dst))->activation =
+        DT_RELU;
     rig_build(&rig);
     free(rig_fill(&rig, scale, 1, 0));
     free(rig_fill(&rig, variance, 1, 0));

@@ -44,7 +44,8 @@ static void open_rank(struct net *net, int c, int threads, bool blocked, int ran
                                     RIG_IDS(net->src, net->scale, net->shift, net->running_mean,
                                             net->running_var, net->residual),
                                     RIG_IDS(net->dst, net->mean, net->variance, net->mask));
-    node->relu = node->residual = true;
+    node->activation = DT_RELU;
+    node->residual = true;
     node->attr.bn.eps = 1e-5f;
     node->attr.bn.momentum = 0.1f;
     node->attr.bn.n_ranks = group;
@@ -52,7 +53,8 @@ static void open_rank(struct net *net, int c, int threads, bool blocked, int ran
                     RIG_IDS(net->src, net->diff_dst, net->scale, net->shift, net->mean,
                             net->variance, net->mask),
                     RIG_IDS(net->diff_src, net->diff_scale, net->diff_shift, net->diff_residual));
-    node->relu = node->residual = true;
+    node->activation = DT_RELU;
+    node->residual = true;
     node->attr.bn.eps = 1e-5f;
     node->attr.bn.n_ranks = group;
     rig_build(rig);

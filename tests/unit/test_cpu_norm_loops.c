@@ -126,8 +126,8 @@ static void check_apply(const struct dt_norm_row *row, bool relu, bool residual,
     float *dst = y + shift;
     fill();
     fill_coefs(k);
-    lanes->apply(dst, relu ? mask : NULL, x, residual ? r : NULL, k, relu, DT_NO_ACTIVATION,
-                 past_caches, row);
+    lanes->apply(dst, relu ? mask : NULL, x, residual ? r : NULL, k,
+                 relu ? DT_RELU : DT_NO_ACTIVATION, past_caches, row);
     FOR_PLACES(p, row)
     {
         double v = (double)x[p.at] * (double)k[p.column].a[p.lane] + (double)k[p.column].b[p.lane] +
@@ -157,7 +157,7 @@ TEST(nan)
     for (size_t at = 0; at < COUNT; at++) {
         fill();
         x[at] = NAN;
-        lanes->apply(y, mask, x, NULL, k, true, DT_NO_ACTIVATION, false, &row);
+        lanes->apply(y, mask, x, NULL, k, DT_RELU, false, &row);
         for (size_t i = 0; i < COUNT; i++) {
             assert_int_equal(isnan(y[i]) != 0, i == at);
             assert_int_equal(mask[i / LANES] >> i % LANES & 1, i == at || y[i] > 0);
@@ -240,8 +240,8 @@ TEST(in_place)
         fill();
         fill_coefs(k);
         memcpy(y, x, sizeof y);
-        lanes->apply(y, NULL, x, r, k, true, DT_NO_ACTIVATION, false, row);
-        lanes->apply(x, NULL, x, r, k, true, DT_NO_ACTIVATION, false, row);
+        lanes->apply(y, NULL, x, r, k, DT_RELU, false, row);
+        lanes->apply(x, NULL, x, r, k, DT_RELU, false, row);
         assert_memory_equal(x, y, MAX * sizeof *x);
         fill();
         memcpy(y, r, sizeof y);

@@ -41,11 +41,11 @@ GRAPH_TEST(chain, DT_TRAIN)
     finish(g, x, false,
            FC "avg_pool_bwd avg: diff_avg -> diff_drop\n"
               "dropout_bwd drop: diff_drop -> diff_r2\n"
-              "relu_bwd r2: diff_r2 r2 -> diff_c2\n"
+              "activation_bwd+relu r2: diff_r2 r2 -> diff_c2\n"
               "conv_bwd_weights c2: max diff_c2 -> diff_c2.weight diff_c2.bias\n"
               "conv_bwd_data c2: diff_c2 c2.weight -> diff_max\n"
               "max_pool_bwd max: diff_max max.workspace -> diff_r1\n"
-              "relu_bwd r1: diff_r1 r1 -> diff_b1\n"
+              "activation_bwd+relu r1: diff_r1 r1 -> diff_b1\n"
               "bn_bwd b1: c1 diff_b1 b1.weight b1.bias b1.mean b1.variance"
               " -> diff_c1 diff_b1.weight diff_b1.bias\n"
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
@@ -58,7 +58,7 @@ GRAPH_TEST(chain_fused, DT_TRAIN)
     x = dt_graph_avg_pool(g, x, "avg", 1);
     finish(g, x, true,
            FC "avg_pool_bwd avg: diff_avg -> diff_r2\n"
-              "relu_bwd c2: diff_r2 r2 -> diff_r2#2\n"
+              "activation_bwd+relu c2: diff_r2 r2 -> diff_r2#2\n"
               "conv_bwd_weights c2: r1 diff_r2#2 -> diff_c2.weight diff_c2.bias\n"
               "conv_bwd_data c2: diff_r2#2 c2.weight -> diff_r1\n"
               "bn_bwd+relu b1: c1 diff_r1 b1.weight b1.bias b1.mean b1.variance b1.workspace"
@@ -66,7 +66,8 @@ GRAPH_TEST(chain_fused, DT_TRAIN)
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
 }
 
-/* The value r1 has two readers, and its producer is a ReLU: the sum is folded into relu_bwd. */
+/* The value r1 has two readers, and its producer is a ReLU: the sum is folded into activation_bwd.
+ */
 static int two_readers(struct dt_graph *g, int src)
 {
     int x = dt_graph_relu(g, conv(g, src, "c1", false), "r1");
@@ -80,14 +81,14 @@ GRAPH_TEST(sum_into_relu, DT_TRAIN)
            FC "avg_pool_bwd avg: diff_avg -> diff_add\n"
               "conv_bwd_weights c2: r1 diff_add -> diff_c2.weight\n"
               "conv_bwd_data c2: diff_add c2.weight -> diff_r1\n"
-              "relu_bwd r1: diff_add r1 diff_r1 -> diff_c1\n"
+              "activation_bwd+relu r1: diff_add r1 diff_r1 -> diff_c1\n"
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
     g = begin_small(DT_TRAIN, &src);
     finish(g, two_readers(g, src), true,
            FC "avg_pool_bwd avg: diff_avg -> diff_add\n"
               "conv_bwd_weights c2: r1 diff_add -> diff_c2.weight\n"
               "conv_bwd_data c2: diff_add c2.weight -> diff_r1\n"
-              "relu_bwd c1: diff_add r1 diff_r1 -> diff_r1#2\n"
+              "activation_bwd+relu c1: diff_add r1 diff_r1 -> diff_r1#2\n"
               "conv_bwd_weights c1: ingest diff_r1#2 -> diff_c1.weight\n");
 }
 
@@ -106,7 +107,7 @@ GRAPH_TEST(sum_folded_into_bn, DT_TRAIN)
 }
 
 /* Two residual blocks: bn+residual+relu passes its gradient on through diff_residual, add+relu
- * gives one relu_bwd for both summands. */
+ * gives one activation_bwd for both summands. */
 static int residual_blocks(struct dt_graph *g, int src)
 {
     int x = dt_graph_max_pool(g, conv(g, src, "c0", false), "max", 2, 2, 0);
@@ -121,7 +122,7 @@ GRAPH_TEST(residual_fused, DT_TRAIN)
 {
     finish(g, residual_blocks(g, src), true,
            FC "avg_pool_bwd avg: diff_avg -> diff_r2\n"
-              "relu_bwd a2: diff_r2 r2 -> diff_r2#2\n"
+              "activation_bwd+relu a2: diff_r2 r2 -> diff_r2#2\n"
               "conv_bwd_weights c2: r1 diff_r2#2 -> diff_c2.weight\n"
               "conv_bwd_data c2: diff_r2#2 c2.weight -> diff_r1\n"
               "bn_bwd+relu+residual b1: c1 diff_r2#2 b1.weight b1.bias b1.mean b1.variance"
@@ -145,7 +146,7 @@ GRAPH_TEST(three_readers, DT_TRAIN)
               "conv_bwd_weights c2: r1 diff_a2 -> diff_c2.weight\n"
               "conv_bwd_data c2: diff_a2 c2.weight -> diff_r1#2\n"
               "add r1: diff_a2 diff_r1 -> diff_r1#3\n"
-              "relu_bwd r1: diff_r1#3 r1 diff_r1#2 -> diff_c1\n"
+              "activation_bwd+relu r1: diff_r1#3 r1 diff_r1#2 -> diff_c1\n"
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
 }
 
@@ -211,7 +212,7 @@ GRAPH_TEST(constant_norm, DT_TRAIN)
     assert_true(g->node[2].attr.bn.eps == 0 && g->node[2].n_dst == 1);
     finish(g, x, true,
            FC "avg_pool_bwd avg: diff_avg -> diff_r1\n"
-              "relu_bwd b1: diff_r1 r1 -> diff_r1#2\n"
+              "activation_bwd+relu b1: diff_r1 r1 -> diff_r1#2\n"
               "bn_frozen_bwd b1: diff_r1#2 b1.weight b1.running_var -> diff_c1\n"
               "conv_bwd_weights c1: ingest diff_c1 -> diff_c1.weight\n");
 }
@@ -223,10 +224,10 @@ GRAPH_TEST(frozen_between, DT_TRAIN)
     assert_int_equal(dt_graph_freeze(g, "b1"), 2);
     finish(g, x, true,
            FC "avg_pool_bwd avg: diff_avg -> diff_r2\n"
-              "relu_bwd a2: diff_r2 r2 -> diff_r2#2\n"
+              "activation_bwd+relu a2: diff_r2 r2 -> diff_r2#2\n"
               "conv_bwd_weights c2: r1 diff_r2#2 -> diff_c2.weight\n"
               "conv_bwd_data c2: diff_r2#2 c2.weight -> diff_r1\n"
-              "relu_bwd b1: diff_r2#2 r1 diff_r1 -> diff_r1#2\n"
+              "activation_bwd+relu b1: diff_r2#2 r1 diff_r1 -> diff_r1#2\n"
               "bn_frozen_bwd b1: diff_r1#2 b1.weight b1.running_var -> diff_c1\n"
               "conv_bwd_weights c1: max diff_c1 -> diff_c1.weight\n"
               "conv_bwd_data c1: diff_c1 c1.weight -> diff_max\n"

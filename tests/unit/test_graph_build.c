@@ -256,7 +256,7 @@ TEST(first_error_is_remembered)
     dt_graph_softmax_xent(g, x, 0);
     assert_int_equal(x, -1);
     assert_int_equal(dt_graph_ingest(g, mean, std), -1);
-    assert_null(dt_graph_node(g, DT_OP_RELU, "r", 1, &src, 1, &src));
+    assert_null(dt_graph_node(g, DT_OP_ACTIVATION, "r", 1, &src, 1, &src));
     assert_int_equal(g->n_nodes, n_nodes);
     assert_int_equal(g->n_tensors, n_tensors);
     assert_int_equal(dt_graph_begin(g, DT_EVAL, 2, 8, 8), DT_ERR_CONFIG);
@@ -403,7 +403,7 @@ TEST(low_level)
 
     g = new_graph();
     dt_graph_tensor(g, "a", DT_ACT, DT_F32, 4, dim);
-    assert_null(dt_graph_node(g, DT_OP_RELU, "n", 1, (int[]){0}, 1, (int[]){1}));
+    assert_null(dt_graph_node(g, DT_OP_ACTIVATION, "n", 1, (int[]){0}, 1, (int[]){1}));
     assert_refused(g, DT_ERR_INTERNAL, "does not exist");
 
     g = new_graph();
@@ -496,7 +496,7 @@ TEST(op_table)
     assert_string_equal(dt_op_name(DT_OP_SOFTMAX_XENT), "softmax_xent");
     assert_string_equal(dt_op_name(DT_OP_DROPOUT_BWD), "dropout_bwd");
     assert_int_equal(dt_op_inplace(DT_OP_ADD), 3);
-    assert_int_equal(dt_op_inplace(DT_OP_RELU_BWD), 5);
+    assert_int_equal(dt_op_inplace(DT_OP_ACTIVATION_BWD), 7);
     assert_int_equal(dt_op_inplace(DT_OP_CONV), 0);
     assert_int_equal(dt_dtype_bytes(DT_U8), 1);
     assert_int_equal(dt_dtype_bytes(DT_I32), 4);

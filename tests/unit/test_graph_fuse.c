@@ -37,7 +37,7 @@ static bool refuses(void *context, const struct dt_graph *g, const struct dt_nod
 {
     struct refuse *r = context;
     r->n_asked++;
-    assert_true(node->relu);
+    assert_int_equal(node->activation, DT_RELU);
     for (int i = 0; i < node->n_src; i++)
         assert_in_range(node->src[i], 0, g->n_tensors - 1);
     for (int i = 0; i < node->n_dst; i++)
@@ -58,7 +58,7 @@ GRAPH_TEST(relu, DT_TRAIN)
          " -> r2 b2.mean b2.variance b2.workspace\n"
          "add+relu a: r2 ingest -> r3\n"
          "max_pool max: r3 -> max max.workspace\n"
-         "relu r4: max -> r4\n");
+         "activation+relu r4: max -> r4\n");
 }
 
 GRAPH_TEST(evaluation, DT_EVAL)
@@ -133,7 +133,7 @@ GRAPH_TEST(second_reader_forbids, DT_EVAL)
     dt_graph_add(g, x, y, "a3");
     fuse(g, NULL, NULL,
          "conv c1: ingest c1.weight -> c1\n"
-         "relu r1: c1 -> r1\n"
+         "activation+relu r1: c1 -> r1\n"
          "add a1: c1 r1 -> a1\n"
          "bn b1: a1 b1.weight b1.bias b1.running_mean b1.running_var -> b1\n"
          "add+relu a2: b1 ingest -> r2\n"
@@ -158,7 +158,7 @@ GRAPH_TEST(only_one_relu, DT_EVAL)
     dt_graph_relu(g, dt_graph_add(g, x, src, "a"), "r4"); /* bn has its ReLU before the add */
     fuse(g, NULL, NULL,
          "conv+relu c1: ingest c1.weight -> r1\n"
-         "relu r2: r1 -> r2\n"
+         "activation+relu r2: r1 -> r2\n"
          "conv c2: r2 c2.weight -> c2\n"
          "bn+relu b2: c2 b2.weight b2.bias b2.running_mean b2.running_var -> r3\n"
          "add+relu a: r3 ingest -> r4\n");
@@ -193,7 +193,7 @@ TEST(backend_refuses)
          "conv c2: r1 c2.weight -> c2\n"
          "bn b2: c2 b2.weight b2.bias b2.running_mean b2.running_var"
          " -> b2 b2.mean b2.variance\n"
-         "relu r2: b2 -> r2\n"
+         "activation+relu r2: b2 -> r2\n"
          "conv c3: r2 c3.weight -> c3\n"
          "bn b3: c3 b3.weight b3.bias b3.running_mean b3.running_var"
          " -> b3 b3.mean b3.variance\n"

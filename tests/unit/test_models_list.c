@@ -289,14 +289,14 @@ TEST(resnet50_fused)
     struct dt_graph *g = build("resnet50", 224, 1000);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV, -1, -1), 53);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 0, 0), 53);
-    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU, 0, 0), 49);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ACTIVATION, 1, 0), 49);
     assert_int_equal(dt_graph_fuse(g, NULL, NULL), DT_OK);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV, 0, 0), 53);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 1, 0), 33);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 1, 1), 16);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 0, 0), 4);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, -1, -1), 0);
-    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU, -1, -1), 0);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ACTIVATION, -1, -1), 0);
     assert_int_equal(g->n_nodes, 53 + 53 + 5);
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_CONV_BWD_WEIGHTS, 0, 0), 53);
@@ -304,7 +304,7 @@ TEST(resnet50_fused)
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, 1, 1), 16);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, 1, 0), 33);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN_BWD, 0, 0), 4);
-    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU_BWD, -1, -1), 0);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ACTIVATION_BWD, -1, -1), 0);
     /* bn_bwd takes the sums at the inputs of all 16 blocks but that of the max pooling. */
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, 0, -1), 1);
     dt_graph_destroy(g);
@@ -317,15 +317,16 @@ TEST(resnet50_fused_without_residual)
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 1, 0), 33);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_BN, 0, 0), 20);
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, 1, 0), 16);
-    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU, -1, -1), 0);
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ACTIVATION, -1, -1), 0);
     assert_int_equal(g->n_nodes, 53 + 53 + 16 + 5);
     assert_int_equal(dt_graph_differentiate(g), DT_OK);
-    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_RELU_BWD, 0, 0), 16);
-    /* Block inputs: 15 sums are folded into relu_bwd, the one after max_pool is an add. */
+    assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ACTIVATION_BWD, 1, 0), 16);
+    /* Block inputs: 15 sums are folded into activation_bwd, the one after max_pool is an add. */
     assert_int_equal(count_nodes(g, DT_TRAIN, DT_OP_ADD, 0, 0), 1);
     int n_folded = 0;
     for (int i = 0; i < g->n_nodes; i++)
-        n_folded += g->node[i].op == DT_OP_RELU_BWD && g->node[i].src[DT_RELU_BWD_DIFF_DST2] >= 0;
+        n_folded += g->node[i].op == DT_OP_ACTIVATION_BWD &&
+                    g->node[i].src[DT_ACTIVATION_BWD_DIFF_DST2] >= 0;
     assert_int_equal(n_folded, 15);
     dt_graph_destroy(g);
 }
