@@ -13,30 +13,24 @@
 #include "base/build.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/member.h"
 
 const char dt_manifest_name[] = "MANIFEST.json";
 
-enum { HASH_DIGITS = 16, OTHER_VALUES = 128 };
+enum { OTHER_VALUES = 128 };
 static const int64_t integer_max = INT64_C(1) << 53; /* exact in JSON's doubles */
 static const struct dt_json_limits limits = {.bytes = DT_MANIFEST_MAX_BYTES,
                                              .n_values = DT_MANIFEST_MAX_TENSORS + OTHER_VALUES};
 
-/* The members that are plain numbers and texts, in file order. */
-#define MEMBER(member) #member, offsetof(struct dt_manifest, member)
-static const struct {
-    const char *key;
-    size_t offset; /* int64_t */
-} longs[] = {{MEMBER(step)}, {MEMBER(epoch)}, {MEMBER(batch)}, {MEMBER(incarnation)}};
-static const struct {
-    const char *key;
-    size_t offset; /* int */
-} ints[] = {{"ranks", offsetof(struct dt_manifest, n_ranks)}, {MEMBER(global_batch_size)}};
-static const struct {
-    const char *key;
-    size_t offset, bytes; /* char[] */
-} texts[] = {{MEMBER(run_id), DT_ID_MAX},
-             {MEMBER(build_id), DT_ID_MAX},
-             {MEMBER(repro), sizeof((struct dt_manifest *)0)->repro}};
+#define ROW(...) DT_MEMBER(struct dt_manifest, __VA_ARGS__)
+enum { N_NUMBERS = 6 }; /* then texts, which are cleaned before they are printed */
+static const struct dt_member members[] = {
+    ROW(INT64, step, "step"),    ROW(INT64, epoch, "epoch"),
+    ROW(INT64, batch, "batch"),  ROW(INT64, incarnation, "incarnation"),
+    ROW(INT, n_ranks, "ranks"),  ROW(INT, global_batch_size, "global_batch_size"),
+    ROW(TEXT, run_id, "run_id"), ROW(TEXT, build_id, "build_id"),
+    ROW(TEXT, repro, "repro"),   ROW(HASH, config_hash, "config_hash"),
+};
 
 /* --- Printing --- */
 
@@ -58,8 +52,8 @@ static void print_text(struct dt_jsonw *w, const char *key, const char *text)
 
 static void print_hash(struct dt_jsonw *w, const char *key, uint64_t hash)
 {
-    char text[HASH_DIGITS + 1];
-    snprintf(text, sizeof text, "%016" PRIx64, hash);
+    char text[DT_HASH_DIGITS + 1];
+    dt_hash_write(text, hash);
     dt_jsonw_string(w, key, text);
 }
 
@@ -77,16 +71,13 @@ static void print_wide_hash(struct dt_jsonw *w, const char *key, struct dt_hash 
 
 static dt_status print_manifest(struct dt_jsonw *w, const struct dt_manifest *manifest)
 {
-    const char *base = (const char *)manifest;
     const struct dt_manifest_file *files_end = manifest->files + manifest->n_files;
     *w = (struct dt_jsonw){.pretty = true};
     dt_jsonw_add(w, "{format: %d", DT_MANIFEST_FORMAT);
-    for (size_t i = 0; i < DT_COUNT(longs); i++)
-        dt_jsonw_integer(w, longs[i].key, *(const int64_t *)(base + longs[i].offset));
-    for (size_t i = 0; i < DT_COUNT(ints); i++)
-        dt_jsonw_integer(w, ints[i].key, *(const int *)(base + ints[i].offset));
-    for (size_t i = 0; i < DT_COUNT(texts); i++)
-        print_text(w, texts[i].key, base + texts[i].offset);
+    dt_members_write(w, members, N_NUMBERS, manifest);
+    print_text(w, "run_id", manifest->run_id);
+    print_text(w, "build_id", manifest->build_id);
+    print_text(w, "repro", manifest->repro);
     print_hash(w, "config_hash", manifest->config_hash);
     dt_jsonw_begin(w, "files", '{');
     for (const struct dt_manifest_file *f = manifest->files; f < files_end; f++) {
@@ -112,24 +103,6 @@ static dt_status print_manifest(struct dt_jsonw *w, const struct dt_manifest *ma
 
 /* --- Reading --- */
 
-static bool get_hash(uint64_t *out, const char *digits)
-{
-    *out = 0;
-    for (int i = 0; i < HASH_DIGITS; i++) {
-        const char *digit = digits[i] ? strchr("0123456789abcdef", digits[i]) : NULL;
-        if (!digit)
-            return false;
-        *out = *out << 4 | (uint64_t)(digit - "0123456789abcdef");
-    }
-    return true;
-}
-
-static const char *get_string(const struct dt_json *object, const char *key)
-{
-    const struct dt_json *value = dt_json_get(object, key);
-    return value && value->type == DT_JSON_STRING ? value->string : NULL;
-}
-
 static bool is_printable_text(const char *text)
 {
     while (is_printable(*text))
@@ -148,8 +121,8 @@ static dt_status parse_tensors(struct dt_manifest_file *file, const struct dt_js
     for (const struct dt_json *t = list->child; t; t = t->next) {
         struct dt_manifest_tensor *tensor = &file->tensors[file->n_tensors++];
         bool ok = strlen(t->key) < sizeof tensor->name && is_printable_text(t->key) &&
-                  t->type == DT_JSON_STRING && strlen(t->string) == HASH_DIGITS &&
-                  get_hash(&tensor->hash, t->string);
+                  t->type == DT_JSON_STRING && strlen(t->string) == DT_HASH_DIGITS &&
+                  dt_hash_read(&tensor->hash, t->string);
         if (!ok)
             DT_FAIL(DT_ERR_DATA, "%s:%d:%d: not a tensor's checksum", path, t->line, t->column);
         snprintf(tensor->name, sizeof tensor->name, "%s", t->key);
@@ -161,13 +134,15 @@ static dt_status parse_file(struct dt_manifest_file *file, const struct dt_json 
                             const char *path)
 {
     int64_t bytes;
-    const char *name = entry->key, *hash = get_string(entry, "hash");
+    char hash[DT_HASH_TEXT];
+    const char *name = entry->key;
     /* The name is not "..", not hidden, and not outside the folder. */
     bool ok = name[0] != '\0' && name[0] != '.' && strlen(name) < DT_MANIFEST_NAME_MAX &&
               !strchr(name, '/') && is_printable_text(name);
     ok = ok && dt_json_integer(dt_json_get(entry, "bytes"), 0, integer_max, &bytes);
-    ok = ok && hash && strlen(hash) == 2 * HASH_DIGITS && get_hash(&file->hash.high, hash) &&
-         get_hash(&file->hash.low, hash + HASH_DIGITS);
+    ok = ok && dt_json_text(dt_json_get(entry, "hash"), hash, sizeof hash) &&
+         strlen(hash) == 2 * DT_HASH_DIGITS && dt_hash_read(&file->hash.high, hash) &&
+         dt_hash_read(&file->hash.low, hash + DT_HASH_DIGITS);
     if (!ok)
         DT_FAIL(DT_ERR_DATA, "%s:%d:%d: not the name, size and checksum of a file", path,
                 entry->line, entry->column);
@@ -175,29 +150,6 @@ static dt_status parse_file(struct dt_manifest_file *file, const struct dt_json 
     file->bytes = (uint64_t)bytes;
     const struct dt_json *tensors = dt_json_get(entry, "tensors");
     return tensors ? parse_tensors(file, tensors, n_left, path) : DT_OK;
-}
-
-static bool parse_members(struct dt_manifest *manifest, const struct dt_json *root)
-{
-    char *base = (char *)manifest;
-    int64_t value;
-    for (size_t i = 0; i < DT_COUNT(longs); i++)
-        if (!dt_json_integer(dt_json_get(root, longs[i].key), 0, integer_max,
-                             (int64_t *)(base + longs[i].offset)))
-            return false;
-    for (size_t i = 0; i < DT_COUNT(ints); i++) {
-        if (!dt_json_integer(dt_json_get(root, ints[i].key), 0, INT32_MAX, &value))
-            return false;
-        *(int *)(base + ints[i].offset) = (int)value;
-    }
-    for (size_t i = 0; i < DT_COUNT(texts); i++) {
-        const char *text = get_string(root, texts[i].key);
-        if (!text || strlen(text) >= texts[i].bytes)
-            return false;
-        memcpy(base + texts[i].offset, text, strlen(text) + 1);
-    }
-    const char *hash = get_string(root, "config_hash");
-    return hash && strlen(hash) == HASH_DIGITS && get_hash(&manifest->config_hash, hash);
 }
 
 dt_status dt_manifest_check_format(const struct dt_json *root, int format, const char *path)
@@ -217,7 +169,8 @@ static dt_status parse_manifest(struct dt_manifest *manifest, const struct dt_js
     int n_left = DT_MANIFEST_MAX_TENSORS;
     const struct dt_json *files = dt_json_get(root, "files");
     DT_TRY(dt_manifest_check_format(root, DT_MANIFEST_FORMAT, path));
-    if (!parse_members(manifest, root) || !files || files->n_children > DT_MANIFEST_MAX_FILES)
+    if (!dt_members_read(manifest, members, DT_COUNT(members), root) || !files ||
+        files->n_children > DT_MANIFEST_MAX_FILES)
         DT_FAIL(DT_ERR_DATA, "%s: members are missing or have wrong values", path);
     for (const struct dt_json *entry = files->child; entry; entry = entry->next)
         DT_TRY(parse_file(&manifest->files[manifest->n_files++], entry, &n_left, path));

@@ -20,26 +20,40 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/host.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/member.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "watch/heartbeat.h"
 
-enum { HOLDER_MAX = 512, LEASE_S = 60, ID_BYTES = 16, CHECK_MAX = 17 };
-static const int64_t most = INT64_C(1) << 53; /* exact in JSON */
+enum { HOLDER_MAX = 512, LEASE_S = 60, ID_BYTES = 16 };
 
 /* Contents of RUN. */
 struct record {
     char run_id[DT_ID_MAX];
     int64_t incarnation;
-    bool is_running;
+    int is_running;
     int exit_code; /* of a run that has ended, and its steps */
     int64_t step;
     char host[DT_HOST_MAX]; /* of rank 0 */
     int64_t pid;
     struct dt_memory_kills kills; /* at its start; group "" = unknown */
+    char check[DT_HASH_DIGITS + 1];
+};
+#define ROW(...) DT_MEMBER(struct record, __VA_ARGS__)
+static const char *const states[] = {"ended", "running", NULL};
+static const struct dt_member members[] = {
+    ROW(TEXT, run_id, "run_id"),
+    ROW(INT64, incarnation, "incarnation", .min = 1),
+    ROW(CHOICE, is_running, "state", .choices = states),
+    ROW(INT, exit_code, "exit_code", .max = 255),
+    ROW(INT64, step, "step", .min = -1),
+    ROW(TEXT, host, "host"),
+    ROW(INT64, pid, "pid"),
+    ROW(TEXT, kills.group, "memory_group"),
+    ROW(INT64, kills.n, "memory_kills"),
+    ROW(TEXT, check, "check"), /* the last */
 };
 
 /* --- Who holds the lock --- */
@@ -164,70 +178,36 @@ static dt_status check_lease(const struct dt_run_folder *folder)
 /* --- The text of RUN: JSON whose last member is a checksum of the record as it is printed without
  * one, so that damage is detected and white space does not matter --- */
 
-static dt_status print_record(struct dt_jsonw *w, const struct record *record, const char *check)
+static dt_status print_record(struct dt_jsonw *w, const struct record *record, bool with_check)
 {
     *w = (struct dt_jsonw){.pretty = true};
-    dt_jsonw_add(w, "{run_id: %s, incarnation: %" PRId64 ", state: %s", record->run_id,
-                 record->incarnation, record->is_running ? "running" : "ended");
-    dt_jsonw_add(w, "exit_code: %d, step: %" PRId64 ", host: %s, pid: %" PRId64, record->exit_code,
-                 record->step, record->host, record->pid);
-    dt_jsonw_add(w, "memory_group: %s, memory_kills: %" PRId64, record->kills.group,
-                 record->kills.n);
-    if (check)
-        dt_jsonw_string(w, "check", check);
+    dt_jsonw_begin(w, NULL, '{');
+    dt_members_write(w, members, DT_COUNT(members) - !with_check, record);
     dt_jsonw_close(w, '}');
     return dt_jsonw_end(w);
 }
 
-static dt_status compute_check(char check[CHECK_MAX], const struct record *record)
+static dt_status compute_check(char check[DT_HASH_DIGITS + 1], const struct record *record)
 {
     struct dt_jsonw w;
-    dt_status status = print_record(&w, record, NULL);
+    dt_status status = print_record(&w, record, false);
     if (status == DT_OK)
-        snprintf(check, CHECK_MAX, "%016" PRIx64, (uint64_t)XXH3_64bits(w.text, w.bytes));
+        dt_hash_write(check, XXH3_64bits(w.text, w.bytes));
     dt_jsonw_reset(&w);
     return status;
 }
 
-static bool get_integer(int64_t *out, const struct dt_json *object, const char *key, int64_t least)
-{
-    const struct dt_json *value = dt_json_get(object, key);
-    return value && dt_json_integer(value, least, most, out);
-}
-
-static bool parse_record(struct record *record, char check[CHECK_MAX], const struct dt_json *root)
-{
-    char state[16];
-    int64_t exit_code;
-    bool good = dt_json_text(dt_json_get(root, "run_id"), record->run_id, sizeof record->run_id) &&
-                get_integer(&record->incarnation, root, "incarnation", 1) &&
-                dt_json_text(dt_json_get(root, "state"), state, sizeof state) &&
-                get_integer(&exit_code, root, "exit_code", 0) && exit_code <= 255 &&
-                get_integer(&record->step, root, "step", -1) &&
-                dt_json_text(dt_json_get(root, "host"), record->host, sizeof record->host) &&
-                get_integer(&record->pid, root, "pid", 0) &&
-                dt_json_text(dt_json_get(root, "memory_group"), record->kills.group,
-                             sizeof record->kills.group) &&
-                get_integer(&record->kills.n, root, "memory_kills", 0) &&
-                dt_json_text(dt_json_get(root, "check"), check, CHECK_MAX);
-    if (!good)
-        return false;
-    record->is_running = strcmp(state, "running") == 0;
-    record->exit_code = (int)exit_code;
-    return record->is_running || strcmp(state, "ended") == 0;
-}
-
 static dt_status load_record(struct record *record, const char *path)
 {
-    char found[CHECK_MAX], expected[CHECK_MAX];
+    char expected[DT_HASH_DIGITS + 1];
     struct dt_json_doc *doc;
     *record = (struct record){0};
     DT_TRY(dt_json_load(&doc, path, NULL));
-    bool good = parse_record(record, found, dt_json_root(doc));
+    bool good = dt_members_read(record, members, DT_COUNT(members), dt_json_root(doc));
     dt_json_destroy(doc);
     if (good)
         DT_TRY(compute_check(expected, record));
-    if (!good || strcmp(found, expected) != 0)
+    if (!good || strcmp(record->check, expected) != 0)
         DT_FAIL(DT_ERR_DATA, "%s is damaged: its contents are not what was written", path);
     return DT_OK;
 }
@@ -311,7 +291,7 @@ dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path)
 
 static dt_status save_record(const struct dt_run_folder *folder, struct record *record)
 {
-    char path[DT_PATH_MAX], check[CHECK_MAX];
+    char path[DT_PATH_MAX];
     struct dt_jsonw w;
     DT_TRY(record_path(path, folder));
     memcpy(record->run_id, folder->run_id, sizeof record->run_id);
@@ -320,8 +300,8 @@ static dt_status save_record(const struct dt_run_folder *folder, struct record *
     dt_host_name(record->host);
     if (!dt_memory_read_kills(&record->kills, ""))
         record->kills = (struct dt_memory_kills){0};
-    DT_TRY(compute_check(check, record));
-    dt_status status = print_record(&w, record, check);
+    DT_TRY(compute_check(record->check, record));
+    dt_status status = print_record(&w, record, true);
     if (status == DT_OK)
         status = dt_file_save(path, w.text, w.bytes);
     dt_jsonw_reset(&w);
