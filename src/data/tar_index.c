@@ -88,7 +88,7 @@ static dt_status end_sample(struct pairing *pairing)
     index->entries[index->n++] = pairing->entry;
     index->hash = XXH64(pair->key, strlen(pair->key), index->hash);
     index->hash = XXH64(&pairing->entry.bytes, sizeof pairing->entry.bytes, index->hash);
-    index->hash = pair->has_boxes
+    index->hash = pair->label == DT_WDS_BOXES
                       ? dt_wds_boxes_hash(&index->boxes, index->hash)
                       : XXH64(&pairing->entry.label, sizeof pairing->entry.label, index->hash);
     return DT_OK;
@@ -174,7 +174,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
         DT_FAIL(DT_ERR_DATA, "member %s of shard %s at byte %llu is a second %s of its sample",
                 member->name, pairing->path, (unsigned long long)member->offset,
                 kind == DT_WDS_SECOND_IMAGE ? "image" : "label");
-    if (kind == DT_WDS_LABEL && pairing->pair.has_boxes)
+    if (kind == DT_WDS_BOXES)
         DT_TRY(dt_tar_boxes(&pairing->index->boxes, &pairing->json, member, pairing->path));
     else if (kind == DT_WDS_JSON && !pairing->pair.has_label)
         DT_TRY(dt_tar_json_keep(&pairing->json, member, pairing->path));
@@ -208,8 +208,10 @@ static dt_status tell_unused(const struct pairing *pairing)
 dt_status dt_tar_index_build(struct dt_tar_index *index, const char *path, const char *label_key)
 {
     dt_status status = DT_OK;
-    struct pairing pairing = {
-        .index = index, .path = path, .label_key = label_key, .pair.has_boxes = !label_key};
+    struct pairing pairing = {.index = index,
+                              .path = path,
+                              .label_key = label_key,
+                              .pair.label = label_key ? DT_WDS_LABEL : DT_WDS_BOXES};
     int n_skipped;
     index->n = index->boxes.n = index->boxes.n_truths = 0;
     index->hash = 0;

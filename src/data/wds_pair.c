@@ -33,32 +33,33 @@ enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name)
     const char *suffix = name + bytes + 1;
     const bool begins = dt_wds_begins(pair, name);
     if (begins) {
-        *pair = (struct dt_wds_pair){.has_boxes = pair->has_boxes};
+        *pair = (struct dt_wds_pair){.label = pair->label};
         memcpy(pair->key, name, bytes);
     }
-    const bool is_jpeg = dt_is_jpeg_suffix(suffix);
+    const bool is_jpeg = dt_is_jpeg_suffix(suffix), of_boxes = pair->label == DT_WDS_BOXES;
     const bool is_image = is_jpeg || (dt_png_is_known() && !strcasecmp(suffix, "png"));
-    const bool is_label = !strcasecmp(suffix, pair->has_boxes ? "json" : "cls");
-    const bool is_other = !strcasecmp(suffix, pair->has_boxes ? "cls" : "json");
-    pair->has_other |= is_other;
-    pair->has_like |= dt_files_is_image(name) || (!begins && pair->has_other && !pair->has_boxes);
+    const bool is_label = !strcasecmp(suffix, of_boxes ? "json" : "cls");
+    const bool is_json = !is_label && !strcasecmp(suffix, "json");
+    pair->has_json |= is_json;
+    pair->has_cls |= !is_label && !strcasecmp(suffix, "cls");
+    pair->has_like |= dt_files_is_image(name) || (!begins && pair->has_json);
     if (is_image && pair->has_image && is_jpeg == pair->has_png) { /* the PNG is a mask */
         pair->has_png = false;
         return is_jpeg ? DT_WDS_IMAGE : DT_WDS_OTHER;
     }
     bool *has = is_image ? &pair->has_image : &pair->has_label;
     if (!is_image && !is_label)
-        return is_other && !pair->has_boxes ? DT_WDS_JSON : DT_WDS_OTHER;
+        return is_json ? DT_WDS_JSON : DT_WDS_OTHER;
     if (*has)
         return is_image ? DT_WDS_SECOND_IMAGE : DT_WDS_SECOND_LABEL;
     *has = true;
     pair->has_png |= is_image && !is_jpeg;
-    return is_image ? DT_WDS_IMAGE : DT_WDS_LABEL;
+    return is_image ? DT_WDS_IMAGE : of_boxes ? DT_WDS_BOXES : DT_WDS_LABEL;
 }
 
 bool dt_wds_needs_json(const struct dt_wds_pair *pair)
 {
-    return pair->has_image && !pair->has_label && !pair->has_boxes && pair->has_other;
+    return pair->has_image && !pair->has_label && pair->has_json;
 }
 
 const char *dt_wds_lacks(const struct dt_wds_pair *pair)
@@ -67,10 +68,9 @@ const char *dt_wds_lacks(const struct dt_wds_pair *pair)
         return NULL;
     if (!pair->has_image)
         return dt_png_is_known() ? ".jpg, .jpeg or .png member" : ".jpg or .jpeg member";
-    if (pair->has_boxes)
-        return pair->has_other ? ".json member: shards for a classifier do not train a detector"
-                               : ".json member";
-    return ".cls member";
+    if (pair->has_cls)
+        return ".json member: shards for a classifier do not train a detector";
+    return pair->label == DT_WDS_BOXES ? ".json member" : ".cls member";
 }
 
 /* --- Keys that occur twice --- */

@@ -12,23 +12,24 @@
 
 enum { DT_WDS_KEY_MAX = 1024 }; /* dt_tar_walk refuses longer names */
 
-/* The sample whose members are being visited; starts as {0}, or {.has_boxes = true}. */
-struct dt_wds_pair {
-    char key[DT_WDS_KEY_MAX + 1];
-    bool has_boxes; /* the label is the .json member, otherwise the .cls member */
-    bool has_image, has_label;
-    bool has_png;   /* the image is one; a JPEG takes its place, as a mask may lie next to that */
-    bool has_like;  /* an image after a second dot, or a .json of a classifier and more */
-    bool has_other; /* the label of the other kind; of a detector it is ignored */
-};
-
 enum dt_wds_kind {
     DT_WDS_OTHER, /* ignored */
     DT_WDS_IMAGE,
     DT_WDS_LABEL,
+    DT_WDS_BOXES,
     DT_WDS_JSON,         /* of a classifier: what to keep for dt_wds_needs_json */
     DT_WDS_SECOND_IMAGE, /* an error: the sample already has one */
     DT_WDS_SECOND_LABEL,
+};
+
+/* The sample whose members are being visited; starts as {0}, or {.label = DT_WDS_BOXES}. */
+struct dt_wds_pair {
+    char key[DT_WDS_KEY_MAX + 1];
+    enum dt_wds_kind label; /* DT_WDS_BOXES: the .json member, otherwise the .cls member */
+    bool has_image, has_label;
+    bool has_png;  /* the image is one; a JPEG takes its place, as a mask may lie next to that */
+    bool has_like; /* an image after a second dot, or a .json of a classifier and more */
+    bool has_json, has_cls; /* the other label: of a classifier, in which its own may be; ignored */
 };
 
 /* Bytes of the key in a member's name, which ends at the first dot of the base name; the rest is

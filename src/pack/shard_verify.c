@@ -207,7 +207,7 @@ static dt_status open_sidecars(struct dt_verify *verify)
 {
     char path[DT_PATH_MAX];
     DT_TRY(dt_file_path(path, "%s/" DT_CATEGORIES_NAME, verify->folder));
-    verify->has_boxes = dt_file_exists(path);
+    verify->label = dt_file_exists(path) ? DT_WDS_BOXES : DT_WDS_LABEL;
     dt_status status = dt_shard_info_load(&verify->info, verify->folder);
     if (status != DT_OK)
         dt_shard_info_reset(&verify->info);
@@ -217,7 +217,7 @@ static dt_status open_sidecars(struct dt_verify *verify)
     if (verify->sums.bad_line > 0)
         DT_TRY(dt_finding_add(&verify->findings, DT_CHECKSUMS_NAME ": line %zu is not a checksum",
                               verify->sums.bad_line));
-    status = verify->has_boxes ? dt_wds_categories_load(&verify->coco, path) : DT_OK;
+    status = verify->label == DT_WDS_BOXES ? dt_wds_categories_load(&verify->coco, path) : DT_OK;
     DT_TRY(dt_finding_of(&verify->findings, DT_CATEGORIES_NAME, status));
     return dt_finding_of(&verify->findings, "classes.txt", count_classes(verify));
 }
@@ -265,7 +265,7 @@ static dt_status tell(struct dt_verify *verify)
         .kind = &kind,
         .state = verify,
         .n = (uint32_t)verify->n_images,
-        .exif = dt_exif_of(verify->data, verify->has_boxes),
+        .exif = dt_exif_of(verify->data, verify->label == DT_WDS_BOXES),
     };
     DT_TRY(dt_dataset_twins(verify->hashes, (const struct dt_dataset *const[]){&set, NULL}));
     return dt_dataset_tell(&set, &verify->notes, verify->path);

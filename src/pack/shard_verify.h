@@ -58,8 +58,8 @@ struct dt_verify {
     struct dt_names findings; /* faults that belong to no existing shard */
     struct dt_shard_info info;
     struct dt_checksums sums;
-    int n_classes;       /* -1 = unknown */
-    bool has_boxes;      /* the shards are a detector's */
+    int n_classes; /* -1 = unknown */
+    enum dt_wds_kind label;
     struct dt_coco coco; /* has the categories */
     bool has_indices;
     uint64_t n_images, n_samples, bytes;

@@ -141,9 +141,9 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     switch (dt_wds_add(&shard->pair, member->name)) {
     case DT_WDS_IMAGE:
         return add_image(shard, member);
+    case DT_WDS_BOXES:
+        return check_boxes(shard, member, &verify->coco);
     case DT_WDS_LABEL:
-        if (verify->has_boxes)
-            return check_boxes(shard, member, &verify->coco);
         status = dt_tar_label(&label, member, shard->path);
         return check_label(shard, status, label, member->name, verify->n_classes);
     case DT_WDS_JSON:
@@ -154,7 +154,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
     case DT_WDS_SECOND_LABEL:
         return dt_finding_add(&shard->findings, "%s: member %s is a second %s of its sample",
                               shard->base, member->name,
-                              verify->has_boxes ? ".json member" : "label");
+                              shard->pair.label == DT_WDS_BOXES ? ".json member" : "label");
     default:
         return DT_OK;
     }
@@ -202,7 +202,7 @@ dt_status dt_shard_walk(void *context, uint32_t index, int thread)
     struct stat info;
     int n_skipped = 0;
     (void)thread;
-    shard->pair.has_boxes = verify->has_boxes;
+    shard->pair.label = verify->label;
     dt_status status = DT_OK;
     if (stat(shard->path, &info) == 0)
         shard->bytes = (uint64_t)info.st_size;

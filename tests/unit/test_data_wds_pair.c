@@ -64,13 +64,13 @@ TEST(detector)
         {"a.jpg", DT_WDS_IMAGE, ".json member"},
         {"a.txt", DT_WDS_OTHER, ".json member"},
         {"a.cls", DT_WDS_OTHER, ".json member: shards for a classifier do not train a detector"},
-        {"a.JSON", DT_WDS_LABEL, NULL},
+        {"a.JSON", DT_WDS_BOXES, NULL},
         {"a.json", DT_WDS_SECOND_LABEL, NULL},
-        {"b.json", DT_WDS_LABEL, ".jp"},
+        {"b.json", DT_WDS_BOXES, ".jp"},
         {"b.jpeg", DT_WDS_IMAGE, NULL},
         {"c.seg.json", DT_WDS_OTHER, NULL},
     };
-    struct dt_wds_pair pair = {.has_boxes = true};
+    struct dt_wds_pair pair = {.label = DT_WDS_BOXES};
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         assert_int_equal(dt_wds_add(&pair, rows[i].name), rows[i].kind);
         const char *lacks = dt_wds_lacks(&pair);
