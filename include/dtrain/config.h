@@ -356,7 +356,7 @@ struct dt_canvases {
     struct dt_canvas size[DT_MAX_CANVASES];
     int n;
 };
-struct dt_canvases dt_config_canvases(const struct dt_config *config);
+struct dt_canvases dt_config_canvases(const struct dt_config *config, int side);
 
 /* The options for the model's builder. */
 struct dt_model_options dt_config_model_options(const struct dt_config *config, int num_classes);

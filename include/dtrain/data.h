@@ -19,6 +19,7 @@
 #include "base/names.h"
 #include "base/status.h"
 #include "boxes/boxes.h"
+#include "dtrain/columns.h"
 #include "dtrain/config.h"
 #include "image/crop.h"
 
@@ -61,12 +62,13 @@ struct dt_dataset_options {
                                          DT_ERR_DATA */
     const struct dt_names *images;    /* NULL, or these files instead of `path`, with label 0; kept
                                          until dt_dataset_close */
-    int synthetic_images, image_size; /* for source synthetic */
-    struct dt_canvases canvases;      /* instead, for detectors: image i has size i % n */
-    bool has_boxes;                   /* samples must have boxes, else DT_ERR_CONFIG */
-    bool may_lack_boxes;              /* coco: the file may have images without "annotations" */
+    int synthetic_images;             /* for source synthetic */
+    struct dt_canvases canvases;      /* the same: image i has size i % n */
+    enum dt_sample_column targets; /* what samples must have, DT_COLUMN_LABELS or, placed whole on
+                                      canvases, _BOXES, else DT_ERR_CONFIG; 0 = either */
+    bool may_lack_boxes;           /* coco: the file may have images without "annotations" */
     uint64_t seed;
-    /* Side of data.val_fraction; training: also data.max_train (select.h), and with `has_boxes`
+    /* Side of data.val_fraction; training: also data.max_train (select.h), and with boxes
      * only images with a box to train on (dt_truth_is_usable). */
     enum dt_part part;
     const struct dt_data_share *share; /* NULL = every caller reads for itself */
@@ -81,7 +83,7 @@ uint32_t dt_dataset_size(const struct dt_dataset *dataset);
 /* A hash of names, sizes and labels, and of which samples are used. */
 uint64_t dt_dataset_fingerprint(const struct dt_dataset *dataset);
 int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id);
-/* With options.has_boxes: the most boxes of a sample, crowds too, at least 1; otherwise 0. */
+/* The most boxes of a sample, crowds too, at least 1; 0: the set has none, but labels. */
 int dt_dataset_max_boxes(const struct dt_dataset *dataset);
 /* The boxes of a sample into out[max_boxes]. Returns their number. */
 int dt_dataset_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);
@@ -161,16 +163,11 @@ uint64_t dt_sampler_batches(struct dt_sampler_batch *batches, uint32_t *order, u
 /* --- Loader: a ring of batches kept full by worker threads --- */
 
 struct dt_batch {
-    const uint8_t *pixels;       /* batch x height x width x 3, RGB; rows >= n are zero */
-    const int32_t *labels;       /* batch; -1 for rows >= n */
-    const int32_t *labels2;      /* batch; of the image mixed in, else same as labels */
-    const float *mix_shares;     /* batch; weight of labels, 0.5 .. 1; labels2 gets the rest */
-    const uint32_t *ids;         /* batch; sample ids as drawn (before replacement of bad ones) */
-    const struct dt_crop *crops; /* batch; all 0 for rows >= n and bad images in evaluation */
-    /* NULL unless the data set has boxes; M is its dt_dataset_max_boxes: */
-    const float *boxes;        /* batch x M x 4: x1 y1 x2 y2 in the pixels above; no crowds */
-    const int32_t *box_labels; /* batch x M; -1 = no box */
-    const int32_t *sizes;      /* batch x 2: height and width of each image in its row */
+    /* A row for each image; rows >= n are zeros with label -1. NULL: the data set has no boxes, of
+     * which a row has room for dt_dataset_max_boxes. */
+    DT_COLUMN_MEMBERS(DT_COLUMN_POINTER, void *);
+    uint32_t *ids;             /* batch; sample ids as drawn (before replacement of bad ones) */
+    struct dt_crop *crops;     /* batch; all 0 for rows >= n and bad images in evaluation */
     int n;                     /* valid rows, in training all */
     int canvas, width, height; /* canvas: its index, 0 without canvases */
     uint32_t epoch;
@@ -206,8 +203,7 @@ static inline int dt_split_most(const struct dt_split *split)
 struct dt_loader_options {
     bool train;                        /* shuffled, augmented, last partial global batch dropped */
     const struct dt_config_data *data; /* kept until dt_loader_destroy */
-    int image_size;
-    struct dt_canvases canvases; /* of a detector, and then image_size is not used */
+    struct dt_canvases canvases; /* sizes of rows: one square, or where images have boxes any */
     struct dt_split split; /* evaluation: one pass, images = ranks * rows of a batch, of which the
                               last batch fills some. Mixing needs pairs */
     int workers;           /* threads; data->workers is the user's setting, which may be 0 */
@@ -224,9 +220,10 @@ void dt_loader_destroy(struct dt_loader *loader); /* accepts NULL; stops and joi
  * NULL past the last. Page-aligned, valid until dt_loader_destroy. */
 void *dt_loader_memory(const struct dt_loader *loader, int i, size_t *bytes);
 uint64_t dt_loader_batches(const struct dt_loader *loader); /* global batches per epoch */
-/* The images of each canvas; without canvases all of them in n[0]. */
-void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *dataset,
-                     const struct dt_config_data *data, const struct dt_canvases *canvases);
+/* The images of each canvas. canvas_of: NULL; or, if there are several, gets the one of each. */
+void dt_loader_count(uint32_t n[DT_MAX_CANVASES], uint8_t *canvas_of,
+                     const struct dt_dataset *dataset, const struct dt_config_data *data,
+                     const struct dt_canvases *canvases);
 /* Begins epoch `epoch` at global batch `first`. After an epoch the workers prefetch the next one
  * (evaluation: the same again), so starting that one at 0 finds batches ready; any other start
  * drops the prefetched batches. */

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "dtrain/activation.h"
 #include "dtrain/anchors.h"
+#include "dtrain/columns.h"
 #include "dtrain/dtype.h"
 
 enum { DT_NAME_MAX = 64, DT_MAX_SRC = 9, DT_MAX_DST = 4, DT_MAX_PROGRAMS = 12 };
@@ -251,15 +252,10 @@ struct dt_node {
 struct dt_program {
     enum dt_phase phase;
     int batch, height, width; /* of the images of one pass; 0 = there is no such program */
-    int pixels;               /* u8, stored N,H,W,C */
-    int labels;               /* i32 N */
-    int labels2, mix_share;   /* for mixed labels, i32 and f32 N: both or neither */
-    int class_weights;        /* f32, one per class */
-    int boxes;                /* f32 N,M,4: x1 y1 x2 y2 in pixels, x1 < x2 and y1 < y2 */
-    int box_labels;           /* i32 N,M; -1 = no box */
-    int sizes;                /* i32 N,2: height and width of each image, the rest is padding */
-    int match, count;         /* what dt_graph_match has made of the boxes */
-    int logits;               /* of a classifier */
+    DT_COLUMN_MEMBERS(DT_COLUMN_TENSOR, int); /* labels2 and mix_share: both or neither */
+    int class_weights;                        /* f32, one per class */
+    int match, count;                         /* what dt_graph_match has made of the boxes */
+    int logits;                               /* of a classifier */
     int divisor; /* f32 vector of training: the gradients of an update are divided by the sum of its
                     elements in all passes and on all ranks, or by 1 if that is less */
     int detections[DT_MAX_LEVELS], n_detections[DT_MAX_LEVELS]; /* of a detector, in evaluation */
@@ -287,11 +283,13 @@ static inline const struct dt_program *dt_graph_program(const struct dt_graph *g
 {
     return &g->program[g->current];
 }
-/* Adds the inputs boxes, box_labels and sizes, for at most max_boxes of each image. */
+/* Adds a column of the samples as an input; max_boxes: of an image, for columns with that extent.
+ */
+dt_status dt_graph_column(struct dt_graph *g, enum dt_sample_column column, int max_boxes);
+/* Adds the inputs boxes, box_labels and sizes. */
 dt_status dt_graph_boxes(struct dt_graph *g, int max_boxes);
-/* Each image of the program is mixed from two (mixup, CutMix). Adds two inputs: labels2 (i32, N),
- * the labels of the second images, and mix_share (f32, N), the share of `labels`.
- * dt_graph_softmax_xent reads them. */
+/* Each image of the program is mixed from two (mixup, CutMix). Adds the inputs labels2 and
+ * mix_share, which dt_graph_softmax_xent reads. */
 dt_status dt_graph_mix_labels(struct dt_graph *g);
 /* Adds the input class_weights (f32, n_classes) for dt_graph_softmax_xent to read. */
 dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes);

@@ -187,17 +187,10 @@ dt_status dt_plan_layout(struct dt_plan **plan, const struct dt_graph *graph,
                          const struct dt_backend *backend, struct dt_device *device,
                          const struct dt_plan_options *options);
 
-/* One batch of N images, borrowed: the inputs of dt_program. Fields that no node reads may be NULL.
- */
+/* One batch, borrowed: the inputs of dt_program. Those that no node reads may be NULL. */
 struct dt_feed {
-    const uint8_t *pixels;      /* N,H,W,C */
-    const int32_t *labels;      /* N; -1 = ignore the image */
-    const int32_t *labels2;     /* N; label of the second image, equal to labels if there is none */
-    const float *mix_shares;    /* N; share of `labels`; the rest belongs to labels2 */
-    const float *class_weights; /* one per class */
-    const float *boxes;         /* N,M,4 */
-    const int32_t *box_labels;  /* N,M; -1 = no box */
-    const int32_t *sizes;       /* N,2 */
+    DT_COLUMN_MEMBERS(DT_COLUMN_BORROWED, const void *);
+    const float *class_weights;
 };
 /* Copies a batch into the inputs of a program. The device may read it until dt_plan_end_feed, which
  * is called after the walk has started. */

@@ -274,19 +274,19 @@ static dt_status begin_result(struct bench *b)
     b->engine.stage.n_slices = 0;
     b->engine.stage.least = b->engine.stage.micro_batch_size = batch;
     b->engine.stage.global_batch_size = b->engine.ranks.n_workers * batch;
-    b->options = dt_engine_loader_options(&b->engine, &b->sets, true);
+    b->options = dt_engine_loader_options(&b->engine, true);
+    const int side = dt_sets_crop(&b->sets, b->engine.stage.image_size);
     b->result = (struct dt_input_result){
         .path = config->data.train,
         .is_raw = dt_config_is_synthetic(config),
         .n_images = dt_dataset_size(b->sets.train_set),
-        .image_size = b->sets.task->has_boxes ? 0 : b->options.image_size,
-        .resize =
-            b->sets.task->has_boxes ? 0 : dt_crop_resize(&config->data, b->options.image_size),
+        .image_size = side,
+        .resize = side > 0 ? dt_crop_resize(&config->data, side) : 0,
         .n_ranks = b->engine.ranks.n_ranks,
         .n_rounds = config->bench.rounds,
         .round_s = round_s,
     };
-    dt_sets_sizes(&b->sets, b->options.image_size, b->result.sizes);
+    dt_sets_sizes(&b->sets, b->engine.stage.image_size, b->result.sizes);
     double fewest = -dt_comm_cpus(b->engine.ranks.comm); /* all ranks measure the same points */
     DT_TRY(dt_comm_max_f64(b->engine.ranks.comm, &fewest, 1));
     b->result.cpus = (int)-fewest;

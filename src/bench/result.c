@@ -210,8 +210,9 @@ void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
                  b->engine.backend->name, dt_precision_name(b->engine.config->train.precision),
                  modes[mode(b)].key, b->options->real_data ? "real" : "synthetic",
                  b->engine.model->name);
-    if (!b->sets.task->has_boxes)
-        dt_jsonw_integer(w, "image_size", b->engine.config->model.image_size);
+    const int side = dt_sets_crop(&b->sets, b->engine.config->model.image_size);
+    if (side > 0)
+        dt_jsonw_integer(w, "image_size", side);
     else
         dt_jsonw_string(w, "canvases", dt_sets_sizes(&b->sets, 0, sizes));
     dt_jsonw_add(w, "ranks: %d, global_batch_size: %d, micro_batch_size: %d",

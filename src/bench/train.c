@@ -156,7 +156,7 @@ static dt_status show(const struct dt_bench *b, struct dt_jsonw *w)
 uint32_t dt_bench_most(const struct dt_sets *sets, const struct dt_dataset *set)
 {
     uint32_t n[DT_MAX_CANVASES], most = 0;
-    dt_loader_count(n, set, &sets->config->data, &sets->canvases);
+    dt_loader_count(n, NULL, set, &sets->config->data, &sets->canvases);
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         most = n[i] > most ? n[i] : most;
     return most;

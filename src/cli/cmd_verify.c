@@ -100,11 +100,8 @@ static dt_status verify_images(const char *path, const struct dt_arguments *args
         .n_threads = (int)args->threads, .lists_all = true, .what = "verifying"};
     const struct dt_names *bad = &check.bad;
     const double begin_s = dt_clock_s();
-    const struct dt_dataset_options options = {.data = data,
-                                               .path = path,
-                                               .images_folder = args->image_folder,
-                                               .has_boxes = dt_name_has_suffix(path, ".json"),
-                                               .part = DT_PART_ALL};
+    const struct dt_dataset_options options = {
+        .data = data, .path = path, .images_folder = args->image_folder, .part = DT_PART_ALL};
     DT_TRY(dt_dataset_open(&sets[0], &options));
     const uint32_t n = dt_dataset_size(sets[0]), asked = (uint32_t)args->decode;
     check.step = args->decode > 0 && asked < n ? n / asked : 1;

@@ -417,7 +417,7 @@ static void check_sides(struct checking *k)
 {
     const struct dt_config *c = k->config;
     const int side = c->data.min_side, low = c->data.min_side_low, max = c->data.max_side;
-    const struct dt_canvases canvases = dt_config_canvases(c);
+    const struct dt_canvases canvases = dt_config_canvases(c, c->model.image_size);
     int most = 0; /* the longest shorter side of a canvas */
     for (int i = 0; i < canvases.n; i++) {
         const struct dt_canvas size = canvases.size[i];

@@ -104,7 +104,7 @@ bool dt_config_has_metric(const struct dt_config *config, enum dt_metric metric)
             metric == dt_config_plateau_metric(config));
 }
 
-struct dt_canvases dt_config_canvases(const struct dt_config *config)
+struct dt_canvases dt_config_canvases(const struct dt_config *config, int side)
 {
     char text[DT_CONFIG_NAME_MAX];
     const char *rest = config->model.canvases;
@@ -113,7 +113,7 @@ struct dt_canvases dt_config_canvases(const struct dt_config *config)
         if (sscanf(text, "%dx%d", &out.size[out.n].width, &out.size[out.n].height) == 2)
             out.n++;
     if (out.n == 0)
-        out.size[out.n++] = (struct dt_canvas){config->model.image_size, config->model.image_size};
+        out.size[out.n++] = (struct dt_canvas){side, side};
     return out;
 }
 

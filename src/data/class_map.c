@@ -202,7 +202,7 @@ static dt_status meet_names(struct dt_dataset *dataset, const struct dt_dataset_
 {
     if (dt_dataset_has_names(dataset))
         DT_TRY(map_names(dataset, options));
-    else if (dataset->kind->raw || options->images || options->has_boxes)
+    else if (dataset->kind->raw || options->images || dataset->set)
         DT_TRY(check_positions(dataset, options));
     else if (are_numbers(options->classes))
         DT_TRY(map_numbers(dataset, options));
@@ -219,7 +219,7 @@ static dt_status relate(struct dt_dataset *dataset, const struct dt_dataset_opti
         DT_TRY(name_labels(dataset, options));
     if (is_filled(options->classes) && dataset->classes != options->classes)
         return meet_names(dataset, options);
-    if (!is_filled(options->classes) && options->classes_of && !options->has_boxes &&
+    if (!is_filled(options->classes) && options->classes_of && !dataset->set &&
         dt_dataset_has_names(dataset))
         return meet_numbers(dataset, options);
     return DT_OK;
@@ -288,7 +288,7 @@ dt_status dt_dataset_map_classes(struct dt_dataset *dataset,
                 options->path, n, dt_names_get(dataset->classes, (size_t)n - 1), wanted);
     if (wanted > n) /* labels without names may stand for fewer classes than there are */
         dataset->n_classes = wanted;
-    if (options->part == DT_PART_VAL || dataset->kind->raw || options->has_boxes || options->images)
+    if (options->part == DT_PART_VAL || dataset->kind->raw || dataset->set || options->images)
         return DT_OK;
     return named ? check_case(dataset->classes) : tell_empty(dataset, options);
 }

@@ -48,11 +48,6 @@ static dt_status open_coco(struct dt_dataset *dataset, const struct dt_dataset_o
     struct stat info;
     struct coco_files *files;
     const char *folder = options->images_folder;
-    if (!options->has_boxes)
-        DT_FAIL(DT_ERR_CONFIG,
-                "%s holds boxes, which only a detector is trained on: set model.name to one, such "
-                "as retinanet_resnet50_fpn; a classifier needs a folder, shards or a CSV file",
-                options->path);
     DT_TRY(DT_NEW(files, 1));
     dataset->state = files;
     DT_TRY(dt_file_path(files->path, "%s", options->path));

@@ -105,17 +105,15 @@ static dt_status keep_usable(struct dt_pick *picks, size_t *n, const struct dt_d
 static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_dataset *dataset,
                               const struct dt_dataset_options *options)
 {
-    const double fraction = options->data->val_fraction;
-    const size_t most = (size_t)options->data->max_train;
-    if (options->part != DT_PART_TRAIN) {
-        *n = dt_select_val(picks, *n, fraction);
-    } else if (!options->has_boxes) {
-        *n = dt_select_train(picks, *n, fraction, most);
-    } else {
+    const bool train = options->part == DT_PART_TRAIN;
+    double fraction = options->data->val_fraction;
+    if (train && dataset->max_boxes > 0) {
         *n = dt_select_train(picks, *n, fraction, 0);
         DT_TRY(keep_usable(picks, n, dataset, options));
-        *n = dt_select_train(picks, *n, 0, most);
+        fraction = 0;
     }
+    *n = train ? dt_select_train(picks, *n, fraction, (size_t)options->data->max_train)
+               : dt_select_val(picks, *n, fraction);
     if (*n == 0)
         DT_FAIL(DT_ERR_DATA,
                 "data.val_fraction: no class of %s has two images, so none can be kept for "
@@ -129,7 +127,7 @@ static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset
     const struct dt_dataset_kind *kind = dataset->kind;
     const bool train = options->part == DT_PART_TRAIN;
     const bool picks_some = options->data->val_fraction > 0 ||
-                            (train && (options->data->max_train > 0 || options->has_boxes));
+                            (train && (options->data->max_train > 0 || dataset->max_boxes > 0));
     const uint64_t seed = options->seed;
     struct dt_pick *picks;
     size_t n = 0;
@@ -167,7 +165,12 @@ static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     if (source != DT_SOURCE_SYNTHETIC && !path[0] && !options->images)
         DT_FAIL(DT_ERR_CONFIG, "the data set has no path: set data.train and data.val");
     dataset->kind = options->images ? &dt_dataset_list : kinds[source];
-    if (options->has_boxes && !dataset->kind->truths)
+    if (options->targets == DT_COLUMN_LABELS && !dataset->kind->label && !options->images)
+        DT_FAIL(DT_ERR_CONFIG,
+                "%s holds boxes, which only a detector is trained on: set model.name to one, such "
+                "as retinanet_resnet50_fpn; a classifier needs a folder, shards or a CSV file",
+                path);
+    if (options->targets == DT_COLUMN_BOXES && !dataset->kind->truths)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: a detector needs boxes: annotations of COCO, a .json file, shards made of "
                 "them, or "
@@ -177,7 +180,7 @@ static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_o
     if (dataset->n == 0)
         DT_FAIL(DT_ERR_DATA, "%s holds no samples", dt_dataset_in_messages(options));
     DT_TRY(check_largest(dataset, options));
-    if (options->has_boxes && dataset->max_boxes == 0) /* of no image, in evaluation */
+    if (dataset->set && dataset->max_boxes == 0) /* of no image, in evaluation */
         dataset->max_boxes = 1;
     return DT_OK;
 }
@@ -271,9 +274,10 @@ dt_status dt_dataset_open(struct dt_dataset **dataset, const struct dt_dataset_o
         made->ids = NULL;
         made->n_ids = 0;
     } else {
-        made->exif = dt_exif_of(options->data, options->has_boxes && !options->images);
+        made->exif = dt_exif_of(options->data, false);
         made->max_pixels = options->data->max_pixels;
         DT_TRY_OUT(open_kind(made, options));
+        made->exif = dt_exif_of(options->data, made->max_boxes > 0 && !options->images);
     }
     DT_TRY_OUT(select_part(made, options));
     *dataset = made;

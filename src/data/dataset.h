@@ -20,7 +20,7 @@ bool dt_dataset_is_raw(const struct dt_dataset *dataset);
 /* The path of a set that may still be opening; generated images have none. */
 const char *dt_dataset_in_messages(const struct dt_dataset_options *options);
 /* With boxes, AUTO stays, and images that are turned are refused; else it is IGNORE. */
-enum dt_exif dt_exif_of(const struct dt_config_data *data, bool has_boxes);
+enum dt_exif dt_exif_of(const struct dt_config_data *data, bool boxes);
 struct dt_decoder;
 /* Adds what the decoder knows of the image that it has decoded last. */
 void dt_image_notes_add(struct dt_image_notes *notes, const struct dt_decoder *decoder, int64_t id);
@@ -80,7 +80,7 @@ struct dt_dataset {
     int *label_map; /* from the kind's labels to those of dt_dataset_label; NULL = the same */
     enum dt_exif exif; /* with boxes, AUTO refuses images that are turned */
     int max_pixels;
-    int max_boxes;             /* of a sample; set by open with options.has_boxes, else 0 */
+    int max_boxes;             /* of a sample; set by open if it has them */
     const int64_t *categories; /* ids of the kind's labels in the files; NULL = the labels + 1 */
     const struct dt_names *classes; /* names of those, first the kind's own; NULL or empty = none */
     const struct dt_coco_set *set;  /* that has the boxes, of kinds that use one; else NULL */

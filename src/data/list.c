@@ -102,8 +102,8 @@ static dt_status open_list(struct dt_dataset *dataset, const struct dt_dataset_o
     dataset->state = list;
     dataset->n = (uint32_t)options->images->n;
     dataset->n_classes = 1;
-    dataset->max_boxes = options->has_boxes; /* so that the set has boxes; none is there */
-    return options->has_boxes ? read_sizes(dataset) : DT_OK;
+    dataset->max_boxes = options->targets == DT_COLUMN_BOXES; /* although none is there */
+    return dataset->max_boxes > 0 ? read_sizes(dataset) : DT_OK;
 }
 
 static void close_list(struct dt_dataset *dataset)

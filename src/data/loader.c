@@ -16,14 +16,14 @@ enum { PAGE_BYTES = 4096 };
 static dt_status check_options(const struct dt_loader_options *o)
 {
     const struct dt_split *split = &o->split;
-    const bool has_size = o->image_size > 0 || o->canvases.n > 0;
+    const int side = o->canvases.size[0].width;
     if (split->n_passes < 1 || split->unit < 1 || split->first < 0 ||
         split->first + split->n_passes > split->n_parts)
         DT_FAIL(DT_ERR_INTERNAL, "the loader was made for %d of %d parts from %d on",
                 split->n_passes, split->n_parts, split->first);
-    if (!has_size || dt_split_least(split) < 1)
+    if (side < 1 || dt_split_least(split) < 1)
         DT_FAIL(DT_ERR_CONFIG, "image size %d and a micro-batch of %d images must be positive",
-                o->image_size, dt_split_least(split));
+                side, dt_split_least(split));
     if (o->train && dt_mix_is_on(o->data) && (split->unit != 2 || split->images % 2 != 0))
         DT_FAIL(DT_ERR_CONFIG, "mixing needs an even batch, not %d", split->images);
     if (!o->train && (split->n_passes != 1 || split->images % split->n_parts != 0))
@@ -40,49 +40,25 @@ static size_t aligned(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Takes the next `bytes` of a slot's memory; NULL for none. */
-static void *carve(char **memory, size_t bytes)
-{
-    void *part = *memory;
-    *memory += aligned(bytes);
-    return bytes > 0 ? part : NULL;
-}
-
 static dt_status create_slot(struct dt_slot *slot, struct dt_loader *loader)
 {
     const size_t n = (size_t)loader->most_rows;
-    const size_t boxes = n * (size_t)loader->max_boxes;
-    loader->slot_bytes = aligned(n * dt_row_bytes(&loader->options)) +
-                         2 * aligned(n * sizeof(int32_t)) + aligned(n * sizeof(float));
-    if (boxes > 0)
-        loader->slot_bytes += aligned(4 * boxes * sizeof(float)) +
-                              aligned(boxes * sizeof(int32_t)) + aligned(2 * n * sizeof(int32_t));
+    const struct dt_canvas size = dt_row_canvas(&loader->options);
+    const int extent[DT_N_EXTENTS] = {size.height, size.width, loader->max_boxes};
+    size_t bytes[DT_N_COLUMNS];
+    loader->slot_bytes = 0;
+    for (int i = 0; i < DT_N_COLUMNS; i++)
+        loader->slot_bytes += bytes[i] =
+            aligned(n * dt_column_bytes((enum dt_sample_column)i, extent));
     if (posix_memalign(&slot->memory, PAGE_BYTES, loader->slot_bytes) != 0)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", loader->slot_bytes);
     memset(slot->memory, 0, loader->slot_bytes);
     char *memory = slot->memory;
-    slot->pixels = carve(&memory, n * dt_row_bytes(&loader->options));
-    slot->labels = carve(&memory, n * sizeof *slot->labels);
-    slot->labels2 = carve(&memory, n * sizeof *slot->labels2);
-    slot->mix_shares = carve(&memory, n * sizeof *slot->mix_shares);
-    slot->boxes = carve(&memory, 4 * boxes * sizeof *slot->boxes);
-    slot->box_labels = carve(&memory, boxes * sizeof *slot->box_labels);
-    slot->sizes = carve(&memory, boxes > 0 ? 2 * n * sizeof *slot->sizes : 0);
-    DT_TRY(DT_NEW(slot->ids, n));
-    DT_TRY(DT_NEW(slot->crops, n));
-    slot->batch = (struct dt_batch){
-        .pixels = slot->pixels,
-        .labels = slot->labels,
-        .labels2 = slot->labels2,
-        .mix_shares = slot->mix_shares,
-        .boxes = slot->boxes,
-        .box_labels = slot->box_labels,
-        .sizes = slot->sizes,
-        .ids = slot->ids,
-        .crops = slot->crops,
-        .slot = (int)(slot - loader->slots),
-    };
-    return DT_OK;
+    for (int i = 0; i < DT_N_COLUMNS; memory += bytes[i++])
+        slot->batch.column[i] = bytes[i] > 0 ? memory : NULL;
+    slot->batch.slot = (int)(slot - loader->slots);
+    DT_TRY(DT_NEW(slot->batch.ids, n));
+    return DT_NEW(slot->batch.crops, n);
 }
 
 static dt_status start_workers(struct dt_loader *loader)
@@ -109,23 +85,23 @@ static dt_status start_workers(struct dt_loader *loader)
     return DT_OK;
 }
 
-static int canvas_of(const struct dt_dataset *dataset, const struct dt_layout *layout, uint32_t id)
-{
-    struct dt_image_info info;
-    dt_dataset_image(dataset, id, &info);
-    return dt_canvas_choose(layout, info.width, info.height);
-}
-
-void dt_loader_count(uint32_t n[DT_MAX_CANVASES], const struct dt_dataset *dataset,
-                     const struct dt_config_data *data, const struct dt_canvases *canvases)
+void dt_loader_count(uint32_t n[DT_MAX_CANVASES], uint8_t *canvas_of,
+                     const struct dt_dataset *dataset, const struct dt_config_data *data,
+                     const struct dt_canvases *canvases)
 {
     const struct dt_layout layout = {data, *canvases};
     const uint32_t n_samples = dt_dataset_size(dataset);
+    struct dt_image_info info;
     memset(n, 0, DT_MAX_CANVASES * sizeof *n);
     if (canvases->n < 2)
         n[0] = n_samples;
-    for (uint32_t id = 0; id < n_samples && canvases->n > 1; id++)
-        n[canvas_of(dataset, &layout, id)]++;
+    for (uint32_t id = 0; id < n_samples && canvases->n > 1; id++) {
+        dt_dataset_image(dataset, id, &info);
+        const int canvas = dt_canvas_choose(&layout, info.width, info.height);
+        n[canvas]++;
+        if (canvas_of)
+            canvas_of[id] = (uint8_t)canvas;
+    }
 }
 
 /* Batches of an epoch, and which canvas each sample has. */
@@ -134,7 +110,9 @@ static dt_status count_batches(struct dt_loader *loader)
     const struct dt_loader_options *o = &loader->options;
     const uint32_t batch = (uint32_t)o->split.images;
     uint32_t n[DT_MAX_CANVASES];
-    dt_loader_count(n, loader->dataset, o->data, &o->canvases);
+    if (o->canvases.n > 1)
+        DT_TRY(DT_NEW(loader->canvas_of, loader->n_samples));
+    dt_loader_count(n, loader->canvas_of, loader->dataset, o->data, &o->canvases);
     for (int i = 0; i < DT_MAX_CANVASES; i++)
         loader->n_batches += n[i] / batch + (!o->train && n[i] % batch != 0);
     if (o->train && loader->n_batches == 0)
@@ -143,12 +121,6 @@ static dt_status count_batches(struct dt_loader *loader)
                 loader->n_samples, o->split.images, o->canvases.n > 1 ? " on each canvas" : "");
     loader->end = (uint64_t)o->split.n_passes * loader->n_batches;
     loader->next.m = loader->end; /* no epoch is started */
-    if (o->canvases.n < 2)
-        return DT_OK;
-    const struct dt_layout layout = {o->data, o->canvases};
-    DT_TRY(DT_NEW(loader->canvas_of, loader->n_samples));
-    for (uint32_t id = 0; id < loader->n_samples; id++)
-        loader->canvas_of[id] = (uint8_t)canvas_of(loader->dataset, &layout, id);
     return DT_OK;
 }
 
@@ -167,16 +139,15 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     made->options = *options;
     made->n_samples = dt_dataset_size(dataset);
     made->most_rows = dt_split_most(&options->split);
-    made->max_boxes = options->canvases.n > 0 ? dt_dataset_max_boxes(dataset) : 0;
+    made->max_boxes = dt_dataset_max_boxes(dataset);
     made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
     made->n_workers = options->workers > 1 ? options->workers : 1;
     DT_TRY_OUT(count_batches(made));
-    const size_t n_canvases = options->canvases.n > 1 ? (size_t)options->canvases.n : 1;
     for (int i = 0; i < 2; i++) {
         DT_TRY_OUT(DT_NEW(made->order[i].ids, made->n_samples));
         DT_TRY_OUT(DT_NEW(made->order[i].batches, (size_t)made->n_batches));
     }
-    DT_TRY_OUT(DT_NEW(made->waiting, n_canvases * (size_t)options->split.images));
+    DT_TRY_OUT(DT_NEW(made->waiting, (size_t)(options->canvases.n * options->split.images)));
     DT_TRY_OUT(DT_NEW(made->bad, (size_t)made->n_samples / 8 + 1));
     DT_TRY_OUT(DT_NEW(made->slots, (size_t)made->n_slots));
     for (int i = 0; i < made->n_slots; i++)
@@ -205,8 +176,8 @@ void dt_loader_destroy(struct dt_loader *loader)
     }
     for (int i = 0; loader->slots && i < loader->n_slots; i++) {
         free(loader->slots[i].memory);
-        free(loader->slots[i].ids);
-        free(loader->slots[i].crops);
+        free(loader->slots[i].batch.ids);
+        free(loader->slots[i].batch.crops);
     }
     free(loader->workers);
     free(loader->slots);

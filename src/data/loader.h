@@ -25,14 +25,7 @@ struct dt_slot {
     int n_rows, n_pending; /* all, and those not yet finished */
     struct dt_batch batch;
     size_t row_bytes; /* of its canvas */
-    void *memory; /* pixels, labels and all below to sizes in whole pages, for a device to pin */
-    uint8_t *pixels;
-    int32_t *labels, *labels2;
-    float *mix_shares;
-    float *boxes; /* this and the next two are NULL without boxes */
-    int32_t *box_labels, *sizes;
-    uint32_t *ids;
-    struct dt_crop *crops;
+    void *memory;     /* all columns in whole pages, for a device to pin */
 };
 
 struct dt_worker {

@@ -95,12 +95,13 @@ static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, b
 /* --- One task --- */
 
 /* `id`: the image of the row; NULL = none. */
-static void fill_boxes(struct dt_worker *worker, struct dt_slot *slot, int row, const uint32_t *id)
+static void fill_boxes(struct dt_worker *worker, const struct dt_batch *batch, int row,
+                       const uint32_t *id)
 {
     const struct dt_on_canvas *placement = dt_row_on_canvas(worker->reader);
     const int most = worker->loader->max_boxes;
-    float *boxes = slot->boxes + 4 * (size_t)row * (size_t)most;
-    int32_t *labels = slot->box_labels + (size_t)row * (size_t)most;
+    float *boxes = batch->boxes + 4 * (size_t)row * (size_t)most;
+    int32_t *labels = batch->box_labels + (size_t)row * (size_t)most;
     const int n_truths = id ? dt_dataset_truths(worker->loader->dataset, *id, worker->truths) : 0;
     int n = 0;
     for (int i = 0; i < n_truths; i++) {
@@ -112,8 +113,20 @@ static void fill_boxes(struct dt_worker *worker, struct dt_slot *slot, int row, 
     memset(boxes + 4 * n, 0, 4 * (size_t)(most - n) * sizeof *boxes);
     for (int i = n; i < most; i++)
         labels[i] = -1;
-    slot->sizes[2 * row] = id ? placement->height : slot->batch.height;
-    slot->sizes[2 * row + 1] = id ? placement->width : slot->batch.width;
+}
+
+/* All columns but the pixels. */
+static void fill_columns(struct dt_worker *worker, const struct dt_batch *batch, int row,
+                         const uint32_t *id)
+{
+    const struct dt_on_canvas *placement = dt_row_on_canvas(worker->reader);
+    batch->labels[row] = id ? dt_dataset_label(worker->loader->dataset, *id) : -1;
+    batch->labels2[row] = batch->labels[row];
+    batch->mix_share[row] = 1;
+    batch->sizes[2 * row] = id ? placement->height : batch->height;
+    batch->sizes[2 * row + 1] = id ? placement->width : batch->width;
+    if (batch->boxes)
+        fill_boxes(worker, batch, row, id);
 }
 
 /* Reads the sample at `position`, or in training the next usable one of its canvas in the order. */
@@ -121,25 +134,23 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
                              uint64_t position)
 {
     struct dt_loader *loader = worker->loader;
-    const uint32_t *order = loader->order[slot->batch.epoch % 2].ids;
-    uint8_t *pixels = slot->pixels + (size_t)row * slot->row_bytes;
-    slot->ids[row] = order[position];
-    slot->mix_shares[row] = 1;
+    struct dt_batch *batch = &slot->batch;
+    const uint32_t *order = loader->order[batch->epoch % 2].ids;
+    uint8_t *pixels = batch->pixels + (size_t)row * slot->row_bytes;
+    batch->ids[row] = order[position];
     for (uint32_t i = 0; i < loader->n_samples; i++) {
         uint32_t id = order[(position + i) % loader->n_samples];
-        if (loader->canvas_of && loader->canvas_of[id] != slot->batch.canvas)
+        if (loader->canvas_of && loader->canvas_of[id] != batch->canvas)
             continue;
         dt_status status =
-            dt_row_read(worker->reader, pixels, &slot->crops[row], slot->batch.epoch, id);
-        slot->labels[row] = slot->labels2[row] = dt_dataset_label(loader->dataset, id);
-        if (slot->boxes)
-            fill_boxes(worker, slot, row, &id);
+            dt_row_read(worker->reader, pixels, &batch->crops[row], batch->epoch, id);
+        fill_columns(worker, batch, row, &id);
         if (status != DT_ERR_DATA)
             return status;
         DT_TRY(note_bad(loader, id, slot->lap, i == 0));
         if (!loader->options.train) {
             memset(pixels, GREY, slot->row_bytes);
-            slot->crops[row] = (struct dt_crop){0};
+            batch->crops[row] = (struct dt_crop){0};
             return DT_OK;
         }
     }
@@ -151,17 +162,15 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
 static dt_status fill_row(struct dt_worker *worker, struct dt_slot *slot, int row)
 {
     const struct dt_loader *loader = worker->loader;
-    const uint32_t epoch = slot->batch.epoch;
+    const struct dt_batch *batch = &slot->batch;
+    const uint32_t epoch = batch->epoch;
     const uint64_t n_passes = (uint64_t)loader->options.split.n_passes;
-    const uint64_t m = slot->batch.index * n_passes + (uint64_t)slot->batch.pass;
-    if (row >= slot->batch.n) {
-        memset(slot->pixels + (size_t)row * slot->row_bytes, 0, slot->row_bytes);
-        slot->labels[row] = slot->labels2[row] = -1;
-        slot->mix_shares[row] = 1;
-        slot->ids[row] = 0;
-        slot->crops[row] = (struct dt_crop){0};
-        if (slot->boxes)
-            fill_boxes(worker, slot, row, NULL);
+    const uint64_t m = batch->index * n_passes + (uint64_t)batch->pass;
+    if (row >= batch->n) {
+        memset(batch->pixels + (size_t)row * slot->row_bytes, 0, slot->row_bytes);
+        batch->ids[row] = 0;
+        batch->crops[row] = (struct dt_crop){0};
+        fill_columns(worker, batch, row, NULL);
         return DT_OK;
     }
     if (m + 1 < loader->end) { /* prefetches the file that is needed one micro-batch later */
@@ -184,13 +193,14 @@ static dt_status run_task(struct dt_worker *worker, const struct task *task)
         DT_TRY(fill_row(worker, slot, row + i));
     if (o->split.unit == 1)
         return DT_OK;
+    const struct dt_batch *batch = &slot->batch;
     double begin_s = dt_clock_s();
-    uint8_t *a = slot->pixels + (size_t)row * slot->row_bytes;
-    float share = dt_mix_pair(a, a + slot->row_bytes, o->data, o->seed, slot->batch.epoch,
-                              slot->ids[row], o->image_size);
-    slot->labels2[row] = slot->labels[row + 1];
-    slot->labels2[row + 1] = slot->labels[row];
-    slot->mix_shares[row] = slot->mix_shares[row + 1] = share;
+    uint8_t *a = batch->pixels + (size_t)row * slot->row_bytes;
+    float share = dt_mix_pair(a, a + slot->row_bytes, o->data, o->seed, batch->epoch,
+                              batch->ids[row], batch->width);
+    batch->labels2[row] = batch->labels[row + 1];
+    batch->labels2[row + 1] = batch->labels[row];
+    batch->mix_share[row] = batch->mix_share[row + 1] = share;
     worker->mix_s = dt_clock_s() - begin_s;
     dt_trace_span("mix", NULL, NULL, begin_s, begin_s + worker->mix_s);
     return DT_OK;
@@ -236,8 +246,7 @@ static void make_order(struct dt_loader *loader)
     const struct dt_loader_options *o = &loader->options;
     dt_sampler_order(order->ids, loader->n_samples, o->seed, epoch, o->train);
     dt_sampler_batches(order->batches, order->ids, loader->n_samples, (uint32_t)o->split.images,
-                       loader->canvas_of, o->canvases.n > 1 ? o->canvases.n : 1, !o->train,
-                       loader->waiting);
+                       loader->canvas_of, o->canvases.n, !o->train, loader->waiting);
     pthread_mutex_lock(&loader->mutex);
     order->is_known = true;
     order->epoch = epoch;
@@ -251,8 +260,7 @@ static void begin_slot(struct dt_loader *loader, struct dt_slot *slot)
     const struct dt_loader_options *o = &loader->options;
     const uint64_t m = loader->fill.m;
     const struct rows rows = rows_of(loader, loader->fill.epoch, m);
-    const struct dt_canvas square = {o->image_size, o->image_size};
-    const struct dt_canvas canvas = o->canvases.n > 0 ? o->canvases.size[rows.canvas] : square;
+    const struct dt_canvas canvas = o->canvases.size[rows.canvas];
     slot->state = DT_SLOT_FILLING;
     slot->lap = loader->fill.lap;
     slot->n_rows = slot->n_pending = rows.n;

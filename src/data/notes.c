@@ -8,9 +8,9 @@
 #include "data/dataset.h"
 #include "image/decode.h"
 
-enum dt_exif dt_exif_of(const struct dt_config_data *data, bool has_boxes)
+enum dt_exif dt_exif_of(const struct dt_config_data *data, bool boxes)
 {
-    return data->exif == DT_EXIF_AUTO && !has_boxes ? DT_EXIF_IGNORE : data->exif;
+    return data->exif == DT_EXIF_AUTO && !boxes ? DT_EXIF_IGNORE : data->exif;
 }
 
 void dt_image_notes_add(struct dt_image_notes *notes, const struct dt_decoder *decoder, int64_t id)

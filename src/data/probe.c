@@ -27,12 +27,13 @@ dt_status dt_input_measure(struct dt_input_stages *out, const struct dt_dataset 
     uint32_t *order = NULL;
     uint8_t *pixels = NULL;
     struct dt_crop crop;
+    const struct dt_canvas size = dt_row_canvas(options);
     uint32_t n_samples = dt_dataset_size(dataset);
     *out = (struct dt_input_stages){0};
     if (n > n_samples || first > n_samples - n)
         DT_FAIL(DT_ERR_INTERNAL, "cannot measure positions %u to %u of a data set of %u",
                 (unsigned)first, (unsigned)(first + n), (unsigned)n_samples);
-    DT_TRY_OUT(DT_NEW(pixels, dt_row_bytes(options)));
+    DT_TRY_OUT(DT_NEW(pixels, 3 * (size_t)size.width * (size_t)size.height));
     DT_TRY_OUT(DT_NEW(order, n_samples));
     DT_TRY_OUT(dt_row_reader_create(&reader, dataset, options));
     dt_sampler_order(order, n_samples, options->seed, 0, options->train);

@@ -19,8 +19,8 @@ dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_c
                       uint32_t epoch, uint32_t id);
 /* Where the image that dt_row_read was last called for lies, even if it is bad. With canvases. */
 const struct dt_on_canvas *dt_row_on_canvas(const struct dt_row_reader *reader);
-/* Bytes of the largest row. */
-size_t dt_row_bytes(const struct dt_loader_options *options);
+/* The size of the largest row. */
+struct dt_canvas dt_row_canvas(const struct dt_loader_options *options);
 /* For the caller to time: reads the header of the sample last passed to dt_row_read and decodes its
  * entropy-coded data as far as that call did, without making pixels. Does nothing for finished
  * pixels. */

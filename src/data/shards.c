@@ -50,7 +50,6 @@ struct shards {
     size_t n;
     struct dt_tar_entry *entries;
     size_t n_entries, capacity;
-    bool has_boxes;
     struct dt_wds_boxes boxes; /* of a detector, until they are moved to set.coco */
     struct dt_coco_set set;
     bool has_lock;
@@ -114,7 +113,7 @@ static dt_status add_shard(struct shards *shards, struct dt_dataset *dataset, si
     dt_status status = DT_OK;
     struct dt_tar_index index = {0};
     const char *path = path_of(shards, i), *base = dt_file_base(path);
-    const char *label_key = shards->has_boxes ? NULL : options->data->label_key;
+    const char *label_key = dataset->set ? NULL : options->data->label_key;
     uint32_t length;
     DT_TRY_OUT(dt_tar_index_open(&index, path, label_key, options->cache_dir));
     if (dt_shard_info_find(info, base, &length) && length != index.n)
@@ -178,8 +177,8 @@ static dt_status build_index(struct shards *shards, struct dt_dataset *dataset,
             memcpy(last_folder, folder, sizeof last_folder);
             dt_shard_info_reset(&info);
             DT_TRY_OUT(dt_shard_info_load(&info, folder));
-            DT_TRY_OUT(shards->has_boxes ? dt_wds_categories_join(&shards->set.coco, folder)
-                                         : read_classes(shards, folder, i == 0));
+            DT_TRY_OUT(dataset->set ? dt_wds_categories_join(&shards->set.coco, folder)
+                                    : read_classes(shards, folder, i == 0));
             if (is_folder)
                 DT_TRY_OUT(check_folder(shards, &info, folder));
         }
@@ -270,14 +269,14 @@ static dt_status open_shards(struct dt_dataset *dataset, const struct dt_dataset
     DT_TRY(DT_NEW(shards, 1));
     dataset->state = shards;
     dataset->classes = &shards->classes;
-    shards->has_boxes = options->has_boxes;
+    dataset->set = options->targets == DT_COLUMN_BOXES ? &shards->set : NULL;
     DT_TRY(dt_brace_expand(&shards->paths, options->path));
     shards->n = shards->paths.n;
     DT_TRY(DT_NEW(shards->first, shards->n));
     DT_TRY(make_descriptors(shards));
     DT_TRY(check_missing(shards));
     DT_TRY(build_index(shards, dataset, options));
-    if (shards->has_boxes) {
+    if (dataset->set) {
         struct dt_coco *coco = &shards->set.coco;
         DT_TRY(dt_wds_boxes_move(coco, &shards->boxes, options->path));
         coco->fingerprint = dt_wds_categories_hash(coco, dataset->fingerprint);
@@ -296,14 +295,13 @@ static dt_status share_shards(struct dt_block *block, struct dt_dataset *dataset
     struct shards *shards = dataset->state;
     if (block->use == DT_BLOCK_READ)
         dataset->classes = &shards->classes;
-    DT_BLOCK_VALUE(block, shards->has_boxes);
     DT_BLOCK_VALUE(block, shards->n);
     DT_BLOCK_VALUE(block, shards->n_entries);
     dt_block_names(block, &shards->paths);
     dt_block_names(block, &shards->classes);
     DT_BLOCK_ARRAY(block, shards->first, shards->n);
     DT_BLOCK_ARRAY(block, shards->entries, shards->n_entries);
-    if (shards->has_boxes)
+    if (dataset->max_boxes > 0)
         DT_TRY(dt_coco_set_share(block, &shards->set, dataset));
     return block->use == DT_BLOCK_READ ? make_descriptors(shards) : DT_OK;
 }
@@ -431,7 +429,7 @@ static void file_shards(const struct dt_dataset *dataset, uint32_t index, char *
 static uint64_t key_shards(const struct dt_dataset *dataset, uint32_t id, uint64_t seed)
 {
     const struct shards *shards = dataset->state;
-    if (shards->has_boxes)
+    if (dataset->set)
         return dt_coco_set_key(dataset, id, seed);
     const char *base = dt_file_base(path_of(shards, shard_of(shards, id)));
     const uint64_t offset = shards->entries[id].offset;

@@ -28,23 +28,22 @@ enum {
 
 struct synthetic {
     uint8_t *noise;
-    struct dt_canvas sizes[DT_MAX_CANVASES]; /* of image i: i % n_sizes */
-    int n_sizes, num_classes;
-    bool has_boxes;
+    struct dt_canvases sizes; /* of image i: i % n */
+    int num_classes;
     uint64_t seed;
 };
 
 static struct dt_canvas size_of(const struct synthetic *synthetic, uint32_t id)
 {
-    return synthetic->sizes[id % (uint32_t)synthetic->n_sizes];
+    return synthetic->sizes.size[id % (uint32_t)synthetic->sizes.n];
 }
 
 static dt_status make_noise(struct synthetic *synthetic)
 {
     size_t pixels = 0;
     uint32_t *words;
-    for (int i = 0; i < synthetic->n_sizes; i++) {
-        const struct dt_canvas *size = &synthetic->sizes[i];
+    for (int i = 0; i < synthetic->sizes.n; i++) {
+        const struct dt_canvas *size = &synthetic->sizes.size[i];
         const size_t area = (size_t)size->width * (size_t)size->height;
         pixels = area > pixels ? area : pixels;
     }
@@ -65,33 +64,29 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
                                 const struct dt_dataset_options *options)
 {
     struct synthetic *synthetic;
-    if (options->synthetic_images < 1 || (options->image_size < 1 && options->canvases.n == 0))
+    if (options->synthetic_images < 1 || options->canvases.size[0].width < 1)
         DT_FAIL(DT_ERR_CONFIG,
                 "synthetic data need at least one image of at least one pixel, not %d of %d",
-                options->synthetic_images, options->image_size);
+                options->synthetic_images, options->canvases.size[0].width);
     DT_TRY(DT_NEW(synthetic, 1));
     dataset->state = synthetic;
-    synthetic->n_sizes = options->canvases.n > 0 ? options->canvases.n : 1;
-    synthetic->sizes[0] = (struct dt_canvas){options->image_size, options->image_size};
-    for (int i = 0; i < options->canvases.n; i++)
-        synthetic->sizes[i] = options->canvases.size[i];
-    synthetic->has_boxes = options->has_boxes;
+    synthetic->sizes = options->canvases;
+    dataset->max_boxes = options->targets == DT_COLUMN_BOXES ? MOST_SHAPES : 0;
     synthetic->num_classes = options->num_classes > 0 ? options->num_classes
-                             : options->has_boxes     ? DETECTOR_CLASSES
+                             : dataset->max_boxes > 0 ? DETECTOR_CLASSES
                                                       : DEFAULT_CLASSES;
     synthetic->seed = options->seed;
     DT_TRY(make_noise(synthetic));
     dataset->n = (uint32_t)options->synthetic_images;
     dataset->n_classes = synthetic->num_classes;
-    dataset->max_boxes = options->has_boxes ? MOST_SHAPES : 0;
     /* The seed and everything else that decides the pixels; of one square its side alone. */
-    const struct dt_canvas *size = synthetic->sizes;
+    const struct dt_canvas *size = synthetic->sizes.size;
     const uint64_t identity[] = {synthetic->seed, dataset->n, (uint64_t)size->width,
                                  (uint64_t)synthetic->num_classes};
-    dataset->fingerprint = XXH64(identity, sizeof identity, synthetic->has_boxes);
-    if (size->width != size->height || synthetic->n_sizes > 1)
+    dataset->fingerprint = XXH64(identity, sizeof identity, dataset->max_boxes > 0);
+    if (size->width != size->height || synthetic->sizes.n > 1)
         dataset->fingerprint =
-            XXH64(size, (size_t)synthetic->n_sizes * sizeof *size, dataset->fingerprint);
+            XXH64(size, (size_t)synthetic->sizes.n * sizeof *size, dataset->fingerprint);
     return DT_OK;
 }
 
@@ -201,7 +196,7 @@ static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
     DT_TRY(dt_sample_reserve(sample, 3 * (size_t)size.width * (size_t)size.height));
     dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 0, id);
     const uint8_t *noise = synthetic->noise + 3 * (size_t)dt_rng_below(&rng, OFFSETS);
-    if (synthetic->has_boxes) {
+    if (dataset->max_boxes > 0) {
         memcpy(sample->data, noise, sample->bytes);
         n = draw_shapes(shapes, synthetic, id);
     }

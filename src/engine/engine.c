@@ -105,7 +105,8 @@ static dt_status check_model(struct dt_engine *engine)
     engine->model = dt_model_find(config->model.name);
     if (!engine->model)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
-    if (!engine->task->has_boxes && config->model.image_size < engine->model->min_image_size)
+    if (dt_config_canvases(config, config->model.image_size).size[0].width <
+        engine->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG, "model.image_size: %d is too small for %s, which needs at least %d",
                 config->model.image_size, engine->model->name, engine->model->min_image_size);
     if (!engine->options.train)
@@ -200,8 +201,7 @@ static dt_status bind_near_gpu(struct dt_engine *engine)
 
 /* --- Loaders, whose memory the device pins --- */
 
-struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine,
-                                                  const struct dt_sets *sets, bool train)
+struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine, bool train)
 {
     const struct dt_config *config = engine->config;
     /* The CPUs that computing leaves; next to a GPU that is all but the one that feeds it. */
@@ -212,20 +212,20 @@ struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine
     return (struct dt_loader_options){
         .train = train,
         .data = &config->data,
-        .image_size = train ? engine->stage.image_size : config->model.image_size,
         .split = train ? dt_engine_split(engine) : val,
         .workers = config->data.workers > 0 ? config->data.workers
                    : left > 1               ? left
                                             : 1,
         .epochs = train ? (uint32_t)config->train.epochs : 0,
         .seed = config->train.seed,
-        .canvases = sets->canvases,
+        .canvases =
+            dt_config_canvases(config, train ? engine->stage.image_size : config->model.image_size),
     };
 }
 
 dt_status dt_engine_open_loader(struct dt_engine *engine, struct dt_sets *sets, bool train)
 {
-    struct dt_loader_options options = dt_engine_loader_options(engine, sets, train);
+    struct dt_loader_options options = dt_engine_loader_options(engine, train);
     struct dt_loader **loader = train ? &sets->train : &sets->val;
     void *memory;
     size_t bytes;

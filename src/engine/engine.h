@@ -139,8 +139,7 @@ static inline bool dt_engine_promises_bits(const struct dt_engine *engine)
 /* The options of the data plane that the configuration sets; the caller sets the rest. */
 struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine);
 /* The options of the training or validation loader. */
-struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine,
-                                                  const struct dt_sets *sets, bool train);
+struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine, bool train);
 
 /* pass.c: the scalars of update number `step` (from 0); one pass of it over a batch, which is
  * released in any case, or of the evaluation over a batch, which is not. Pass 0 sets the divisor of

@@ -11,13 +11,10 @@
 /* --- Graph --- */
 
 static dt_status build_program(struct dt_engine *engine, const struct dt_sets *sets,
-                               enum dt_phase phase, int canvas, int batch)
+                               enum dt_phase phase, struct dt_canvas size, int batch)
 {
     const struct dt_config *config = engine->config;
     const struct dt_model_options options = dt_config_model_options(config, sets->num_classes);
-    int side = phase == DT_TRAIN ? engine->stage.image_size : config->model.image_size;
-    const struct dt_canvas square = {side, side};
-    const struct dt_canvas size = sets->canvases.n > 0 ? sets->canvases.size[canvas] : square;
     DT_TRY(dt_graph_begin(engine->graph, phase, batch, size.height, size.width));
     DT_TRY(engine->task->add_inputs(engine, sets, phase));
     int src = dt_graph_ingest(engine->graph, config->data.mean, config->data.std);
@@ -31,17 +28,18 @@ static dt_status build_phase(struct dt_engine *engine, const struct dt_sets *set
                              enum dt_phase phase)
 {
     const struct dt_stage *stage = &engine->stage;
-    const int n = sets->canvases.n > 0 ? sets->canvases.n : 1;
+    const int side = phase == DT_TRAIN ? stage->image_size : engine->config->model.image_size;
+    const struct dt_canvases canvases = dt_config_canvases(engine->config, side);
     const int rows = engine->config->eval.batch_size_per_rank;
-    for (int canvas = 0; canvas < n; canvas++) {
+    for (int canvas = 0; canvas < canvases.n; canvas++) {
         const int most = phase == DT_TRAIN ? stage->micro_batch_size : rows;
-        DT_TRY(build_program(engine, sets, phase, canvas, most));
+        DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], most));
         engine->program[phase][canvas] = engine->graph->current;
         if (phase == DT_TRAIN)
             engine->smaller[canvas] = engine->graph->current;
         if (phase == DT_EVAL || stage->least == most)
             continue;
-        DT_TRY(build_program(engine, sets, phase, canvas, stage->least));
+        DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], stage->least));
         engine->smaller[canvas] = engine->graph->current;
     }
     return DT_OK;

@@ -83,14 +83,8 @@ int dt_engine_program(const struct dt_engine *engine, enum dt_phase phase,
 static dt_status feed(struct dt_engine *engine, const struct dt_sets *sets, enum dt_phase phase,
                       const struct dt_batch *batch)
 {
-    const struct dt_feed input = {.pixels = batch->pixels,
-                                  .labels = batch->labels,
-                                  .labels2 = batch->labels2,
-                                  .mix_shares = batch->mix_shares,
-                                  .class_weights = sets->class_weights,
-                                  .boxes = batch->boxes,
-                                  .box_labels = batch->box_labels,
-                                  .sizes = batch->sizes};
+    struct dt_feed input = {.class_weights = sets->class_weights};
+    memcpy(input.column, batch->column, sizeof input.column);
     return dt_plan_feed(engine->plan, dt_engine_program(engine, phase, batch), &input);
 }
 

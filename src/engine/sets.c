@@ -19,20 +19,23 @@ void dt_sets_init(struct dt_sets *sets, struct dt_comm *comm, const struct dt_co
         .ranks =
             dt_ranks_of(comm, dt_parallel_of(config)->has_server, dt_config_sync_every(config)),
         .task = task,
+        .canvases = dt_config_canvases(config, config->model.image_size),
     };
-    if (task->has_boxes)
-        sets->canvases = dt_config_canvases(config);
 }
 
 const char *dt_sets_sizes(const struct dt_sets *sets, int side, char out[DT_SIZES_TEXT])
 {
     struct dt_text text = dt_text_in(out, DT_SIZES_TEXT);
-    if (sets->canvases.n == 0)
-        dt_text_add(&text, "%d x %d", side, side);
-    for (int i = 0; i < sets->canvases.n; i++)
-        dt_text_add(&text, "%s%d x %d", i == 0 ? "" : ", ", sets->canvases.size[i].width,
-                    sets->canvases.size[i].height);
+    const struct dt_canvases canvases = dt_config_canvases(sets->config, side);
+    for (int i = 0; i < canvases.n; i++)
+        dt_text_add(&text, "%s%d x %d", i == 0 ? "" : ", ", canvases.size[i].width,
+                    canvases.size[i].height);
     return out;
+}
+
+int dt_sets_crop(const struct dt_sets *sets, int side)
+{
+    return sets->task->targets == DT_COLUMN_BOXES ? 0 : side;
 }
 
 dt_status dt_sets_check_bad(const struct dt_loader *loader, double n_bad)
@@ -45,7 +48,7 @@ dt_status dt_sets_check_bad(const struct dt_loader *loader, double n_bad)
 
 bool dt_sets_has_top5(const struct dt_sets *sets)
 {
-    return !sets->task->has_boxes && sets->num_classes > 5;
+    return sets->num_classes > 5;
 }
 
 /* --- Opening --- */
@@ -115,14 +118,14 @@ static dt_status open_set(struct dt_sets *sets, struct dt_dataset **set, bool tr
         .by_order = !sets->train_set,
         .subset = config->data.class_map[0] != '\0',
         .synthetic_images = train ? config->data.synthetic_train : config->data.synthetic_val,
-        .image_size = train ? largest_size(config) : config->model.image_size,
-        .has_boxes = sets->task->has_boxes,
+        .targets = sets->task->targets,
         .may_lack_boxes = sets->may_lack_boxes,
         .seed = config->train.seed + (!train && !is_split), /* other synthetic images */
         .part = train ? DT_PART_TRAIN : DT_PART_VAL,
         .share = sets->ranks.n_ranks > 1 ? &share : NULL,
         .rest_of = !train && is_split ? sets->train_set : NULL,
-        .canvases = sets->canvases,
+        .canvases =
+            dt_config_canvases(config, train ? largest_size(config) : config->model.image_size),
     };
     const dt_status status = dt_dataset_open(set, &options);
     if (status == DT_ERR_NO_INPUT)
@@ -143,7 +146,7 @@ static dt_status open_images(struct dt_sets *sets)
         .images = sets->images,
         .num_classes = sets->num_classes > 0 ? sets->num_classes : sets->weights_classes,
         .classes = &sets->classes,
-        .has_boxes = sets->task->has_boxes};
+        .targets = sets->task->targets};
     DT_TRY(dt_dataset_open(&sets->val_set, &options));
     sets->num_classes = dt_dataset_n_classes(sets->val_set);
     return DT_OK;

@@ -14,7 +14,7 @@ struct dt_sets {
     const struct dt_config *config;
     struct dt_ranks ranks;
     const struct dt_task *task;
-    struct dt_canvases canvases;      /* of a detector */
+    struct dt_canvases canvases;      /* of evaluation, and of a detector's training */
     struct dt_names classes;          /* names in the order of labels; none if the data have none */
     struct dt_names numbers;          /* of data.class_map, if it differs from `classes` */
     const struct dt_names *class_map; /* one of both; NULL without that key */
@@ -48,10 +48,11 @@ dt_status dt_sets_open(struct dt_sets *sets, const struct dt_sets_options *optio
 /* Accepts partly opened sets, whose loaders are closed (dt_engine_close). */
 void dt_sets_close(struct dt_sets *sets);
 
-/* "224 x 224" of a classifier, for images of `side`; else all canvases: "1344 x 800, 800 x 1344".
- */
+/* Canvases, of a classifier the square of `side`: "1344 x 800, 800 x 1344". */
 enum { DT_SIZES_TEXT = 96 };
 const char *dt_sets_sizes(const struct dt_sets *sets, int side, char out[DT_SIZES_TEXT]);
+/* `side` of the squares to which images are cropped; 0: with boxes they are not. */
+int dt_sets_crop(const struct dt_sets *sets, int side);
 /* DT_ERR_DATA on all ranks if `n_bad`, summed over them, exceeds the limit of `loader`. */
 dt_status dt_sets_check_bad(const struct dt_loader *loader, double n_bad);
 /* Whether top-5 accuracy is reported: below 6 classes it says nothing. */

@@ -88,7 +88,7 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
     const struct dt_config *config = engine->config;
     if (!sets->train_set)
         return DT_OK;
-    dt_loader_count(engine->n_images, sets->train_set, &config->data, &sets->canvases);
+    dt_loader_count(engine->n_images, NULL, sets->train_set, &config->data, &sets->canvases);
     dt_engine_enter(engine, engine->stage.epoch);
     if (engine->task->warn_of_data && engine->ranks.rank == 0)
         engine->task->warn_of_data(engine, sets);
@@ -240,7 +240,8 @@ dt_status dt_engine_check_norms(const struct dt_engine *engine)
 
 static dt_status check_stage(struct dt_engine *engine)
 {
-    if (!engine->task->has_boxes && engine->stage.image_size < engine->model->min_image_size)
+    if (dt_config_canvases(engine->config, engine->stage.image_size).size[0].width <
+        engine->model->min_image_size)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.stages[%d].image_size: %d is too small for %s, which needs at least %d",
                 engine->stage.index, engine->stage.image_size, engine->model->name,

@@ -26,7 +26,7 @@ struct dt_eval_files {
 /* NULL where a task has nothing to do: warn, warn_of_data, add_loss, add_results, draw,
  * check_options and begin_table. The others must be there. */
 struct dt_task {
-    bool has_boxes; /* samples have boxes instead of a class, and lie on canvases, not cropped */
+    enum dt_sample_column targets; /* what the network learns */
     int least_classes;
     int least_per_gpu;   /* images of a micro-batch below which a GPU mostly waits */
     double least_weight; /* losses are divided by their weight, but at least by this */

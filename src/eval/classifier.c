@@ -345,6 +345,7 @@ static dt_status predict(struct dt_evaluator *evaluator, const struct dt_predict
 }
 
 const struct dt_task dt_classifier = {
+    .targets = DT_COLUMN_LABELS,
     .least_classes = 2,
     .least_per_gpu = 32,
     .add_inputs = add_inputs,

@@ -391,7 +391,7 @@ static void put_result(struct dt_jsonw *w, const struct dt_eval_result *result)
 }
 
 const struct dt_task dt_detector = {
-    .has_boxes = true,
+    .targets = DT_COLUMN_BOXES,
     .least_classes = 1,
     .least_weight = 1, /* of foreground anchors, of which there may be none */
     .warn = warn,

@@ -69,7 +69,7 @@ static void draw_sample(struct sheet *sheet, int i, int row)
     const int y = MARGIN + i / sheet->columns * (sheet->height + sheet->n_lines * LINE + MARGIN);
     const size_t n_bytes = 3 * (size_t)batch->width * (size_t)batch->height;
     const int text_y = y + sheet->height + LINE / 4;
-    double share = (double)batch->mix_shares[row];
+    double share = (double)batch->mix_share[row];
     if (share >= 0.995 || batch->labels[row] == batch->labels2[row])
         share = 1;
     dt_draw_image(&sheet->picture, x, y, batch->pixels + n_bytes * (size_t)row, batch->width,
@@ -93,13 +93,13 @@ static int choose_columns(int n)
     return n > 0 && n < columns ? n : columns;
 }
 
-/* The first n images of the order: as one batch, or on canvases one by one. */
+/* The first n images of the order, in the smallest batches, as each has one canvas. */
 static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
                           const struct dt_engine *engine, const struct dt_sets *sets)
 {
-    struct dt_loader_options options = dt_engine_loader_options(engine, sets, true);
-    const int n = sets->task->has_boxes ? 1 : sheet->n;
-    options.split = (struct dt_split){n, 1, 0, 1, options.split.unit};
+    struct dt_loader_options options = dt_engine_loader_options(engine, true);
+    const int n = options.split.unit;
+    options.split = (struct dt_split){n, 1, 0, 1, n};
     DT_TRY(dt_loader_create(loader, sets->train_set, &options));
     DT_TRY(dt_loader_start(*loader, 0, 0));
     for (int i = 0; i < sheet->n; i += n) {
@@ -114,11 +114,10 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
 /* Every image fits into this size. */
 static struct dt_canvas largest(const struct dt_engine *engine, const struct dt_sets *sets)
 {
+    const struct dt_canvases canvases = dt_config_canvases(sets->config, engine->stage.image_size);
     struct dt_canvas size = {0, 0};
-    if (!sets->task->has_boxes)
-        size = (struct dt_canvas){engine->stage.image_size, engine->stage.image_size};
-    for (int i = 0; i < sets->canvases.n; i++) {
-        const struct dt_canvas *canvas = &sets->canvases.size[i];
+    for (int i = 0; i < canvases.n; i++) {
+        const struct dt_canvas *canvas = &canvases.size[i];
         size.width = canvas->width > size.width ? canvas->width : size.width;
         size.height = canvas->height > size.height ? canvas->height : size.height;
     }
@@ -142,13 +141,12 @@ dt_status dt_samples_draw(int *n, const struct dt_engine *engine, const struct d
     const int step = 1 + (longer - 1) / MOST_SIDE;
     const bool mixes = dt_mix_is_on(&engine->config->data);
     struct dt_loader *loader = NULL;
-    const int n_lines = mixes ? 2 : 1;
     struct sheet sheet = {.dataset = sets->train_set,
                           .width = zoom * (1 + (size.width - 1) / step),
                           .height = zoom * (1 + (size.height - 1) / step),
                           .zoom = zoom,
                           .step = step,
-                          .n_lines = sets->task->has_boxes ? 0 : n_lines};
+                          .n_lines = dt_dataset_max_boxes(sets->train_set) > 0 ? 0 : 1 + mixes};
     sheet.n = count < n_images ? (int)count : n_images;
     if (mixes && sheet.n % 2 != 0) /* pairs */
         sheet.n += sheet.n < n_images ? 1 : -1;

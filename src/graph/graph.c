@@ -11,8 +11,9 @@
 static void clear_program(struct dt_program *p, enum dt_phase phase)
 {
     *p = (struct dt_program){.phase = phase};
-    p->pixels = p->labels = p->labels2 = p->mix_share = p->class_weights = p->logits = -1;
-    p->boxes = p->box_labels = p->sizes = p->match = p->count = p->divisor = -1;
+    p->class_weights = p->logits = p->match = p->count = p->divisor = -1;
+    for (int i = 0; i < DT_N_COLUMNS; i++)
+        p->column[i] = -1;
     for (int i = 0; i < DT_MAX_LEVELS; i++)
         p->detections[i] = p->n_detections[i] = -1;
 }
@@ -67,36 +68,37 @@ dt_status dt_graph_begin(struct dt_graph *g, enum dt_phase phase, int batch, int
     g->program[id].batch = batch;
     g->program[id].height = height;
     g->program[id].width = width;
-    const int pixels[4] = {batch, 3, height, width}, labels[4] = {batch, 1, 1, 1};
-    g->program[id].pixels = dt_graph_tensor(g, "pixels", DT_INPUT, DT_U8, 4, pixels);
-    g->program[id].labels = dt_graph_tensor(g, "labels", DT_INPUT, DT_I32, 1, labels);
+    DT_TRY(dt_graph_column(g, DT_COLUMN_PIXELS, 0));
+    return dt_graph_column(g, DT_COLUMN_LABELS, 0);
+}
+
+dt_status dt_graph_column(struct dt_graph *g, enum dt_sample_column column, int max_boxes)
+{
+    DT_TRY(g->status);
+    struct dt_program *p = &g->program[g->current];
+    const struct dt_column_row *row = dt_column_row(column);
+    int dim[4];
+    const int n_dims =
+        dt_column_shape(dim, column, p->batch, (int[]){p->height, p->width, max_boxes});
+    p->column[column] = dt_graph_tensor(g, row->name, DT_INPUT, row->dtype, n_dims, dim);
     DT_TRY(g->status);
     return DT_OK;
 }
 
 dt_status dt_graph_boxes(struct dt_graph *g, int max_boxes)
 {
-    struct dt_program *p = &g->program[g->current];
-    const int boxes[4] = {p->batch, max_boxes, 4, 1}, labels[4] = {p->batch, max_boxes, 1, 1};
-    const int sizes[4] = {p->batch, 2, 1, 1};
-    p->boxes = dt_graph_tensor(g, "boxes", DT_INPUT, DT_F32, 3, boxes);
-    p->box_labels = dt_graph_tensor(g, "box_labels", DT_INPUT, DT_I32, 2, labels);
-    p->sizes = dt_graph_tensor(g, "sizes", DT_INPUT, DT_I32, 2, sizes);
-    DT_TRY(g->status);
-    return DT_OK;
+    DT_TRY(dt_graph_column(g, DT_COLUMN_BOXES, max_boxes));
+    DT_TRY(dt_graph_column(g, DT_COLUMN_BOX_LABELS, max_boxes));
+    return dt_graph_column(g, DT_COLUMN_SIZES, max_boxes);
 }
 
 dt_status dt_graph_mix_labels(struct dt_graph *g)
 {
     DT_TRY(g->status);
-    struct dt_program *p = &g->program[g->current];
-    if (p->labels < 0)
+    if (dt_graph_program(g)->labels < 0)
         DT_FAIL(DT_ERR_INTERNAL, "there are no labels to mix: call dt_graph_begin first");
-    const int dim[4] = {p->batch, 1, 1, 1};
-    p->labels2 = dt_graph_tensor(g, "labels2", DT_INPUT, DT_I32, 1, dim);
-    p->mix_share = dt_graph_tensor(g, "mix_share", DT_INPUT, DT_F32, 1, dim);
-    DT_TRY(g->status);
-    return DT_OK;
+    DT_TRY(dt_graph_column(g, DT_COLUMN_LABELS2, 0));
+    return dt_graph_column(g, DT_COLUMN_MIX_SHARE, 0);
 }
 
 dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes)

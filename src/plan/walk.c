@@ -19,41 +19,23 @@ static const double least_poll_s = 1e-5; /* shorter ones are not traced */
 
 /* --- Input --- */
 
-/* Inputs of a program, and what they are copied from. */
-static const struct {
-    size_t tensor, data; /* offsets in dt_program and dt_feed */
-} inputs[] = {
-#define INPUT(tensor, data)                                                 \
-    {                                                                       \
-        offsetof(struct dt_program, tensor), offsetof(struct dt_feed, data) \
-    }
-    INPUT(pixels, pixels),
-    INPUT(labels, labels),
-    INPUT(labels2, labels2),
-    INPUT(mix_share, mix_shares),
-    INPUT(class_weights, class_weights),
-    INPUT(boxes, boxes),
-    INPUT(box_labels, box_labels),
-    INPUT(sizes, sizes),
-#undef INPUT
-};
+static dt_status feed(struct dt_plan *plan, int tensor, const void *data)
+{
+    if (tensor < 0 || plan->place[tensor].arena == DT_ARENA_NONE) /* no node reads it */
+        return DT_OK;
+    if (!data)
+        DT_FAIL(DT_ERR_INTERNAL, "the batch has no %s, but the graph reads it",
+                plan->graph->tensor[tensor].name);
+    void *dst = (char *)plan->arena[DT_ARENA_WORK] + plan->place[tensor].offset;
+    return plan->backend->feed(plan->device, dst, data, plan->place[tensor].bytes);
+}
 
 dt_status dt_plan_feed(struct dt_plan *plan, int program, const struct dt_feed *batch)
 {
-    const char *tensors = (const char *)&plan->graph->program[program];
-    for (size_t i = 0; i < DT_COUNT(inputs); i++) {
-        const int tensor = *(const int *)(const void *)(tensors + inputs[i].tensor);
-        const char *field = (const char *)batch + inputs[i].data;
-        const void *data = *(const void *const *)(const void *)field;
-        if (tensor < 0 || plan->place[tensor].arena == DT_ARENA_NONE) /* no node reads it */
-            continue;
-        if (!data)
-            DT_FAIL(DT_ERR_INTERNAL, "the batch has no %s, but the graph reads it",
-                    plan->graph->tensor[tensor].name);
-        void *dst = (char *)plan->arena[DT_ARENA_WORK] + plan->place[tensor].offset;
-        DT_TRY(plan->backend->feed(plan->device, dst, data, plan->place[tensor].bytes));
-    }
-    return DT_OK;
+    const struct dt_program *p = &plan->graph->program[program];
+    for (int i = 0; i < DT_N_COLUMNS; i++)
+        DT_TRY(feed(plan, p->column[i], batch->column[i]));
+    return feed(plan, p->class_weights, batch->class_weights);
 }
 
 dt_status dt_plan_end_feed(struct dt_plan *plan)

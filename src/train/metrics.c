@@ -356,7 +356,8 @@ static dt_status sum_input(const struct dt_metrics *metrics, struct dt_engine *e
 static struct dt_input_case input_case(const struct dt_engine *engine, const struct dt_sets *sets,
                                        const double *sums)
 {
-    struct dt_loader_options options = dt_engine_loader_options(engine, sets, true);
+    struct dt_loader_options options = dt_engine_loader_options(engine, true);
+    const int side = dt_sets_crop(sets, engine->stage.image_size);
     bool on_cpu = engine->backend == &dt_backend_cpu;
     double mean_bytes = sums[INPUT_IMAGES] > 0 ? sums[INPUT_BYTES] / sums[INPUT_IMAGES] : 0;
     return (struct dt_input_case){
@@ -372,8 +373,7 @@ static struct dt_input_case input_case(const struct dt_engine *engine, const str
         .on_cpu = on_cpu,
         .is_raw = dt_config_is_synthetic(engine->config),
         .mean_bytes = mean_bytes,
-        .resize =
-            sets->task->has_boxes ? 0 : dt_crop_resize(&engine->config->data, options.image_size),
+        .resize = side > 0 ? dt_crop_resize(&engine->config->data, side) : 0,
         .set_bytes = mean_bytes * dt_dataset_size(sets->train_set),
         .free_bytes = (double)dt_memory_available("") / dt_comm_local_size(engine->ranks.comm),
         .cache_bytes = engine->config->data.cache_mb * 1e6,

@@ -82,7 +82,7 @@ static dt_status train(struct dt_plan *plan, const struct run *run)
     const struct dt_feed input = {.pixels = b.pixels,
                                   .labels = b.labels,
                                   .labels2 = b.labels2,
-                                  .mix_shares = b.mix_shares,
+                                  .mix_share = b.mix_shares,
                                   .class_weights = b.class_weights};
     FILE *in = fopen(run->batches, "rb");
     if (!in)

@@ -105,10 +105,10 @@ static dt_status find_need(struct tool *t, uint32_t i, int width, int height,
                            struct dt_resize *resize, struct dt_rect *need)
 {
     const struct dt_loader_options *o = &t->options;
+    const int side = o->canvases.size[0].width;
     struct dt_crop crop;
-    dt_crop_draw(&crop, o->data, true, SEED, t->epoch, t->order[i], width, height, o->image_size);
-    return dt_resize_prepare(resize, need, &crop, DT_RESIZE_CROP, width, height, o->image_size,
-                             o->image_size);
+    dt_crop_draw(&crop, o->data, true, SEED, t->epoch, t->order[i], width, height, side);
+    return dt_resize_prepare(resize, need, &crop, DT_RESIZE_CROP, width, height, side, side);
 }
 
 static dt_status decode_crops(struct tool *t)
@@ -148,7 +148,8 @@ static dt_status make_rows(struct tool *t)
     struct dt_row_reader *reader = NULL;
     struct dt_crop crop;
     dt_status status = DT_OK;
-    DT_TRY_OUT(room(t, dt_row_bytes(&t->options)));
+    const struct dt_canvas size = dt_row_canvas(&t->options);
+    DT_TRY_OUT(room(t, 3 * (size_t)size.width * (size_t)size.height));
     DT_TRY_OUT(dt_row_reader_create(&reader, t->dataset, &t->options));
     start(t);
     for (uint32_t lap = 0; lap < t->laps; lap++)
@@ -246,7 +247,7 @@ static dt_status open_tool(struct tool *t, char **argv, int workers)
     t->options = (struct dt_loader_options){
         .train = true,
         .data = &t->data,
-        .image_size = size,
+        .canvases = {{{size, size}}, 1},
         .split = {BATCH, 1, 0, 1, 1},
         .workers = workers,
         .seed = SEED,
@@ -261,7 +262,7 @@ static dt_status open_tool(struct tool *t, char **argv, int workers)
 /* Of both orientations; images are at 800/1333 and flipped, warped ones also turned and scaled. */
 static dt_status open_canvases(struct tool *t, char **argv, double warp)
 {
-    const struct dt_dataset_options set = {.data = &t->data, .path = argv[2], .has_boxes = true};
+    const struct dt_dataset_options set = {.data = &t->data, .path = argv[2], .targets = DT_COLUMN_BOXES};
     t->data = (struct dt_config_data){.source = DT_SOURCE_AUTO,
                                       .augment = DT_AUGMENT_IMAGENET,
                                       .min_side = 800,

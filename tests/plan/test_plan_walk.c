@@ -351,7 +351,7 @@ TEST_WITH(feed_mixed, NULL, close_plan)
     const float shares[2] = {0.75f, 0.5f};
     const struct dt_feed plain = {.pixels = pixels, .labels = labels};
     const struct dt_feed mixed = {
-        .pixels = pixels, .labels = labels, .labels2 = labels2, .mix_shares = shares};
+        .pixels = pixels, .labels = labels, .labels2 = labels2, .mix_share = shares};
     assert_int_equal(dt_plan_feed(plan, DT_TRAIN, &mixed), DT_OK);
     expect("ffff");
     assert_memory_equal(input_of(g->program[DT_TRAIN].pixels), pixels, sizeof pixels);

@@ -105,7 +105,7 @@ static inline struct dt_loader_options make_options(bool train, int rank, int n_
     return (struct dt_loader_options){
         .train = train,
         .data = &rig_data,
-        .image_size = SIZE,
+        .canvases = {{{SIZE, SIZE}}, 1},
         .split = train ? split_of(rank, n_ranks, micro_batch_size, 1)
                        : (struct dt_split){n_ranks * micro_batch_size, n_ranks, rank, 1, 1},
         .workers = workers,
@@ -151,7 +151,7 @@ static inline void copy_rows(struct row *rows, const struct dt_batch *batch)
         rows[i].id = batch->ids[i];
         rows[i].label = batch->labels[i];
         rows[i].label2 = batch->labels2[i];
-        rows[i].share = batch->mix_shares[i];
+        rows[i].share = batch->mix_share[i];
         rows[i].crop.x = batch->crops[i].x; /* member by member, as padding is undefined */
         rows[i].crop.y = batch->crops[i].y;
         rows[i].crop.w = batch->crops[i].w;

@@ -196,8 +196,11 @@ static dt_status open_path(struct dt_dataset **dataset, const char *path, const 
                            bool has_boxes)
 {
     static const struct dt_config_data data = {.source = DT_SOURCE_SHARDS};
-    const struct dt_dataset_options options = {
-        .data = &data, .path = path, .cache_dir = cache, .has_boxes = has_boxes};
+    const struct dt_dataset_options options = {.data = &data,
+                                               .path = path,
+                                               .cache_dir = cache,
+                                               .targets =
+                                                   has_boxes ? DT_COLUMN_BOXES : DT_COLUMN_LABELS};
     return dt_dataset_open(dataset, &options);
 }
 

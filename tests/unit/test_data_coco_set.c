@@ -48,7 +48,7 @@ static int make_set(void **state)
 static struct dt_dataset_options options_of(enum dt_part part)
 {
     return (struct dt_dataset_options){
-        .data = &plain, .path = at(path), .has_boxes = true, .part = part, .seed = 1};
+        .data = &plain, .path = at(path), .targets = DT_COLUMN_BOXES, .part = part, .seed = 1};
 }
 
 static struct dt_dataset *open_set(const struct dt_dataset_options *options)
@@ -246,9 +246,9 @@ TEST(folders)
 TEST(refused)
 {
     struct dt_dataset_options options = options_of(DT_PART_TRAIN);
-    options.has_boxes = false;
+    options.targets = DT_COLUMN_LABELS;
     expect_error(&options, DT_ERR_CONFIG, "holds boxes, which only a detector is trained on");
-    options.has_boxes = true;
+    options.targets = DT_COLUMN_BOXES;
     options.path = at("root/some");
     expect_error(&options, DT_ERR_CONFIG, "a detector needs boxes: annotations of COCO");
     options.path = at("root/some/crowds.json");

@@ -31,7 +31,7 @@ TEST(synthetic)
     const struct dt_dataset_options options = {.data = &synthetic_data,
                                                .num_classes = 7,
                                                .synthetic_images = 50,
-                                               .image_size = SIZE,
+                                               .canvases = {{{SIZE, SIZE}}, 1},
                                                .seed = 3};
     struct dt_dataset *first = open_good(&options), *second = open_good(&options);
     struct dt_sample a = {0}, b = {0};
@@ -68,7 +68,7 @@ TEST(synthetic_classes)
         const struct dt_dataset_options options = {.data = &synthetic_data,
                                                    .num_classes = 6,
                                                    .synthetic_images = 6,
-                                                   .image_size = SIZE,
+                                                   .canvases = {{{SIZE, SIZE}}, 1},
                                                    .seed = seed};
         struct dt_dataset *dataset = open_good(&options);
         for (uint32_t id = 0; id < 6; id++) {
@@ -101,7 +101,7 @@ TEST(synthetic_sizes)
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         options.synthetic_images = 2;
-        options.image_size = sizes[i];
+        options.canvases = (struct dt_canvases){{{sizes[i], sizes[i]}}, 1};
         struct dt_dataset *dataset = open_good(&options);
         for (uint32_t id = 0; id < 2; id++) {
             assert_int_equal(dt_dataset_read(dataset, id, &sample), DT_OK);
@@ -151,8 +151,8 @@ TEST(synthetic_boxes)
     struct dt_dataset_options options = {.data = &synthetic_data,
                                          .num_classes = N_CLASSES,
                                          .synthetic_images = N,
-                                         .image_size = SIZE,
-                                         .has_boxes = true};
+                                         .canvases = {{{SIZE, SIZE}}, 1},
+                                         .targets = DT_COLUMN_BOXES};
     struct dt_dataset *dataset = open_good(&options);
     struct dt_sample sample = {0};
     struct dt_truth truths[MOST];
@@ -191,7 +191,7 @@ TEST(synthetic_boxes)
     assert_true(n_inner > N / 2 && n_tight > 3 * n_inner / 4);
     const uint64_t fingerprint = dt_dataset_fingerprint(dataset);
     dt_dataset_close(dataset);
-    options.has_boxes = false;
+    options.targets = DT_COLUMN_LABELS;
     dataset = open_good(&options);
     assert_int_equal(dt_dataset_max_boxes(dataset), 0);
     assert_true(dt_dataset_fingerprint(dataset) != fingerprint);
@@ -463,7 +463,7 @@ TEST(wrong_classes)
     options.path = at("no-{00..01}.tar");
     expect_error(DT_ERR_NO_INPUT, "shards are missing", &options);
     options.path = at(".");
-    options.has_boxes = true;
+    options.targets = DT_COLUMN_BOXES;
     expect_error(DT_ERR_CONFIG, "a detector needs boxes", &options);
 }
 

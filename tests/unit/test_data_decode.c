@@ -264,9 +264,10 @@ static void check_rows(const struct rows *rows, uint32_t id, bool train, int *me
     const struct dt_config_data data = {.augment = DT_AUGMENT_IMAGENET, .val_resize = SIZE + 3};
     struct dt_config_data scaled_data = data;
     scaled_data.scaled_decode = DT_SCALED_ALWAYS;
-    const struct dt_loader_options options = {.train = train, .data = &data, .image_size = SIZE};
+    const struct dt_loader_options options = {
+        .train = train, .data = &data, .canvases = {{{SIZE, SIZE}}, 1}};
     const struct dt_loader_options scaled_options = {
-        .train = train, .data = &scaled_data, .image_size = SIZE};
+        .train = train, .data = &scaled_data, .canvases = {{{SIZE, SIZE}}, 1}};
     struct dt_row_reader *reader, *scaled_reader;
     assert_int_equal(dt_row_reader_create(&reader, rows->dataset, &options), DT_OK);
     assert_int_equal(dt_row_reader_create(&scaled_reader, rows->dataset, &scaled_options), DT_OK);
@@ -309,7 +310,7 @@ TEST(times)
     uint8_t pixels[ROW];
     make_rows(&rows);
     const struct dt_config_data data = {.val_resize = SIZE};
-    const struct dt_loader_options options = {.data = &data, .image_size = SIZE};
+    const struct dt_loader_options options = {.data = &data, .canvases = {{{SIZE, SIZE}}, 1}};
     assert_int_equal(dt_row_reader_create(&reader, rows.dataset, &options), DT_OK);
     for (uint32_t id = 0; id < N_ROW_KINDS; id++)
         assert_int_equal(dt_row_read(reader, pixels, &crop, 0, id), DT_OK);

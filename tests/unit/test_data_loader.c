@@ -196,8 +196,8 @@ static struct dt_dataset *open_generated(int n, int size, bool has_boxes)
     struct dt_dataset_options options = {.data = &synthetic_data,
                                          .num_classes = CLASSES,
                                          .synthetic_images = n,
-                                         .image_size = size,
-                                         .has_boxes = has_boxes,
+                                         .canvases = {{{size, size}}, 1},
+                                         .targets = has_boxes ? DT_COLUMN_BOXES : DT_COLUMN_LABELS,
                                          .seed = 4};
     struct dt_dataset *dataset;
     assert_ok(dt_dataset_open(&dataset, &options));
@@ -313,7 +313,7 @@ TEST(wrong_options)
         wrong[i] = good;
     wrong[0].split.images = 3; /* for 4 micro-batches */
     wrong[1].split.images = 0;
-    wrong[2].image_size = 0;
+    wrong[2].canvases.size[0].width = 0;
     wrong[3].split.first = 3;
     wrong[4].split.n_parts = 0;
     wrong[5].split.images = 60; /* more than the 53 samples */
@@ -399,7 +399,7 @@ TEST(memory)
         assert_true(is_inside(loader, batch->pixels, 2 * SIZE * SIZE * 3));
         assert_true(is_inside(loader, batch->labels, 2 * sizeof *batch->labels));
         assert_true(is_inside(loader, batch->labels2, 2 * sizeof *batch->labels2));
-        assert_true(is_inside(loader, batch->mix_shares, 2 * sizeof *batch->mix_shares));
+        assert_true(is_inside(loader, batch->mix_share, 2 * sizeof *batch->mix_share));
         assert_true(is_inside(loader, batch->boxes, 2 * 8 * 4 * sizeof *batch->boxes));
         assert_true(is_inside(loader, batch->box_labels, 2 * 8 * sizeof *batch->box_labels));
         assert_true(is_inside(loader, batch->sizes, 2 * 2 * sizeof *batch->sizes));

@@ -402,7 +402,7 @@ TEST(counts)
     struct dt_loader_options options = options_of(true, 0, 1, G, 1);
     struct dt_loader *loader;
     uint32_t n[DT_MAX_CANVASES], own[N_CANVASES] = {0};
-    dt_loader_count(n, dataset, options.data, &options.canvases);
+    dt_loader_count(n, NULL, dataset, options.data, &options.canvases);
     for (uint32_t id = 0; id < N; id++)
         own[canvas_of(dataset, id)]++;
     for (int i = 0; i < N_CANVASES; i++)
@@ -411,7 +411,7 @@ TEST(counts)
     assert_error(dt_loader_create(&loader, dataset, &options), DT_ERR_CONFIG,
                  "less than one global batch of 40 on each canvas");
     options.canvases.n = 1;
-    dt_loader_count(n, dataset, options.data, &options.canvases);
+    dt_loader_count(n, NULL, dataset, options.data, &options.canvases);
     assert_true(n[0] == N && n[1] == 0);
     dt_dataset_close(dataset);
 }

@@ -336,7 +336,7 @@ static void read_row(uint8_t *pixels, const struct dt_dataset *dataset, bool tra
     struct dt_row_reader *reader;
     struct dt_crop crop;
     const struct dt_loader_options options = {
-        .train = train, .data = data, .image_size = 32, .seed = 7};
+        .train = train, .data = data, .canvases = {{{32, 32}}, 1}, .seed = 7};
     assert_int_equal(dt_row_reader_create(&reader, dataset, &options), DT_OK);
     assert_int_equal(dt_row_read(reader, pixels, &crop, 3, 5), DT_OK);
     dt_row_reader_destroy(reader);
@@ -348,7 +348,7 @@ TEST(rows_are_recoloured)
     const struct dt_dataset_options options = {.data = &synthetic_data,
                                                .num_classes = 10,
                                                .synthetic_images = 10,
-                                               .image_size = 32,
+                                               .canvases = {{{32, 32}}, 1},
                                                .seed = 1};
     struct dt_dataset *dataset;
     assert_int_equal(dt_dataset_open(&dataset, &options), DT_OK);

@@ -82,7 +82,7 @@ TEST(synthetic)
     struct dt_dataset_options set = {.data = &synthetic_data,
                                      .num_classes = CLASSES,
                                      .synthetic_images = 30,
-                                     .image_size = SIZE};
+                                     .canvases = {{{SIZE, SIZE}}, 1}};
     struct dt_dataset *dataset;
     assert_int_equal(dt_dataset_open(&dataset, &set), DT_OK);
     struct dt_loader_options options = make_options(true, 0, 1, 4, 1);

@@ -47,7 +47,7 @@ static struct dt_dataset *open_list(struct dt_names *names)
     add(names, "grey.jpg");
     add(names, "text.jpg");
     const struct dt_dataset_options options = {
-        .data = &config.data, .images = names, .num_classes = 3, .has_boxes = true};
+        .data = &config.data, .images = names, .num_classes = 3, .targets = DT_COLUMN_BOXES};
     assert_int_equal(dt_dataset_open(&set, &options), DT_OK);
     return set;
 }
@@ -122,8 +122,8 @@ TEST(sheet)
         const struct dt_dataset_options options = {.data = &config.data,
                                                    .num_classes = 3,
                                                    .synthetic_images = n_images[i],
-                                                   .image_size = SIZE,
-                                                   .has_boxes = true};
+                                                   .canvases = {{{SIZE, SIZE}}, 1},
+                                                   .targets = DT_COLUMN_BOXES};
         struct dt_found found[] = {
             {.x = 2, .y = 12, .w = 90, .h = 80, .score = 0.9, .label = 2},
             {.x = 40, .y = 40, .w = 10, .h = 10, .score = 0.2, .label = 1},

@@ -31,7 +31,7 @@ static struct dt_dataset *open_one(const char *path, const struct places *places
                                                .path = path,
                                                .cache_dir = at("cache"),
                                                .num_classes = places->num_classes,
-                                               .has_boxes = true,
+                                               .targets = DT_COLUMN_BOXES,
                                                .seed = 5,
                                                .part = part};
     assert_ok(dt_dataset_open(&dataset, &options));
