@@ -321,6 +321,20 @@ int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id)
     return dt_dataset_label_of(dataset, kind_id(dataset, id));
 }
 
+void dt_dataset_fill(const struct dt_dataset *dataset, const uint32_t *id,
+                     const struct dt_batch *batch, int row, enum dt_sample_column column,
+                     size_t row_bytes)
+{
+    char *out = batch->column[column];
+    if (!dataset->kind->column[column])
+        return;
+    out += (size_t)row * row_bytes;
+    if (id)
+        dataset->kind->column[column](dataset, kind_id(dataset, *id), out);
+    else
+        memset(out, 0, row_bytes);
+}
+
 int dt_dataset_max_boxes(const struct dt_dataset *dataset)
 {
     return dataset->max_boxes;

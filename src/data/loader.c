@@ -45,17 +45,17 @@ static dt_status create_slot(struct dt_slot *slot, struct dt_loader *loader)
     const size_t n = (size_t)loader->most_rows;
     const struct dt_canvas size = dt_row_canvas(&loader->options);
     const int extent[DT_N_EXTENTS] = {size.height, size.width, loader->max_boxes};
-    size_t bytes[DT_N_COLUMNS];
     loader->slot_bytes = 0;
-    for (int i = 0; i < DT_N_COLUMNS; i++)
-        loader->slot_bytes += bytes[i] =
-            aligned(n * dt_column_bytes((enum dt_sample_column)i, extent));
+    for (int i = 0; i < DT_N_COLUMNS; i++) {
+        loader->column_bytes[i] = dt_column_bytes((enum dt_sample_column)i, extent);
+        loader->slot_bytes += aligned(n * loader->column_bytes[i]);
+    }
     if (posix_memalign(&slot->memory, PAGE_BYTES, loader->slot_bytes) != 0)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", loader->slot_bytes);
     memset(slot->memory, 0, loader->slot_bytes);
     char *memory = slot->memory;
-    for (int i = 0; i < DT_N_COLUMNS; memory += bytes[i++])
-        slot->batch.column[i] = bytes[i] > 0 ? memory : NULL;
+    for (int i = 0; i < DT_N_COLUMNS; memory += aligned(n * loader->column_bytes[i++]))
+        slot->batch.column[i] = loader->column_bytes[i] > 0 ? memory : NULL;
     slot->batch.slot = (int)(slot - loader->slots);
     DT_TRY(DT_NEW(slot->batch.ids, n));
     return DT_NEW(slot->batch.crops, n);

@@ -56,12 +56,12 @@ struct dt_loader {
     struct dt_dataset *dataset;
     struct dt_loader_options options;
     uint32_t n_samples;
-    uint64_t n_batches, end; /* global batches and micro-batches per epoch */
-    int most_rows;           /* of a micro-batch */
-    size_t slot_bytes;
-    uint8_t *canvas_of; /* of each sample; NULL = one */
-    uint32_t *waiting;  /* for the worker that computes an order */
-    int max_boxes;      /* of an image; 0 = none have boxes */
+    uint64_t n_batches, end;                       /* global batches and micro-batches per epoch */
+    int most_rows;                                 /* of a micro-batch */
+    size_t slot_bytes, column_bytes[DT_N_COLUMNS]; /* of a column: of a row, the largest */
+    uint8_t *canvas_of;                            /* of each sample; NULL = one */
+    uint32_t *waiting;                             /* for the worker that computes an order */
+    int max_boxes;                                 /* of an image; 0 = none have boxes */
     int n_slots, n_workers, n_started;
     struct dt_slot *slots;
     struct dt_worker *workers;

@@ -304,6 +304,32 @@ TEST(worker_failure)
     dt_dataset_close(dataset);
 }
 
+/* A column that only the kind of the data knows, and not behind the last sample. */
+static void fill_shares(const struct dt_dataset *dataset, uint32_t id, void *out)
+{
+    (void)dataset;
+    *(float *)out = 2 + (float)id;
+}
+
+TEST(column_of_kind)
+{
+    struct dt_dataset *dataset = open_synthetic(N, SIZE);
+    struct dt_dataset_kind kind = dt_dataset_synthetic;
+    kind.column[DT_COLUMN_MIX_SHARE] = fill_shares;
+    dataset->kind = &kind;
+    const struct dt_loader_options options = make_options(false, 0, 1, 10, 2);
+    struct dt_loader *loader = open_loader(dataset, &options);
+    const struct dt_batch *batch;
+    assert_int_equal(dt_loader_start(loader, 0, 0), DT_OK);
+    while ((batch = next(loader))) {
+        for (int i = 0; i < 10; i++)
+            assert_true(batch->mix_share[i] == (i < batch->n ? 2 + (float)batch->ids[i] : 0));
+        dt_loader_release(loader, batch);
+    }
+    dt_loader_destroy(loader);
+    dt_dataset_close(dataset);
+}
+
 TEST(wrong_options)
 {
     struct dt_dataset *dataset = open_synthetic(N, SIZE);
