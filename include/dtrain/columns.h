@@ -55,13 +55,13 @@ static inline const struct dt_column_row *dt_column_row(enum dt_sample_column co
 }
 #undef DT_COLUMN_ROW
 
-/* The shape of n samples. Returns the number of dimensions. */
-static inline int dt_column_shape(int dim[4], enum dt_sample_column column, int n,
+/* The shape of n_samples. Returns the number of dimensions. */
+static inline int dt_column_shape(int dim[4], enum dt_sample_column column, int n_samples,
                                   const int extent[DT_N_EXTENTS])
 {
     const int *own = dt_column_row(column)->dim;
     int n_dims = 1;
-    dim[0] = n;
+    dim[0] = n_samples;
     dim[1] = dim[2] = dim[3] = 1;
     for (int i = 0; i < 3 && own[i] != 0; i++)
         dim[n_dims++] = own[i] < 0 ? extent[~own[i]] : own[i];
