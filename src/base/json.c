@@ -205,6 +205,18 @@ dt_status dt_json_load(struct dt_json_doc **doc, const char *path,
     return status;
 }
 
+dt_status dt_json_load_own(struct dt_json_doc **doc, const char *folder, const char *name,
+                           const struct dt_json_limits *limits)
+{
+    char path[DT_PATH_MAX], *text;
+    size_t bytes;
+    DT_TRY(dt_file_path(path, "%s/%s", folder, name));
+    DT_TRY(dt_file_load_own(&text, &bytes, path, limits->bytes));
+    const dt_status status = dt_json_parse(doc, text, bytes, path, limits);
+    free(text);
+    return status;
+}
+
 const struct dt_json *dt_json_root(const struct dt_json_doc *doc)
 {
     return doc->nodes;

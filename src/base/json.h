@@ -35,6 +35,9 @@ dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes
 /* Reads a whole regular file first: DT_ERR_NO_INPUT, DT_ERR_PERMISSION, DT_ERR_IO, DT_ERR_DATA. */
 dt_status dt_json_load(struct dt_json_doc **doc, const char *path,
                        const struct dt_json_limits *limits);
+/* A file in a folder where others may have put links, which are not followed: dt_file_load_own. */
+dt_status dt_json_load_own(struct dt_json_doc **doc, const char *folder, const char *name,
+                           const struct dt_json_limits *limits);
 const struct dt_json *dt_json_root(const struct dt_json_doc *doc);
 void dt_json_destroy(struct dt_json_doc *doc);
 

@@ -17,6 +17,7 @@
 
 #include <xxhash.h>
 
+#include "base/alive.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/host.h"
@@ -27,7 +28,7 @@
 #include "checkpoint/checkpoint.h"
 #include "watch/heartbeat.h"
 
-enum { HOLDER_MAX = 512, LEASE_S = 60, ID_BYTES = 16 };
+enum { HOLDER_MAX = 512, ID_BYTES = 16 };
 
 /* Contents of RUN. */
 struct record {
@@ -170,7 +171,7 @@ static dt_status check_lease(const struct dt_run_folder *folder)
     /* A file server has its own clock, so both times compared come from it. */
     if (futimens(folder->lock_fd, NULL) != 0 || fstat(folder->lock_fd, &now) != 0)
         DT_FAIL(DT_ERR_CREATE, "cannot write %s/.lock: %s", folder->path, strerror(errno));
-    if (now.st_mtime - beat.st_mtime < LEASE_S)
+    if (now.st_mtime - beat.st_mtime < DT_LEASE_S)
         return refuse_in_use(folder);
     return DT_OK;
 }
@@ -341,19 +342,6 @@ bool dt_run_folder_state(struct dt_run_state *out, const char *path)
     dt_error_clear();
     *out = (struct dt_run_state){record.incarnation, record.is_running, record.exit_code};
     return is_there;
-}
-
-bool dt_run_folder_is_alive(const char *path)
-{
-    char file[DT_PATH_MAX];
-    struct dt_run_state state;
-    struct stat beat;
-    const bool has_record = dt_run_folder_state(&state, path);
-    const bool has_beats = dt_heartbeat_path(file, path) == DT_OK && stat(file, &beat) == 0;
-    dt_error_clear();
-    if (has_record && !state.is_running)
-        return false;
-    return has_beats ? difftime(time(NULL), beat.st_mtime) < LEASE_S : has_record;
 }
 
 bool dt_run_folder_is_lost(const struct dt_run_folder *folder)

@@ -39,9 +39,6 @@ struct dt_run_folder {
 dt_status dt_run_folder_open(struct dt_run_folder *folder, const char *path);
 /* Begins a new incarnation: RUN says "running". With `fresh` it gets a new run id. */
 dt_status dt_run_folder_begin(struct dt_run_folder *folder, bool fresh);
-/* Whether a run is in progress in the folder `path`, as far as its files show: RUN does not say
- * "ended", and heartbeat.bin is younger than 60 s, or missing as with output.shared=false. */
-bool dt_run_folder_is_alive(const char *path);
 struct dt_run_state {
     int64_t incarnation;
     bool is_running; /* says RUN; exit_code is that of a run that has ended */

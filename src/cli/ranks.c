@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alive.h"
 #include "base/build.h"
 #include "base/clock.h"
 #include "base/fault.h"
@@ -146,7 +147,7 @@ static dt_status wait_for_weights(struct dt_comm *comm, const struct dt_argument
         const bool reads = dt_comm_rank(comm) == 0 &&
                            dt_checkpoint_locate(dir, &is_one, args->weights) == DT_OK &&
                            dt_checkpoint_list(&steps, &n_steps, dir) == DT_OK;
-        waits = reads && n_steps == 0 && dt_run_folder_is_alive(args->weights);
+        waits = reads && n_steps == 0 && dt_run_is_alive(args->weights);
         if (reads)
             free(steps);
         DT_TRY(dt_comm_bcast(comm, &waits, sizeof waits, 0));

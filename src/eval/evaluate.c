@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alive.h"
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
@@ -391,7 +392,7 @@ static dt_status evaluate_all(struct evaluation *e, const struct dt_eval_options
     e->found_s = dt_clock_s();
     do {
         dt_status status = DT_OK;
-        found.goes_on = first && options->follow && dt_run_folder_is_alive(options->run);
+        found.goes_on = first && options->follow && dt_run_is_alive(options->run);
         dt_names_reset(&e->checkpoints);
         if (first)
             status = list_checkpoints(&e->checkpoints, options->run, &e->last_step);

@@ -42,7 +42,7 @@ dt_status dt_classes_print(FILE *out, const struct dt_run *runs, size_t n)
     const char *heading = "<h2 id=\"classes\">Classes</h2>\n";
     for (size_t r = 0; r < n; r++) {
         struct dt_json_doc *doc = NULL;
-        const dt_status status = dt_run_json(&doc, runs[r].folder, "classes.json", &limits);
+        const dt_status status = dt_json_load_own(&doc, runs[r].folder, "classes.json", &limits);
         if (status != DT_OK) {
             if (status != DT_ERR_NO_INPUT)
                 dt_log(DT_LOG_WARNING, "skipped: %s", dt_error_text());

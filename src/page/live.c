@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/alive.h"
 #include "base/build.h"
 #include "base/file.h"
 #include "base/names.h"

@@ -86,17 +86,9 @@ void dt_runs_free(struct dt_run *runs, size_t n);
 dt_status dt_run_load(struct dt_run *run, const char *path);
 void dt_run_reset(struct dt_run *run);
 
-/* A file of JSON in a run folder, where links are not followed; the errors of dt_file_load_own. */
-dt_status dt_run_json(struct dt_json_doc **doc, const char *folder, const char *name,
-                      const struct dt_json_limits *limits);
-
 /* Whether the folder is that of a run that has begun; whether a folder in it is. */
 bool dt_run_exists(const char *folder);
 bool dt_runs_found(const char *folder);
-
-/* Whether the run of this folder is going on: heartbeat.bin is younger than 60 s, and .lock is
- * held, where that can be seen. */
-bool dt_run_is_alive(const char *folder);
 
 /* NULL if the run has no such curve. */
 const struct dt_curve *dt_run_curve(const struct dt_run *run, const char *name);

@@ -7,12 +7,11 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/host.h"
+#include "base/alive.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
@@ -24,8 +23,7 @@ enum {
     CURVES_MOST = 100,
     EPOCHS_MOST = 10000,
     LINE_MOST = 1 << 20,
-    RATES_MOST = 1 << 16,
-    LEASE_S = 60
+    RATES_MOST = 1 << 16
 };
 
 /* The lines read so far. */
@@ -370,51 +368,6 @@ static dt_status set_paths(struct dt_run *run, const char *path)
     snprintf(run->name, sizeof run->name, "%s", dt_file_base(run->folder));
     free(real);
     return status;
-}
-
-dt_status dt_run_json(struct dt_json_doc **doc, const char *folder, const char *name,
-                      const struct dt_json_limits *limits)
-{
-    char path[DT_PATH_MAX], *text;
-    size_t bytes;
-    DT_TRY(dt_file_path(path, "%s/%s", folder, name));
-    DT_TRY(dt_file_load_own(&text, &bytes, path, limits->bytes));
-    const dt_status status = dt_json_parse(doc, text, bytes, path, limits);
-    free(text);
-    return status;
-}
-
-/* Whether rank 0 ran on this host: elsewhere its lock may not be seen. */
-static bool is_of_this_host(const char *folder)
-{
-    char host[DT_HOST_MAX];
-    struct dt_json_doc *doc = NULL;
-    dt_host_name(host);
-    const bool is_same = dt_run_json(&doc, folder, "RUN", &dt_json_default_limits) == DT_OK &&
-                         strcmp(dt_event_text(doc, "host"), host) == 0;
-    dt_json_destroy(doc);
-    dt_error_clear();
-    return is_same;
-}
-
-/* The kernel releases the lock of rank 0 with its process, so a dead run is known at once. */
-bool dt_run_is_alive(const char *folder)
-{
-    char path[DT_PATH_MAX];
-    struct stat info;
-    if (dt_file_path(path, "%s/heartbeat.bin", folder) != DT_OK || stat(path, &info) != 0 ||
-        difftime(time(NULL), info.st_mtime) >= LEASE_S)
-        return false;
-    if (!is_of_this_host(folder) || dt_file_path(path, "%s/.lock", folder) != DT_OK)
-        return true;
-    int fd;
-    uint64_t bytes;
-    const bool is_free =
-        dt_file_open_own(&fd, &bytes, path) == DT_OK && flock(fd, LOCK_SH | LOCK_NB) == 0;
-    if (fd >= 0)
-        close(fd);
-    dt_error_clear();
-    return !is_free;
 }
 
 /* What dtrain launch has written: "137 (restart), 0 (ended)". */

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/alive.h"
 #include "base/mem.h"
 #include "checkpoint/run_folder.h"
 #include "test_dir.h"
@@ -198,19 +199,23 @@ FOLDER_TEST(lease)
 FOLDER_TEST(alive)
 {
     struct dt_run_folder folder;
-    assert_false(dt_run_folder_is_alive(dir));
+    assert_false(dt_run_is_alive(dir));
     assert_ok(dt_run_folder_open(&folder, dir));
-    assert_false(dt_run_folder_is_alive(dir));
+    assert_false(dt_run_is_alive(dir));
     set_heartbeat(30); /* before RUN is written */
-    assert_true(dt_run_folder_is_alive(dir));
+    assert_true(dt_run_is_alive(dir));
     assert_ok(dt_run_folder_begin(&folder, true));
     set_heartbeat(70); /* killed */
-    assert_false(dt_run_folder_is_alive(dir));
+    assert_false(dt_run_is_alive(dir));
     assert_int_equal(unlink(path_of("heartbeat.bin")), 0);
-    assert_true(dt_run_folder_is_alive(dir));
+    assert_true(dt_run_is_alive(dir));
     set_heartbeat(5);
+    dt_run_folder_close(&folder);
+    assert_false(dt_run_is_alive(dir)); /* rank 0 of this host is gone */
+    assert_ok(dt_run_folder_open(&folder, dir));
+    assert_true(dt_run_is_alive(dir));
     dt_run_folder_end(&folder, DT_OK, 7);
-    assert_false(dt_run_folder_is_alive(dir));
+    assert_false(dt_run_is_alive(dir));
     dt_run_folder_close(&folder);
 }
 
