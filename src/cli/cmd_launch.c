@@ -99,7 +99,7 @@ dt_status dt_cmd_launch(const struct dt_arguments *args)
                                         .n_words = args->n_operands,
                                         .signals = signals};
     DT_TRY(check_job(&options, args));
-    DT_TRY(dt_launch(&options, &code));
+    DT_TRY(dt_supervise(&options, &code));
     if (code != 0) /* its ranks have said why */
         exit(code);
     return DT_OK;

@@ -68,6 +68,6 @@ void dt_launch_listen(sigset_t *signals);
 /* Runs the job until it has ended for good; *code is its exit code. If it was started more than
  * once, or should have been, its run folder has a line for each start in restarts.jsonl.
  * DT_ERR_USAGE: wrong hosts; DT_ERR_NO_INPUT: no launcher. */
-dt_status dt_launch(const struct dt_launch_options *options, int *code);
+dt_status dt_supervise(const struct dt_launch_options *options, int *code);
 
 #endif

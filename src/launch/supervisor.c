@@ -378,7 +378,7 @@ void dt_launch_listen(sigset_t *signals)
     sigprocmask(SIG_BLOCK, signals, NULL);
 }
 
-dt_status dt_launch(const struct dt_launch_options *options, int *code)
+dt_status dt_supervise(const struct dt_launch_options *options, int *code)
 {
     struct launch l = {.options = options,
                        .signals = options->signals,
