@@ -229,8 +229,8 @@ static dt_status time_sums(struct bench *b, const struct row *row, enum sum_plac
 
 /* --- One size --- */
 
-/* NCCL's only place is the second. */
-/* Compares a first sum of each place and finds how many fill a repetition. */
+/* Compares a first sum of each place, of which NCCL has only the second, and finds how many fill a
+ * repetition. */
 static dt_status try_row(struct bench *b, struct row *row, int *n_sums)
 {
     double seconds = 0;
@@ -251,7 +251,6 @@ static dt_status try_row(struct bench *b, struct row *row, int *n_sums)
     return DT_OK;
 }
 
-/* A plane that has just been opened first touches its own memory. */
 /* One size, by the kinds `first` to `last` in turns. */
 static dt_status run_size(struct bench *b, const struct row *size, enum sum_kind first,
                           enum sum_kind last)

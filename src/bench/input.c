@@ -84,7 +84,6 @@ static dt_status measure_share(const struct bench *b, struct dt_input_stages *ou
     return dt_input_measure(out, b->sets.train_set, &b->options, first, n);
 }
 
-/* Chooses n so that a round takes stages_s; `most` is the number of images of the rank. */
 /* Files not read in an earlier round are still cold. */
 static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, int *n_rounds)
 {

@@ -113,7 +113,6 @@ static void add_pair(struct dt_doctor *d, int from, int to)
         (struct dt_pair){.from = from, .to = to, .is_remote = d->host_of[from] != d->host_of[to]};
 }
 
-/* Neighbours in a ring, every other pair first, so that half of them are measured at once. */
 /* First the pairs of hosts, whose number is returned: all, or neighbours in a ring, every other
  * pair first, so that half of them are measured at once. Then the ranks of a host, one after the
  * other. */
@@ -138,7 +137,6 @@ static int list_pairs(struct dt_doctor *d)
     return n_remote;
 }
 
-/* The ranks of a host, one after the other. */
 /* Every pair is known to one rank. */
 static dt_status share_pairs(struct dt_doctor *d)
 {

@@ -56,7 +56,6 @@ static void put_entry(struct dt_proto *p, const char *name, const struct dt_json
     dt_proto_close(p, entry);
 }
 
-/* A value of a summary: the main settings of the run, from the event run_start. */
 /* How the run ended. */
 static void put_hparams_end(struct dt_proto *p, double wall_time_s, bool success)
 {

@@ -191,8 +191,7 @@ out:
 
 /* --- Beginning and end --- */
 
-/* Sets t->overlap, of all ranks together. */
-/* All ranks: the file's time begins with the first of them. */
+/* Sets t->overlap, of all ranks together. The file's time begins with the first of them. */
 static dt_status collect(struct dt_timeline *t, struct part *part)
 {
     struct dt_overlap own;
@@ -227,7 +226,6 @@ static void warn(const struct dt_timeline *t)
     dt_error_clear();
 }
 
-/* A resumed run may begin within the range. */
 /* The range may be longer than the run. */
 static void end(struct dt_timeline *t)
 {

@@ -213,7 +213,8 @@ static void fill_random(float *values, size_t count, int r)
         values[i] = (float)((dt_rng_uniform(&rng) - 0.5) * (double)(1 + dt_rng_below(&rng, 1000)));
 }
 
-/* The orders of rounds.h and node.h, written as plain loops over the values of all ranks. */
+/* --- The orders of rounds.h and node.h, as plain loops over the values of all ranks --- */
+
 /* Pairs of ranks, then pairs of pairs; of ranks `apart` and more away from `rank` on. */
 static float tree_sum(float *const *values, size_t i, int first, int size)
 {

@@ -1,4 +1,5 @@
-"""Words that public text does not use: pages, public headers, messages and help, configurations, scripts."""
+"""Words that public text does not use: pages, public headers, messages and help, configurations, scripts. And comments
+that have lost their function: two in a row before one, of which only a heading may be the first."""
 
 import os
 import re
@@ -13,6 +14,7 @@ WORDS = re.compile(
 )
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
 LITERALS = re.compile(r'(?:"(?:\\.|[^"\\\n])*"\s*)+')
+ORPHAN = re.compile(r"^/\*(?! ---)(?:(?!\*/).)*\*/\n(?=/\*(?! ---))", re.M | re.S)
 PARAGRAPH = re.compile(r"(?:[^\n]+\n?)+")
 
 
@@ -33,6 +35,11 @@ def findings(path, text):
             yield text.count("\n", 0, start) + 1, match[0], line[max(match.start() - 30, 0) : match.end() + 40]
 
 
+def orphans(text):
+    for match in ORPHAN.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match[0].splitlines()[0]
+
+
 def self_test():
     def words(path, text):
         return [word for _, word, _ in findings(path, text)]
@@ -41,6 +48,8 @@ def self_test():
     assert words("include/a.h", "/* Of each\n * image */ int left; /* started\n * anew */") == ["Of e", "anew"]
     assert words("README.md", "What is it? It is what it is. What comes is new.") == [". What comes is new."]
     assert words("README.md", "besides, a judgement\n\nleft\nout; of that") == ["judgement", "left out"]
+    assert list(orphans("int a; /* x */\n/* One\n * of it. */\n/* Two. */\nint f(void);\n")) == [(2, "/* One")]
+    assert not list(orphans("/* File. */\n\n/* --- Part --- */\n/* One. */\nint f(void);\n"))
 
 
 def public():
@@ -52,6 +61,12 @@ def public():
                     yield path
 
 
+def sources():
+    for top in ("src", "kernels", "tests"):
+        for folder, _, names in os.walk(os.path.join(ROOT, top)):
+            yield from (os.path.relpath(os.path.join(folder, name), ROOT) for name in names if name.endswith((".c", ".cu")))
+
+
 def main():
     self_test()
     bad = 0
@@ -59,6 +74,11 @@ def main():
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:
             for line, word, where in findings(path, file.read()):
                 print(f'{path}:{line}: "{word}" in "... {where} ..."; see {os.path.basename(__file__)}')
+                bad += 1
+    for path in sorted(sources()):
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            for line, comment in orphans(file.read()):
+                print(f"{path}:{line}: {comment}: whose comment? Another one follows it")
                 bad += 1
     sys.exit(1 if bad else 0)
 
