@@ -1,8 +1,6 @@
-/* The configuration: one key table (src/config/keys.c) fills this struct from a JSON file and
- * --set overrides; help, JSON Schema and the dump come from the same table. Constant after start.
- * Plain data without pointers, so rank 0 can broadcast it as bytes.
- *
- * To add a key, add a field here and a row there. */
+/* The configuration: one list of keys (dtrain/config_keys.h) makes this struct and fills it from a
+ * JSON file and --set overrides; help, JSON Schema and the dump come from the same list. Constant
+ * after start. Plain data without pointers, so rank 0 can broadcast it as bytes. */
 #ifndef DTRAIN_CONFIG_H
 #define DTRAIN_CONFIG_H
 
@@ -103,7 +101,7 @@ enum dt_metric {
     ROW(console) ROW(jsonl) ROW(tensorboard) ROW(mlperf) ROW(prometheus) ROW(csv)
 
 enum { DT_MAX_MILESTONES = 16, DT_MAX_CLASS_WEIGHTS = 1000, DT_CONFIG_NAME_MAX = 64 };
-enum { DT_CLASS_WEIGHTS_BALANCED = -1, DT_MAX_STAGES = 16 };
+enum { DT_CLASS_WEIGHTS_BALANCED = -1 /* n_class_weights */, DT_MAX_STAGES = 16 };
 /* Limits for untrusted data sets. */
 enum { DT_MAX_SAMPLES = 20000000, DT_MAX_CLASSES = 1000000 };
 
@@ -112,175 +110,29 @@ struct dt_train_stage {
     int epoch, image_size, batch;
 };
 
-/* A struct for each section: modules take the section they need and read its fields directly. */
+/* A struct for each section, with the keys as members: modules take the section they need and read
+ * it directly. */
+#define SECTION(section) struct dt_config_##section {
+#define END(section) \
+    }                \
+    section;
+#define BOOL(section, member, ...)         bool member;
+#define INT(section, member, ...)          int member;
+#define INT64(section, member, ...)        int64_t member;
+#define UINT64(section, member, ...)       uint64_t member;
+#define REAL(section, member, ...)         double member;
+#define POSITIVE                           REAL
+#define FRACTION                           REAL
+#define CHOICE(section, member, type, ...) type member;
+#define TEXT(section, member, bytes, ...)  char member[bytes];
+#define NAMES                              TEXT
+#define RGB(section, member, ...)          double member[3];
+#define TABLE(section, member, type, most, ...) \
+    type member[most];                          \
+    int n_##member;
+#define LIST(section, member, most, ...) TABLE(section, member, double, most, )
 struct dt_config {
-    struct dt_config_model {
-        char name[DT_CONFIG_NAME_MAX]; /* row of the list of models, dt_model_find */
-        int num_classes;               /* 0 = as many as the data have; dt_sets.num_classes */
-        int image_size;                /* pixels, height = width */
-        char canvases[128];            /* "1344x800\n...": dt_config_canvases */
-        bool zero_init_residual;
-        int sync_bn; /* ranks over which batch norm takes its statistics; 0 = one, 1 = all */
-        double dropout, stochastic_depth;     /* -1 = the network's; dt_config_model_options */
-        char initial_checkpoint[DT_PATH_MAX]; /* safetensors file for fine-tuning; "" = none */
-        /* Detectors; struct dt_detector_options. */
-        int fpn_channels, anchor_base, trainable_layers;
-        bool frozen_norm;
-        double norm_eps;
-        enum dt_p6_from p6_from;
-        enum dt_head_norm head_norm;
-    } model;
-    struct dt_config_data {
-        enum dt_source source;
-        char train[DT_PATH_MAX], val[DT_PATH_MAX];               /* paths, see DT_SOURCE_LIST */
-        char train_images[DT_PATH_MAX], val_images[DT_PATH_MAX]; /* folders; "" = by the .json */
-        double val_fraction;                /* of `train`, for validation; 0 = `val` */
-        int max_train;                      /* training images used, 0 = all */
-        int synthetic_train, synthetic_val; /* images of data.source synthetic */
-        int workers;                        /* decoding threads per rank, 0 = auto */
-        int prefetch;                       /* batches prefetched per rank */
-        int cache_mb;                  /* encoded images kept in memory per rank, MB; 0 = none */
-        enum dt_upsampling upsampling; /* JPEG: chroma by interpolation or repetition */
-        enum dt_dct dct;               /* JPEG: which inverse DCT */
-        enum dt_scaled_decode scaled_decode; /* JPEG: at 1/2, 1/4 or 1/8 where large enough */
-        enum dt_exif exif;                   /* whether photos are turned upright */
-        int max_pixels;                      /* of an image as decoded; 0 = DT_MAX_PIXELS */
-        enum dt_augment augment;
-        double color_jitter;   /* brightness, contrast, saturation times 1 - x .. 1 + x; 0 = off */
-        double random_erasing; /* probability */
-        double mixup, cutmix;  /* alpha of the beta distribution, 0 = off */
-        /* Detectors; boxes/canvas.h. */
-        int min_side, max_side; /* of an image on its canvas, 0 = as large as fits */
-        int min_side_low;       /* training: least of the sizes that min_side is drawn from */
-        bool stretch;
-        double rotate, shear, translate, scale; /* training */
-        int val_resize;         /* eval: shorter side before the centre crop, 0 = size * 256/224 */
-        double mean[3], std[3]; /* of pixels in 0..1, RGB */
-        int label_offset;       /* subtracted from every label in the files */
-        char label_key[256];    /* of the label in .json members of shards */
-        char class_map[DT_PATH_MAX]; /* file of class names in the order of labels; "" = none */
-        double max_bad_fraction;
-        int check_images;    /* data sets up to this many are decoded whole at the start */
-        enum dt_check check; /* of the bytes on several machines: engine/preflight.h */
-    } data;
-    struct dt_config_train {
-        int epochs;
-        int64_t max_steps;       /* 0 = no limit */
-        int global_batch_size;   /* images per update over all ranks; dt_config_batch_size */
-        int batch_size_per_rank; /* instead: the global batch grows with the ranks; 0 = not */
-        int micro_batch_size;    /* most images per rank and pass, 0 = no limit, or _AUTO */
-        struct dt_train_stage stages[DT_MAX_STAGES]; /* in the order of epochs; dt_config_stage */
-        int n_stages;
-        uint64_t seed; /* 0 .. 2^53 - 1 */
-        enum dt_precision precision;
-        double loss_scale; /* fp16: 0 = dynamic */
-        bool deterministic;
-        double label_smoothing;
-        double class_weights[DT_MAX_CLASS_WEIGHTS];
-        int n_class_weights; /* 0 = none, or DT_CLASS_WEIGHTS_BALANCED */
-        bool restore_best;   /* end with the best weights instead of the last */
-        int virtual_ranks;   /* slices of the global batch whose sums do not depend on the ranks; 0:
-                                none */
-        int64_t replica_check_every; /* steps between comparisons of the ranks, 0 = at saves only */
-        double ema_decay;            /* of the weights' moving average, 0 = none */
-        int sync_every;              /* steps; dt_config_sync_every */
-        bool average_states;         /* local SGD: the optimizer's states too */
-        double outer_momentum;       /* local SGD */
-        /* Detectors; struct dt_detect. */
-        enum dt_box_loss box_loss;
-        double box_loss_beta, focal_alpha, focal_gamma;
-        enum dt_loss_normalizer loss_normalizer;
-    } train;
-    struct dt_config_eval {
-        int every_epochs;        /* 0 = only at the end */
-        int batch_size_per_rank; /* images per pass */
-        char metrics[256];       /* names; dt_config_has_metric */
-        enum dt_tta tta;         /* flip: mean of the probabilities of an image and its mirror */
-        enum dt_weights weights; /* with train.ema_decay; BOTH: the moving average counts */
-        /* Detectors: */
-        double score_threshold, nms_iou;
-        int max_detections; /* of an image */
-    } eval;
-    struct dt_config_early_stop {
-        enum dt_metric metric; /* dt_config_goal_metric */
-        double target;         /* 0 = off */
-        int patience;          /* evaluations, 0 = off */
-        double min_delta;
-    } early_stop;
-    struct dt_config_optim {
-        enum dt_optim name;
-        double momentum, weight_decay;
-        double beta2, eps;              /* 0 = the optimizer's own; dt_config_optim */
-        double trust_coefficient;       /* lars */
-        double clip_norm, clip_value;   /* 0 = no limit */
-        bool nesterov, decay_norm_bias; /* decay_norm_bias: also decay batch norm and bias */
-        char freeze[4096];              /* names of modules that are not trained */
-        int unfreeze_epoch;             /* after so many everything is trained; 0 = never */
-        double head_lr_factor;          /* of the classifier's learning rate */
-    } optim;
-    struct dt_config_schedule {
-        enum dt_schedule_kind kind;
-        double lr;
-        enum dt_lr_scaling lr_scaling; /* of lr and min_lr with global batch / lr_base_size */
-        int lr_base_size;
-        double warmup_epochs, warmup_start;   /* from warmup_start * lr */
-        int64_t warmup_steps;                 /* instead of warmup_epochs; 0 = not */
-        double milestones[DT_MAX_MILESTONES]; /* epochs */
-        int n_milestones;
-        double factors[DT_MAX_MILESTONES]; /* of lr, one per milestone */
-        int n_factors;
-        double gamma, power, min_lr, decay_fraction;
-        enum dt_metric metric; /* plateau; dt_config_plateau_metric */
-        int patience;          /* evaluations */
-        double threshold;
-    } schedule;
-    struct dt_config_device {
-        enum dt_device_kind kind;
-        int threads;   /* compute threads per rank, 0 = allowed CPUs / ranks on the node */
-        bool winograd; /* for most 3x3 convolutions */
-        enum dt_tensor_layout layout; /* CPU */
-        bool cuda_graph;              /* CUDA: record the training step once and replay it */
-        bool numa_bind;               /* CUDA: ranks run on the CPUs of their GPU's NUMA node */
-        bool allow_shared_gpu;        /* CUDA: several ranks may use one GPU (for tests) */
-        double timeout_s;             /* limit of waiting for the device, 0 = no limit */
-        char cache_dir[DT_PATH_MAX];  /* for chosen algorithms; "" = the user's cache */
-        int conv_candidate;           /* CUDA, for tests: from 1; 0 = the fastest */
-        enum dt_fusion_mode fusion;   /* CUDA */
-    } device;
-    struct dt_config_comm {
-        enum dt_comm_kind backend;
-        enum dt_comm_mode mode;
-        int max_staleness; /* async: of an update, in updates; 0 = 2 x workers */
-        enum dt_comm_algorithm algorithm;
-        enum dt_grad_dtype grad_dtype; /* of gradients between ranks: auto = as computed */
-        double bucket_cap_mb, last_bucket_cap_mb;
-    } comm;
-    struct dt_config_output {
-        char dir[DT_PATH_MAX];
-        int log_every;      /* steps */
-        double log_every_s; /* seconds, 0 = by steps only */
-        char sinks[128];    /* names of DT_SINK_LIST */
-        bool rank_logs;
-        bool shared;        /* all ranks see `dir` */
-        double telemetry_s; /* 0 = off */
-    } output;
-    struct dt_config_checkpoint {
-        int every_epochs; /* 0 = only at the end */
-        int64_t every_steps;
-        double every_seconds; /* prolonged so that saving takes at most 1 % of the time; 0 = off */
-        int keep;             /* number of newest ones to keep */
-        bool keep_best;       /* also the best one */
-        enum dt_metric best_metric; /* dt_config_best_metric */
-        int64_t keep_every;         /* also those whose step is a multiple of it, 0 = none */
-        double retry_s;             /* between attempts after a failed save */
-    } checkpoint;
-    /* Longest time without progress, 0 = no limit; for a step at least 10 x its median. */
-    struct dt_config_watchdog {
-        double init_timeout_s, step_timeout_s, save_timeout_s;
-    } watchdog;
-    struct dt_config_bench {
-        int warmup_steps, rounds, steps_per_round;
-    } bench;
+#include "dtrain/config_keys.h"
     char notes[1024]; /* no key: what loading has changed, lines to show */
 };
 

@@ -12,6 +12,7 @@ enum { WHAT_BYTES = 256, CANVAS_MULTIPLE = 32, CANVAS_MOST = 2048 };
 
 struct checking {
     const struct dt_config *config;
+    struct dt_config defaults;
     dt_config_report *report;
     void *context;
     const char *reported; /* key that was reported last */
@@ -32,15 +33,9 @@ static void wrong(struct checking *k, const char *path, const char *format, ...)
     k->report(k->context, path, what);
 }
 
-static bool is_given(const struct dt_config *c, const struct dt_key *key)
+static bool is_given(const struct checking *k, const char *path)
 {
-    int n = 0;
-    if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES)
-        return strcmp(dt_key_get_string(key, c), key->text) != 0;
-    if (key->type != DT_KEY_LIST)
-        return dt_key_get_number(key, c) != key->number;
-    dt_key_get_list(key, c, &n);
-    return n != 0;
+    return !dt_key_is_same(dt_key_find(path), k->config, &k->defaults);
 }
 
 /* Also keys that are for the other kind of network. */
@@ -52,12 +47,12 @@ static void check_model(struct checking *k)
     const struct dt_config *c = k->config;
     const bool detects = dt_config_detects(c);
     for (size_t i = 0; i < DT_COUNT(of_classifiers) && detects; i++)
-        if (is_given(c, dt_key_find(of_classifiers[i])))
+        if (is_given(k, of_classifiers[i]))
             wrong(k, "model.name",
                   "\"%s\" is a detector, but %s is given, which is for classifiers only",
                   c->model.name, of_classifiers[i]);
     for (size_t i = 0; i < dt_config_n_keys() && !detects; i++)
-        if (dt_keys[i].of_detectors && is_given(c, &dt_keys[i]))
+        if (dt_keys[i].of_detectors && is_given(k, dt_keys[i].path))
             wrong(k, "model.name",
                   "\"%s\" is a classifier, but %s is given, which is for detectors only",
                   c->model.name, dt_keys[i].path);
@@ -75,7 +70,7 @@ static void check_model(struct checking *k)
     if (c->model.num_classes == 1 && !detects)
         wrong(k, "model.num_classes",
               "1 class leaves nothing to learn; leave it out to follow the data");
-    if (detects && is_given(c, dt_key_find("model.norm_eps")) && !c->model.frozen_norm)
+    if (detects && is_given(k, "model.norm_eps") && !c->model.frozen_norm)
         wrong(k, "model.norm_eps", "%g is for model.frozen_norm, which is false",
               c->model.norm_eps);
 }
@@ -159,7 +154,7 @@ static void check_evaluation(struct checking *k)
     const enum dt_metric goal = dt_config_goal_metric(c);
     const bool is_loss = dt_metric_gain(goal, 0, 1) < 0, is_blind = !dt_config_has_validation(c);
     /* Detectors have all metrics; the default is of classifiers. */
-    const bool is_default = !is_given(k->config, dt_key_find("eval.metrics"));
+    const bool is_default = !is_given(k, "eval.metrics");
     char name[DT_CONFIG_NAME_MAX];
     const char *rest = k->config->eval.metrics;
     while (!is_default && (rest = dt_config_names_next(rest, name, sizeof name)))
@@ -356,8 +351,7 @@ static void check_detector(struct checking *k)
     const struct dt_config *c = k->config;
     const bool detects = dt_config_detects(c);
     const bool is_global = c->train.loss_normalizer != DT_NORMALIZER_IMAGE;
-    if (detects && is_given(c, dt_key_find("train.box_loss_beta")) &&
-        c->train.box_loss != DT_BOX_SMOOTH_L1)
+    if (detects && is_given(k, "train.box_loss_beta") && c->train.box_loss != DT_BOX_SMOOTH_L1)
         wrong(k, "train.box_loss_beta", "%g is for train.box_loss \"smooth_l1\"",
               c->train.box_loss_beta);
     if (detects && c->model.frozen_norm && c->model.zero_init_residual)
@@ -445,6 +439,7 @@ static void check_sides(struct checking *k)
 void dt_config_check(const struct dt_config *config, dt_config_report *report, void *context)
 {
     struct checking k = {.config = config, .report = report, .context = context};
+    dt_config_init(&k.defaults);
     check_model(&k);
     check_data(&k);
     check_batches(&k);

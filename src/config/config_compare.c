@@ -10,7 +10,6 @@ enum { VALUE_BYTES = 512 };
 
 static bool is_same(const struct dt_key *key, const struct dt_config *a, const struct dt_config *b)
 {
-    int n_a, n_b;
     if (key->offset == offsetof(struct dt_config, train.global_batch_size) &&
         a->train.batch_size_per_rank == 0 && b->train.batch_size_per_rank == 0)
         return dt_config_batch_size(a, 1) == dt_config_batch_size(b, 1); /* 0 stands for 256 */
@@ -19,16 +18,7 @@ static bool is_same(const struct dt_key *key, const struct dt_config *a, const s
         return dt_config_model_options(a, 1).dropout == dt_config_model_options(b, 1).dropout;
     if (key->offset == offsetof(struct dt_config, schedule.metric))
         return dt_config_plateau_metric(a) == dt_config_plateau_metric(b);
-    if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES)
-        return strcmp(dt_key_get_string(key, a), dt_key_get_string(key, b)) == 0;
-    if (key->type == DT_KEY_TABLE) { /* unused rows are 0 */
-        const int *x = dt_key_table(key, a, &n_a), *y = dt_key_table(key, b, &n_b);
-        return memcmp(x, y, (size_t)(key->max_length * key->n_columns) * sizeof *x) == 0;
-    }
-    if (key->type != DT_KEY_LIST)
-        return dt_key_get_number(key, a) == dt_key_get_number(key, b);
-    const double *x = dt_key_get_list(key, a, &n_a), *y = dt_key_get_list(key, b, &n_b);
-    return n_a == n_b && (n_a <= 0 || memcmp(x, y, (size_t)n_a * sizeof *x) == 0);
+    return dt_key_is_same(key, a, b);
 }
 
 /* A longer run is what people ask for: whoever resumes it says what becomes of the schedule. */
@@ -50,7 +40,7 @@ static void format_value(char out[VALUE_BYTES], const struct dt_key *key,
 {
     struct dt_jsonw w = {0};
     snprintf(out, VALUE_BYTES, "?");
-    if (key->type == DT_KEY_CHOICE) {
+    if (key->type == DT_MEMBER_CHOICE) {
         snprintf(out, VALUE_BYTES, "%s", key->choices[(int)dt_key_get_number(key, config)]);
         return;
     }

@@ -218,7 +218,7 @@ static void apply_value(struct loading *l, const char *path, const struct dt_jso
 {
     char got[160], suggestion[512] = "";
     const struct dt_key *key = dt_key_find(path);
-    if (key && key->type == DT_KEY_STRING && value->type == DT_JSON_STRING && is_file(l))
+    if (key && key->type == DT_MEMBER_TEXT && value->type == DT_JSON_STRING && is_file(l))
         apply_string(l, key, value);
     else if (key)
         apply_to_key(l, key, value);
@@ -301,7 +301,7 @@ static dt_status apply_override(struct loading *l, const char *set)
     }
     const char *raw = set + bytes + 1;
     const struct dt_key *key = dt_key_find(path);
-    bool wants_text = key && (key->type == DT_KEY_STRING || key->type == DT_KEY_CHOICE);
+    bool wants_text = key && (key->type == DT_MEMBER_TEXT || key->type == DT_MEMBER_CHOICE);
     dt_status status = dt_json_parse(&doc, raw, strlen(raw), "--set", NULL);
     if (status == DT_ERR_DATA || (doc && wants_text && dt_json_root(doc)->type != DT_JSON_STRING)) {
         /* output.dir=2024 is a name, not a number */

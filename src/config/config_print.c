@@ -27,7 +27,7 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
                   const struct dt_config *config)
 {
     int n_items = 0;
-    if (key->type == DT_KEY_STRING) {
+    if (key->type == DT_MEMBER_TEXT) {
         char escaped[2 * DT_PATH_MAX];
         struct dt_text text = dt_text_in(escaped, sizeof escaped);
         dt_key_escape(&text, dt_key_get_string(key, config));
@@ -51,13 +51,14 @@ void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key
         dt_jsonw_close(w, ']');
     } else if (key->type == DT_KEY_TABLE) {
         print_table(w, name, key, config);
-    } else if (key->type == DT_KEY_BOOL || (key->or_bool && dt_key_get_number(key, config) <= 1)) {
+    } else if (key->type == DT_MEMBER_BOOL ||
+               (key->or_bool && dt_key_get_number(key, config) <= 1)) {
         dt_jsonw_bool(w, name, dt_key_get_number(key, config) != 0);
-    } else if (key->type == DT_KEY_CHOICE) {
+    } else if (key->type == DT_MEMBER_CHOICE) {
         dt_jsonw_string(w, name, key->choices[(int)dt_key_get_number(key, config)]);
     } else {
         double value = dt_key_get_number(key, config);
-        if (key->type == DT_KEY_REAL)
+        if (key->type == DT_MEMBER_REAL)
             dt_jsonw_number(w, name, value);
         else if (key->choices && value < 0)
             dt_jsonw_string(w, name, key->choices[(int)(-1 - value)]);
@@ -126,17 +127,17 @@ static void print_key_schema(struct dt_jsonw *w, const struct dt_key *key,
                              const struct dt_config *defaults)
 {
     static const char *const types[] = {
-        [DT_KEY_BOOL] = "boolean",   [DT_KEY_INT] = "integer", [DT_KEY_INT64] = "integer",
-        [DT_KEY_UINT64] = "integer", [DT_KEY_REAL] = "number", [DT_KEY_CHOICE] = "string",
-        [DT_KEY_STRING] = "string",  [DT_KEY_LIST] = "array",  [DT_KEY_NAMES] = "array",
+        [DT_MEMBER_BOOL] = "boolean",   [DT_MEMBER_INT] = "integer", [DT_MEMBER_INT64] = "integer",
+        [DT_MEMBER_UINT64] = "integer", [DT_MEMBER_REAL] = "number", [DT_MEMBER_CHOICE] = "string",
+        [DT_MEMBER_TEXT] = "string",    [DT_KEY_LIST] = "array",     [DT_KEY_NAMES] = "array",
         [DT_KEY_TABLE] = "array",
     };
     dt_jsonw_begin(w, key->path + dt_key_section(key) + 1, '{');
     dt_jsonw_string(w, "description", key->help);
-    bool is_either = (key->type == DT_KEY_LIST || key->type == DT_KEY_INT) && key->choices;
+    bool is_either = (key->type == DT_KEY_LIST || key->type == DT_MEMBER_INT) && key->choices;
     if (!is_either && !key->or_bool)
         dt_jsonw_string(w, "type", types[key->type]);
-    if (key->type == DT_KEY_CHOICE) {
+    if (key->type == DT_MEMBER_CHOICE) {
         print_choices(w, key);
     } else if (key->type == DT_KEY_NAMES) {
         dt_jsonw_add(w, "items: {type: %s", "string");
@@ -145,7 +146,7 @@ static void print_key_schema(struct dt_jsonw *w, const struct dt_key *key,
         else
             dt_jsonw_integer(w, "minLength", 1);
         dt_jsonw_close(w, '}');
-    } else if (key->type == DT_KEY_STRING) {
+    } else if (key->type == DT_MEMBER_TEXT) {
         dt_jsonw_add(w, "minLength: %d, maxLength: %d", key->min_length, key->max_length);
     } else if (is_either) {
         print_names_or(w, key, types[key->type]);
@@ -157,7 +158,7 @@ static void print_key_schema(struct dt_jsonw *w, const struct dt_key *key,
         print_list(w, key);
     } else if (key->type == DT_KEY_TABLE) {
         print_columns(w, key);
-    } else if (key->type != DT_KEY_BOOL) {
+    } else if (key->type != DT_MEMBER_BOOL) {
         print_bounds(w, key);
     }
     dt_key_print(w, "default", key, defaults);
@@ -241,7 +242,7 @@ bool dt_config_key(struct dt_config_key *out, size_t i)
     const struct dt_key *key = &dt_keys[i];
     dt_config_init(&defaults);
     *out = (struct dt_config_key){.path = key->path, .help = key->help};
-    out->choices = key->type == DT_KEY_BOOL ? bools : key->choices;
+    out->choices = key->type == DT_MEMBER_BOOL ? bools : key->choices;
     dt_key_expects(out->expects, sizeof out->expects, key);
     dt_jsonw_begin(&w, NULL, '[');
     dt_key_print(&w, NULL, key, &defaults);

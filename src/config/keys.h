@@ -2,23 +2,16 @@
 #ifndef DTRAIN_CONFIG_KEYS_H
 #define DTRAIN_CONFIG_KEYS_H
 
+#include "base/member.h"
 #include "base/text.h"
 #include "dtrain/config.h"
 
-struct dt_json;
-struct dt_jsonw;
-
+/* Types beside those of enum dt_member_type. */
 enum dt_key_type {
-    DT_KEY_BOOL,
-    DT_KEY_INT,
-    DT_KEY_INT64,
-    DT_KEY_UINT64,
-    DT_KEY_REAL,
-    DT_KEY_CHOICE,
-    DT_KEY_STRING,
-    DT_KEY_LIST,  /* of numbers; with choices also one of these names: 0, -1, ... for n_items */
-    DT_KEY_NAMES, /* list of strings, stored with a newline after each */
-    DT_KEY_TABLE, /* list of objects with integers */
+    DT_KEY_LIST = DT_MEMBER_HASH + 1, /* of numbers; with choices also one of these names: 0, -1,
+                                         ... for n_items */
+    DT_KEY_NAMES,                     /* list of strings, stored with a newline after each */
+    DT_KEY_TABLE,                     /* list of objects with integers */
 };
 
 /* Effect of changing a key when a run is resumed. */
@@ -40,8 +33,8 @@ struct dt_column {
 /* One row. The type determines which members are used; the others are 0. */
 struct dt_key {
     const char *path; /* "train.epochs" */
-    enum dt_key_type type;
-    size_t offset;              /* in struct dt_config */
+    int type;
+    size_t offset, bytes;       /* in struct dt_config */
     double number;              /* default of bool, choice and numbers */
     const char *text;           /* default of a string or names */
     const double *items;        /* default of a list */
@@ -74,6 +67,8 @@ bool dt_key_is_section(const char *name);
 /* bool, choice and number keys as doubles; the value must have been checked. */
 double dt_key_get_number(const struct dt_key *key, const struct dt_config *config);
 void dt_key_set_number(const struct dt_key *key, struct dt_config *config, double value);
+/* Whether both configurations have the same value. */
+bool dt_key_is_same(const struct dt_key *key, const struct dt_config *a, const struct dt_config *b);
 const char *dt_key_get_string(const struct dt_key *key, const struct dt_config *config);
 const double *dt_key_get_list(const struct dt_key *key, const struct dt_config *config,
                               int *n_items);

@@ -30,7 +30,7 @@ static int find_choice(const struct dt_key *key, const struct dt_json *value)
 
 bool dt_key_takes_choice(const struct dt_key *key, const struct dt_json *value)
 {
-    return key->type == DT_KEY_CHOICE && find_choice(key, value) >= 0;
+    return key->type == DT_MEMBER_CHOICE && find_choice(key, value) >= 0;
 }
 
 static bool set_string(const struct dt_key *key, struct dt_config *config,
@@ -135,11 +135,11 @@ bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
     int64_t integer = 0;
     bool fits = false;
     switch (key->type) {
-    case DT_KEY_CHOICE:
+    case DT_MEMBER_CHOICE:
         if (find_choice(key, value) >= 0)
             dt_key_set_number(key, config, find_choice(key, value));
         return find_choice(key, value) >= 0;
-    case DT_KEY_STRING:
+    case DT_MEMBER_TEXT:
         return set_string(key, config, value);
     case DT_KEY_LIST:
         return set_list(key, config, value, culprit);
@@ -147,11 +147,11 @@ bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
         return set_names(key, config, value, culprit);
     case DT_KEY_TABLE:
         return set_table(key, config, value, culprit);
-    case DT_KEY_BOOL:
+    case DT_MEMBER_BOOL:
         if (value->type == DT_JSON_BOOL)
             dt_key_set_number(key, config, value->boolean);
         return value->type == DT_JSON_BOOL;
-    case DT_KEY_REAL:
+    case DT_MEMBER_REAL:
         fits = in_bounds(key, value);
         break;
     default:

@@ -57,8 +57,8 @@ st-size             src/checkpoint/safetensors.c    ^unit/checkpoint_ ^fuzz/safe
     if (end != data_bytes) => if (end > data_bytes)
 manifest-text       src/checkpoint/manifest.c       ^unit/checkpoint_ ^faults/checkpoint_corruption
     memcmp(w.text, text, bytes) == 0; => memcmp(w.text, text, 1) == 0;
-config-range        src/config/keys.c               ^unit/config_ ^fuzz/config
-    REAL(data.max_bad_fraction, 0.001, 0, 1, => REAL(data.max_bad_fraction, 0.001, 0, 2,
+config-range        include/dtrain/config_keys.h    ^unit/config_ ^fuzz/config
+    REAL(data, max_bad_fraction, 0.001, 0, 1, => REAL(data, max_bad_fraction, 0.001, 0, 2,
 warm-up             src/engine/schedule.c            ^unit/engine_schedule
     rise * (double)(step + 1) / n_steps; => rise * (double)step / n_steps;
 patience            src/train/best.c                ^dist/train_best-np2

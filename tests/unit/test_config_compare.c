@@ -75,16 +75,16 @@ static double other_number(const struct dt_key *key, double value)
 {
     if (key->offset == offsetof(struct dt_config, schedule.metric))
         return DT_METRIC_TOP1; /* loss is what auto stands for */
-    if (key->type == DT_KEY_BOOL || key->type == DT_KEY_CHOICE)
+    if (key->type == DT_MEMBER_BOOL || key->type == DT_MEMBER_CHOICE)
         return value < key->max ? value + 1 : 0;
-    if (key->type == DT_KEY_REAL)
+    if (key->type == DT_MEMBER_REAL)
         return value > key->min ? (value + key->min) / 2 : (value + key->max) / 2;
     return value < key->max ? value + 1 : value - 1;
 }
 
 static void change(const struct dt_key *key, struct dt_config *config)
 {
-    if (key->type == DT_KEY_STRING || key->type == DT_KEY_NAMES) {
+    if (key->type == DT_MEMBER_TEXT || key->type == DT_KEY_NAMES) {
         char *text = (char *)config + key->offset;
         text[0] = text[0] == 'x' ? 'y' : 'x';
         text[1] = key->type == DT_KEY_NAMES ? '\n' : '\0';

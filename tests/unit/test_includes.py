@@ -40,14 +40,13 @@ ALLOWED["doctor"] = ALLOWED["bench"] | {"bench"}
 ALLOWED["cli"] = ALLOWED["doctor"] | {"doctor", "launch", "pack", "page"}
 ALLOWED["main"] = ALLOWED["cli"] | {"cli"}
 PRIVATE = {"config", "graph", "models", "cpu", "cuda", "comm", "plan", "events"}  # folders of src/
-PUBLIC = {"anchors": "base", "box": "base", "dtype": "base", "columns": "base", "optim": "base", "activation": "base", "gpu": "backend"}  # headers of include/dtrain not named after their room
+PUBLIC = {"anchors": "base", "box": "base", "dtype": "base", "columns": "base", "optim": "base", "activation": "base", "gpu": "backend", "config_keys": "config"}  # headers of include/dtrain not named after their room
 VENDOR = {
     r"dnnl\.h": r"src/cpu/",
     r"omp\.h": r"src/cpu/",
     r"mpi\.h": r"src/comm/",
     r"jpeglib\.h|jerror\.h": r"src/image/jpeg",
     r"png\.h": r"src/image/png",
-    r"cjson/.*|cJSON\.h": r"src/base/json",
     r"archive.*\.h": r"src/(data|pack)/",
     r"hwloc\.h|hwloc/.*": r"src/engine/numa\.c",
     r"Random123/.*": r"src/base/rng\.c",
