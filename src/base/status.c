@@ -17,35 +17,14 @@ static _Thread_local struct {
     int origin;
 } error, kept;
 
-static const struct {
-    dt_status status;
-    const char *name;
-} names[] = {
-    {DT_OK, "OK"},
-    {DT_ERR_USAGE, "USAGE"},
-    {DT_ERR_DATA, "DATA"},
-    {DT_ERR_NO_INPUT, "NO_INPUT"},
-    {DT_ERR_DEVICE, "DEVICE"},
-    {DT_ERR_INTERNAL, "INTERNAL"},
-    {DT_ERR_MEMORY, "MEMORY"},
-    {DT_ERR_CREATE, "CREATE"},
-    {DT_ERR_IO, "IO"},
-    {DT_STOPPED, "STOPPED"},
-    {DT_ERR_DISAGREE, "DISAGREE"},
-    {DT_ERR_PERMISSION, "PERMISSION"},
-    {DT_ERR_CONFIG, "CONFIG"},
-    {DT_ERR_HANG, "HANG"},
-    {DT_ERR_NUMERICAL, "NUMERICAL"},
-    {DT_ERR_DIVERGED, "DIVERGED"},
-    {DT_ERR_NO_CHECKPOINT, "NO_CHECKPOINT"},
-    {DT_ERR_IN_USE, "IN_USE"},
-};
-
 const char *dt_status_name(dt_status status)
 {
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (names[i].status == status)
-            return names[i].name;
+#define NAME(code, name, number, text) \
+    case code:                         \
+        return #name;
+    switch (status) {
+        DT_STATUS_LIST(NAME)
+    }
     return "UNKNOWN";
 }
 

@@ -7,26 +7,30 @@
 #ifndef DTRAIN_BASE_STATUS_H
 #define DTRAIN_BASE_STATUS_H
 
-typedef enum dt_status {
-    DT_OK = 0,
-    DT_ERR_USAGE = 64,         /* wrong command line */
-    DT_ERR_DATA = 65,          /* input data is damaged or inconsistent */
-    DT_ERR_NO_INPUT = 66,      /* an input file or folder is missing */
-    DT_ERR_DEVICE = 69,        /* device or its library failed */
-    DT_ERR_INTERNAL = 70,      /* a bug in dtrain */
-    DT_ERR_MEMORY = 71,        /* out of memory */
-    DT_ERR_CREATE = 73,        /* cannot create an output */
-    DT_ERR_IO = 74,            /* reading or writing failed */
-    DT_STOPPED = 75,           /* stopped on request, checkpoint saved: run again to continue */
-    DT_ERR_DISAGREE = 76,      /* ranks disagree, or two benchmarks do */
-    DT_ERR_PERMISSION = 77,    /* no permission */
-    DT_ERR_CONFIG = 78,        /* wrong configuration */
-    DT_ERR_HANG = 80,          /* a rank or its device made no progress in time */
-    DT_ERR_NUMERICAL = 81,     /* loss, gradients or weights are not finite */
-    DT_ERR_DIVERGED = 82,      /* the ranks' weights differ */
-    DT_ERR_NO_CHECKPOINT = 83, /* resume required, but no usable checkpoint */
-    DT_ERR_IN_USE = 84,        /* another process is using the folder */
-} dt_status;
+/* X(code, name, number, what users read about it as an exit code). DATA: damaged or inconsistent
+ * input; INTERNAL: a bug in dtrain; HANG: a rank or its device made no progress in time. */
+#define DT_STATUS_LIST(X)                                                                      \
+    X(DT_OK, OK, 0, "done")                                                                    \
+    X(DT_ERR_USAGE, USAGE, 64, "usage")                                                        \
+    X(DT_ERR_DATA, DATA, 65, "bad data")                                                       \
+    X(DT_ERR_NO_INPUT, NO_INPUT, 66, "input missing")                                          \
+    X(DT_ERR_DEVICE, DEVICE, 69, "device")                                                     \
+    X(DT_ERR_INTERNAL, INTERNAL, 70, "internal error")                                         \
+    X(DT_ERR_MEMORY, MEMORY, 71, "memory")                                                     \
+    X(DT_ERR_CREATE, CREATE, 73, "cannot create output")                                       \
+    X(DT_ERR_IO, IO, 74, "I/O")                                                                \
+    X(DT_STOPPED, STOPPED, 75, "stopped with a checkpoint (run again)")                        \
+    X(DT_ERR_DISAGREE, DISAGREE, 76, "ranks disagree, or slower than bench --compare accepts") \
+    X(DT_ERR_PERMISSION, PERMISSION, 77, "permission")                                         \
+    X(DT_ERR_CONFIG, CONFIG, 78, "configuration")                                              \
+    X(DT_ERR_HANG, HANG, 80, "hang")                                                           \
+    X(DT_ERR_NUMERICAL, NUMERICAL, 81, "numerical")                                            \
+    X(DT_ERR_DIVERGED, DIVERGED, 82, "weights differ between ranks")                           \
+    X(DT_ERR_NO_CHECKPOINT, NO_CHECKPOINT, 83, "no checkpoint")                                \
+    X(DT_ERR_IN_USE, IN_USE, 84, "run folder in use")
+#define DT_STATUS_VALUE(code, name, number, text) code = number,
+typedef enum dt_status { DT_STATUS_LIST(DT_STATUS_VALUE) } dt_status;
+#undef DT_STATUS_VALUE
 
 /* Short name of a code ("CONFIG", "DATA", ...), never NULL. */
 const char *dt_status_name(dt_status status);

@@ -117,26 +117,9 @@ const struct dt_meaning dt_environment[] = {
     {0},
 };
 
+#define EXIT_CODE(code, name, number, text) {#number, text},
 const struct dt_meaning dt_exit_codes[] = {
-    {"0", "done"},
-    {"64", "usage"},
-    {"65", "bad data"},
-    {"66", "input missing"},
-    {"69", "device"},
-    {"70", "internal error"},
-    {"71", "memory"},
-    {"73", "cannot create output"},
-    {"74", "I/O"},
-    {"75", "stopped with a checkpoint (run again)"},
-    {"76", "ranks disagree, or slower than bench --compare accepts"},
-    {"77", "permission"},
-    {"78", "configuration"},
-    {"80", "hang"},
-    {"81", "numerical"},
-    {"82", "weights differ between ranks"},
-    {"83", "no checkpoint"},
-    {"84", "run folder in use"},
-    {0},
+    DT_STATUS_LIST(EXIT_CODE){0},
 };
 
 void dt_help_print(const struct dt_command *command)
