@@ -119,7 +119,7 @@ dt_status dt_cmd_coco_eval(const struct dt_arguments *args)
     DT_TRY_OUT(dt_coco_open(&e.coco, args->operands[0], &rules));
     DT_TRY_OUT(dt_coco_read_found(&e.found, &e.n_found, &e.coco, args->operands[1]));
     DT_TRY_OUT(evaluate(&e, args->operands[0]));
-    print_lines(&e, args->per_class);
+    print_lines(&e, args->eval.per_class);
     if (args->json)
         DT_TRY_OUT(save(&e, args->json));
 out:

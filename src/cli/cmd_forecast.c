@@ -72,7 +72,7 @@ dt_status dt_cmd_forecast(struct dt_comm *comm, const struct dt_config *config,
             DT_ERR_USAGE,
             "--ranks: \"%s\" is not a list of at most %d numbers of ranks, such as 8,64,512",
             args->ranks, DT_FORECAST_RANKS_MOST);
-    network->ranks_per_node = args->ranks_per_node > 0 ? (int)args->ranks_per_node : 1;
+    network->ranks_per_node = args->launch.ranks_per_node > 0 ? args->launch.ranks_per_node : 1;
     options.measure_link = strcmp(args->link, "measured") == 0;
     if (!options.measure_link)
         DT_TRY(parse_link(&network->link, "--link", args->link));

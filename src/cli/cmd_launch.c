@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "launch/launch.h"
 
 /* What is known of a training that will have a run folder; its configuration must be right. */
 static dt_status find_run(struct dt_launch_options *out, const struct dt_arguments *job)
@@ -21,9 +20,10 @@ static dt_status find_run(struct dt_launch_options *out, const struct dt_argumen
     DT_TRY(dt_file_path(dir, "%s", !is_read ? config.output.dir : job->out ? job->out : ""));
     const double limit_s = config.watchdog.init_timeout_s;
     out->run_dir = dir[0] ? dir : NULL;
-    out->sees_run = !is_read && config.output.shared && !out->program && !strchr(job->resume, '/');
+    out->sees_run =
+        !is_read && config.output.shared && !out->program && !strchr(job->train.resume, '/');
     out->start_s = limit_s > 0 ? limit_s + launcher_s : INFINITY;
-    out->max_time_s = job->max_time_s;
+    out->max_time_s = job->train.max_time_s;
     return DT_OK;
 }
 
@@ -42,7 +42,7 @@ static dt_status check_job(struct dt_launch_options *out, const struct dt_argume
         DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE,
                             "dtrain %s does not run on several ranks; call it without launch",
                             args->operands[0]));
-    if (job.config && dt_config_is_stream(job.config) && args->max_restarts > 0)
+    if (job.config && dt_config_is_stream(job.config) && args->launch.max_restarts > 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE,
                             "--config %s can be read only once, so --max-restarts "
                             "needs a file",
@@ -79,25 +79,18 @@ dt_status dt_cmd_launch(const struct dt_arguments *args)
     int code = 0;
     if (args->ranks && (*end || n_ranks < 1 || n_ranks > 1 << 20))
         DT_FAIL(DT_ERR_USAGE, "--ranks: \"%s\" is not a number of ranks", args->ranks);
-    if (args->hosts && args->hostfile)
+    if (args->launch.hosts && args->launch.hostfile)
         DT_FAIL(DT_ERR_USAGE, "--hosts and --hostfile: give one of them");
     if (dt_comm_launched().n_ranks > 1)
         DT_FAIL(DT_ERR_USAGE, "dtrain launch starts the ranks itself; call it without mpirun");
     DT_TRY(set_variables(args));
-    struct dt_launch_options options = {.hosts = args->hosts,
-                                        .hostfile = args->hostfile,
-                                        .interface = args->interface,
-                                        .program = args->program,
-                                        .n_ranks = (int)n_ranks,
-                                        .ranks_per_node = (int)args->ranks_per_node,
-                                        .n_cpus = (int)args->n_cpus,
-                                        .max_restarts = (int)args->max_restarts,
-                                        .wait_s = args->wait_s,
-                                        .variables = args->sets,
-                                        .n_variables = args->n_sets,
-                                        .words = args->operands,
-                                        .n_words = args->n_operands,
-                                        .signals = signals};
+    struct dt_launch_options options = args->launch;
+    options.n_ranks = (int)n_ranks;
+    options.variables = args->sets;
+    options.n_variables = args->n_sets;
+    options.words = args->operands;
+    options.n_words = args->n_operands;
+    options.signals = signals;
     DT_TRY(check_job(&options, args));
     DT_TRY(dt_supervise(&options, &code));
     if (code != 0) /* its ranks have said why */

@@ -16,7 +16,6 @@
 #include "cli/commands.h"
 #include "data/shard_list.h"
 #include "dtrain/data.h"
-#include "pack/pack.h"
 #include "page/page_run.h"
 
 static const double mega = 1e6, redraw_s = 0.2;
@@ -97,11 +96,11 @@ static dt_status verify_images(const char *path, const struct dt_arguments *args
 {
     struct dt_dataset *sets[2] = {NULL};
     struct dt_image_check check = {
-        .n_threads = (int)args->threads, .lists_all = true, .what = "verifying"};
+        .n_threads = args->shard.threads, .lists_all = true, .what = "verifying"};
     const struct dt_names *bad = &check.bad;
     const double begin_s = dt_clock_s();
     const struct dt_dataset_options options = {
-        .data = data, .path = path, .images_folder = args->image_folder, .part = DT_PART_ALL};
+        .data = data, .path = path, .images_folder = args->shard.image_folder, .part = DT_PART_ALL};
     DT_TRY(dt_dataset_open(&sets[0], &options));
     const uint32_t n = dt_dataset_size(sets[0]), asked = (uint32_t)args->decode;
     check.step = args->decode > 0 && asked < n ? n / asked : 1;
@@ -175,7 +174,7 @@ dt_status dt_cmd_verify(const struct dt_arguments *args)
     DT_TRY(dt_arguments_config(&config, args));
     config.data.source = DT_SOURCE_AUTO;
     if (dt_shards_found(path))
-        return dt_shards_verify(path, &config.data, args->decode, (int)args->threads, stdout);
+        return dt_shards_verify(path, &config.data, args->decode, args->shard.threads, stdout);
     if (dt_name_has_suffix(path, ".csv") || dt_name_has_suffix(path, ".json"))
         return verify_images(path, args, &config.data);
     DT_TRY(dt_checkpoint_locate(dir, &is_one, path));

@@ -9,8 +9,13 @@
 #include <stdio.h>
 
 #include "base/status.h"
+#include "dtrain/bench.h"
 #include "dtrain/comm.h"
 #include "dtrain/config.h"
+#include "dtrain/eval.h"
+#include "dtrain/train.h"
+#include "launch/launch.h"
+#include "pack/pack.h"
 
 struct dt_command;
 
@@ -18,23 +23,26 @@ struct dt_command;
 struct dt_arguments {
     const struct dt_command *command;
     bool named; /* the command was named, not assumed by default */
-    const char *config, *resume, *out, *weights, *json, *prefix, *labels, *image_folder, *image_key,
-        *label_key, *exif, *confusion, *predictions, *output, *run, *trace, *data, *model,
-        *batch_sizes, *compare, *tolerance, *address, *svg;
+    const char *config, *out, *weights, *json, *exif, *output, *run, *trace, *data, *model,
+        *address, *svg, *ranks, *link, *local_link, *step_time;
     const char **sets; /* or of --env */
     size_t n_sets;
-    double max_time_s, min_score, wait_s;
-    int64_t per_shard, images_per_class, size, seed, resize_short, quality, label_offset, threads,
-        top, count, n_images, max_detections, n_gpus, port;
+    int64_t images_per_class, size, count, max_detections, n_gpus, port;
     int64_t decode;      /* -1 = all */
     const char *dry_run; /* NULL = no; "" or "plan" */
-    const char *ranks, *link, *local_link, *step_time, *hosts, *hostfile, *interface, *program;
-    int64_t ranks_per_node, min_bytes, max_bytes, n_cpus, max_restarts;
-    bool allow_config_change, profile, input, allreduce, forward_only, no_comm, skip_bad, per_class,
-        tee, quiet, all_checkpoints, follow, watch, quick, recompute_bn, help, version;
+    bool input, allreduce_only, tee, quiet, watch, quick, help, version;
     const char *topic;        /* of `dtrain help TOPIC`, or NULL */
     char **operands, **words; /* words: owned, or NULL */
     int n_operands;
+    /* What the functions of commands take: other commands may have some of the options, too. */
+    struct dt_train_options train;
+    struct dt_average_options average;
+    struct dt_eval_options eval;
+    struct dt_predict_options predict;
+    struct dt_bench_options bench;
+    struct dt_allreduce_options allreduce;
+    struct dt_launch_options launch;
+    struct dt_shard_options shard;
 };
 
 /* Function, name, operands (optional ones in brackets), summary, number of required options, and
@@ -164,8 +172,8 @@ enum dt_option_kind {
 struct dt_option {
     const char *name;
     enum dt_option_kind kind;
-    size_t offset; /* in struct dt_arguments */
-    int64_t min, max;
+    size_t offset, bytes;     /* in struct dt_arguments */
+    int64_t min, max, number; /* of an integer; number: unless it is given */
     const char *value, *help;
 };
 

@@ -16,160 +16,160 @@
 #include "base/text.h"
 #include "image/convert.h"
 
-#define AT(field) offsetof(struct dt_arguments, field)
+#define ROW(type, id, member, words, ...)                                        \
+    {                                                                            \
+        .name = (id), .kind = DT_OPTION_##type, .value = (words),                \
+        .offset = offsetof(struct dt_arguments, member),                         \
+        .bytes = sizeof(((struct dt_arguments *)0)->member), .help = __VA_ARGS__ \
+    }
+#define FLAG(id, member, what)        ROW(FLAG, id, member, NULL, what)
+#define TEXT(id, member, words, what) ROW(TEXT, id, member, words, what)
+#define INTEGER(id, member, value, least, most, words, what) \
+    ROW(INTEGER, id, member, words, what, .number = (value), .min = (least), .max = (most))
 
 static const struct dt_option options[] = {
-    {"config", DT_OPTION_TEXT, AT(config), 0, 0, "FILE",
-     "read the configuration from this JSON file, such as resnet50 (- reads standard input; keys: "
-     "dtrain config help)"},
-    {"set", DT_OPTION_SETTING, AT(sets), 0, 0, "KEY=VALUE", "override one key; may be repeated"},
-    {"out", DT_OPTION_TEXT, AT(out), 0, 0, "DIR",
-     "use this run folder; short for --set output.dir=DIR"},
-    {"resume", DT_OPTION_TEXT, AT(resume), 0, 0, "RULE",
-     "auto (default), must, never, or the folder of a checkpoint"},
-    {"max-time", DT_OPTION_DURATION, AT(max_time_s), 0, 0, "TIME",
-     "save and stop with exit code 75 after this time (90s, 30m, 2h, 1d)"},
-    {"dry-run", DT_OPTION_OPTIONAL, AT(dry_run), 0, 0, "[=plan]",
-     "print learning rates and memory, and with =plan every action, then exit"},
-    {"allow-config-change", DT_OPTION_FLAG, AT(allow_config_change), 0, 0, NULL,
-     "resume even if the changed configuration alters the result"},
-    {"trace", DT_OPTION_TEXT, AT(trace), 0, 0, "STEPS|FILE",
-     "write a timeline for ui.perfetto.dev: train: of steps such as 100-120 to trace.json.gz in "
-     "the run folder; bench: of the measured steps to FILE"},
-    {"tee", DT_OPTION_FLAG, AT(tee), 0, 0, NULL,
-     "print the messages of all ranks, not only rank 0"},
-    {"quiet", DT_OPTION_FLAG, AT(quiet), 0, 0, NULL, "print warnings and errors only (also -q)"},
-    {"weights", DT_OPTION_TEXT, AT(weights), 0, 0, "PATH",
-     "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
-     "RUN@step-N"},
-    {"per-class", DT_OPTION_FLAG, AT(per_class), 0, 0, NULL,
-     "print precision, recall and F1 of every class; of a detector, and coco-eval: AP and AP50"},
-    {"max-detections", DT_OPTION_INTEGER, AT(max_detections), 1, 1000000, "N",
-     "evaluate the N best detections of an image and category (default: 100)"},
-    {"all-checkpoints", DT_OPTION_FLAG, AT(all_checkpoints), 0, 0, NULL,
-     "evaluate every checkpoint of the run, from the oldest: a JSON line for each"},
-    {"follow", DT_OPTION_FLAG, AT(follow), 0, 0, NULL,
-     "like --all-checkpoints, then each new checkpoint as it appears, until the run has ended"},
-    {"confusion", DT_OPTION_TEXT, AT(confusion), 0, 0, "FILE",
-     "write the confusion matrix: a table as .csv, a picture as .svg"},
-    {"predictions", DT_OPTION_TEXT, AT(predictions), 0, 0, "FILE",
-     "write label, prediction and probabilities of every image as CSV; the detections of a "
-     "detector as .json, in COCO's format"},
-    {"top", DT_OPTION_INTEGER, AT(top), 1, INT_MAX, "N",
-     "print the N most probable classes (default: 5), or best detections (default: all; also -k)"},
-    {"min-score", DT_OPTION_SHARE, AT(min_score), 0, 0, "S",
-     "only detections with a score of S, 0 to 1, or more (default: 0.3)"},
-    {"json", DT_OPTION_TEXT, AT(json), 0, 0, "FILE",
-     "write the results as JSON; -: to standard output, and all else to standard error"},
-    {"data", DT_OPTION_TEXT, AT(data), 0, 0, "KIND|PATH",
-     "bench: synthetic (default), or real: the configured data; config new: the training data"},
-    {"model", DT_OPTION_TEXT, AT(model), 0, 0, "NAME",
-     "config new: the network (default: resnet18; dtrain models lists them)"},
-    {"gpus", DT_OPTION_INTEGER, AT(n_gpus), 0, 1 << 20, "N",
-     "config new: GPUs to train on, 0: the CPU (default: what is there)"},
-    {"batch-size-per-rank", DT_OPTION_TEXT, AT(batch_sizes), 0, 0, "N",
-     "images per rank: 64, or 32,64,128 one after the other, or auto: the most that fit"},
-    {"forward-only", DT_OPTION_FLAG, AT(forward_only), 0, 0, NULL,
-     "measure the forward pass of an evaluation"},
-    {"no-comm", DT_OPTION_FLAG, AT(no_comm), 0, 0, NULL,
-     "train every rank on its own, to see what communication costs"},
-    {"profile", DT_OPTION_FLAG, AT(profile), 0, 0, NULL,
-     "print the time of every op and layer, and what limits them"},
-    {"compare", DT_OPTION_TEXT, AT(compare), 0, 0, "OLD.json",
-     "exit with code 76 if slower than this result of --json"},
-    {"tolerance", DT_OPTION_TEXT, AT(tolerance), 0, 0, "P%",
-     "how much slower than OLD.json is acceptable (default: 5%); the noise of both always is"},
-    {"input", DT_OPTION_FLAG, AT(input), 0, 0, NULL,
-     "measure the input pipeline alone, on the real data"},
-    {"allreduce", DT_OPTION_FLAG, AT(allreduce), 0, 0, NULL,
-     "measure sums over the ranks alone, by size"},
-    {"min-bytes", DT_OPTION_INTEGER, AT(min_bytes), 1, INT64_C(1) << 32, "N",
-     "smallest size of --allreduce (default: 8)"},
-    {"max-bytes", DT_OPTION_INTEGER, AT(max_bytes), 1, INT64_C(1) << 32, "N",
-     "largest size of --allreduce (default: 256 MiB, or what memory allows)"},
-    {"ranks", DT_OPTION_TEXT, AT(ranks), 0, 0, "N",
-     "number of ranks to start (default: one per slot of the hosts); forecast: numbers to predict, "
-     "such as 8,64"},
-    {"hosts", DT_OPTION_TEXT, AT(hosts), 0, 0, "A:8,B:8",
-     "start ranks on these hosts, with so many slots each (default: the job's, or this one)"},
-    {"hostfile", DT_OPTION_TEXT, AT(hostfile), 0, 0, "FILE",
-     "the same from a file, a host per line"},
-    {"cpus", DT_OPTION_INTEGER, AT(n_cpus), 1, 4096, "N",
-     "bind each rank to N CPUs (default: not bound)"},
-    {"interface", DT_OPTION_TEXT, AT(interface), 0, 0, "NAME",
-     "the network between the hosts, such as eth0"},
-    {"max-restarts", DT_OPTION_INTEGER, AT(max_restarts), 0, 1000000, "N",
-     "start again on the hosts that are left, up to N times, if ranks were lost (default: 0)"},
-    {"wait", DT_OPTION_DURATION, AT(wait_s), 0, 0, "TIME",
-     "wait so long for hosts that do not answer, before each start (default: not at all)"},
-    {"env", DT_OPTION_SETTING, AT(sets), 0, 0, "NAME=VALUE",
-     "set this variable for all ranks, or pass on NAME as it is here; may be repeated"},
-    {"program", DT_OPTION_TEXT, AT(program), 0, 0, "WORDS",
-     "what starts dtrain on a host (default: this program), such as \"apptainer exec d.sif "
-     "dtrain\""},
-    {"link", DT_OPTION_TEXT, AT(link), 0, 0, "RATE,TIME",
-     "bandwidth and latency between nodes, such as 100Gb/s,2us, or measured: between these ranks"},
-    {"local-link", DT_OPTION_TEXT, AT(local_link), 0, 0, "RATE,TIME",
-     "the same between the ranks of a node"},
-    {"ranks-per-node", DT_OPTION_INTEGER, AT(ranks_per_node), 1, 1024, "N",
-     "forecast: ranks of a node that share its link (default: 1); launch: ranks on each host"},
-    {"step-time", DT_OPTION_TEXT, AT(step_time), 0, 0, "TIME",
-     "step time on one rank, such as 0.105 or 105ms; measured (default) runs some steps"},
-    {"prefix", DT_OPTION_TEXT, AT(prefix), 0, 0, "P",
-     "name the shards P-0000.tar, P-0001.tar, ... (default: train)"},
-    {"per-shard", DT_OPTION_INTEGER, AT(per_shard), 1, INT_MAX, "N",
-     "images per shard (default: 1000)"},
-    {"labels", DT_OPTION_TEXT, AT(labels), 0, 0, "FILE",
-     "labels of ILSVRC2012_img_val.tar, a synset per line (scripts/ilsvrc_labels.py)"},
-    {"image-folder", DT_OPTION_TEXT, AT(image_folder), 0, 0, "FOLDER",
-     "images of a COCO file (default: ../X for instances_X.json, else the folder of the file)"},
-    {"exif", DT_OPTION_TEXT, AT(exif), 0, 0, "ignore|apply",
-     "whether photos are turned as their EXIF orientation says (default: ignore)"},
-    {"resize-short", DT_OPTION_INTEGER, AT(resize_short), DT_RESIZE_SHORT_LEAST,
-     DT_RESIZE_SHORT_MOST, "S", "shrink larger images until the shorter side has S pixels"},
-    {"quality", DT_OPTION_INTEGER, AT(quality), 1, 100, "Q",
-     "JPEG quality of images that are re-encoded: shrunk, CMYK, PNG (default: 95)"},
-    {"label-offset", DT_OPTION_INTEGER, AT(label_offset), 0, 1000000, "N",
-     "subtract N from the labels in TFRecord files (default: 1)"},
-    {"image-key", DT_OPTION_TEXT, AT(image_key), 0, 0, "KEY",
-     "key of the images in TFRecord files (default: image/encoded)"},
-    {"label-key", DT_OPTION_TEXT, AT(label_key), 0, 0, "KEY",
-     "key of the labels in TFRecord files (default: image/class/label), or of the .json members of "
-     "shards (default: label)"},
-    {"skip-bad", DT_OPTION_FLAG, AT(skip_bad), 0, 0, NULL,
-     "skip unusable images instead of aborting"},
-    {"threads", DT_OPTION_INTEGER, AT(threads), 1, 1024, "N",
-     "worker threads (default: one per CPU)"},
-    {"decode", DT_OPTION_ALL_OR_INTEGER, AT(decode), 0, INT_MAX, "all|N",
-     "decode all images, or about N spread evenly over them (default: all)"},
-    {"images-per-class", DT_OPTION_INTEGER, AT(images_per_class), 1, 1000000, "N",
-     "images per class (default: 100)"},
-    {"size", DT_OPTION_INTEGER, AT(size), 8, 2048, "S", "height and width in pixels (default: 64)"},
-    {"seed", DT_OPTION_INTEGER, AT(seed), 0, INT64_C(1) << 53, "S",
-     "seed of the random number generator (default: 1)"},
-    {"count", DT_OPTION_INTEGER, AT(count), 1, 1024, "N",
-     "number of images (default: 32; also -n)"},
-    {"output", DT_OPTION_TEXT, AT(output), 0, 0, "FILE",
-     "write this file (default: samples.png or report.html; average: none; predict: the images "
-     "with their boxes, into this folder; also -o)"},
-    {"svg", DT_OPTION_TEXT, AT(svg), 0, 0, "FOLDER",
-     "write each chart as a picture into this folder, instead of a page"},
-    {"quick", DT_OPTION_FLAG, AT(quick), 0, 0, NULL,
-     "several ranks: only what prevents training, neither clocks nor speeds"},
-    {"watch", DT_OPTION_FLAG, AT(watch), 0, 0, NULL,
-     "serve the page to browsers, renewed while the runs go on; for a folder of runs, a list of "
-     "them"},
-    {"port", DT_OPTION_INTEGER, AT(port), 0, 65535, "N",
-     "of --watch (default: 8265; 0: any that is free)"},
-    {"address", DT_OPTION_TEXT, AT(address), 0, 0, "A",
-     "of --watch: listen on this IP address (default: 127.0.0.1, which only this machine reaches)"},
-    {"recompute-bn", DT_OPTION_FLAG, AT(recompute_bn), 0, 0, NULL,
-     "recompute batch norm's running statistics from training images (of --config, or of the "
-     "first PATH)"},
-    {"images", DT_OPTION_INTEGER, AT(n_images), 1, INT64_C(1) << 53, "N",
-     "training images for --recompute-bn (default: an epoch)"},
-    {"help", DT_OPTION_FLAG, AT(help), 0, 0, NULL, "print this help (also -h)"},
-    {"version", DT_OPTION_FLAG, AT(version), 0, 0, NULL, "print the version"},
+    TEXT("config", config, "FILE",
+         "read the configuration from this JSON file, such as resnet50 (- reads standard input; "
+         "keys: dtrain config help)"),
+    ROW(SETTING, "set", sets, "KEY=VALUE", "override one key; may be repeated"),
+    TEXT("out", out, "DIR", "use this run folder; short for --set output.dir=DIR"),
+    TEXT("resume", train.resume, "RULE",
+         "auto (default), must, never, or the folder of a checkpoint"),
+    ROW(DURATION, "max-time", train.max_time_s, "TIME",
+        "save and stop with exit code 75 after this time (90s, 30m, 2h, 1d)"),
+    ROW(OPTIONAL, "dry-run", dry_run, "[=plan]",
+        "print learning rates and memory, and with =plan every action, then exit"),
+    FLAG("allow-config-change", train.allow_config_change,
+         "resume even if the changed configuration alters the result"),
+    TEXT("trace", trace, "STEPS|FILE",
+         "write a timeline for ui.perfetto.dev: train: of steps such as 100-120 to trace.json.gz "
+         "in the run folder; bench: of the measured steps to FILE"),
+    FLAG("tee", tee, "print the messages of all ranks, not only rank 0"),
+    FLAG("quiet", quiet, "print warnings and errors only (also -q)"),
+    TEXT("weights", weights, "PATH",
+         "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
+         "RUN@step-N"),
+    FLAG(
+        "per-class", eval.per_class,
+        "print precision, recall and F1 of every class; of a detector, and coco-eval: AP and AP50"),
+    INTEGER("max-detections", max_detections, 100, 1, 1000000, "N",
+            "evaluate the N best detections of an image and category (default: 100)"),
+    FLAG("all-checkpoints", eval.all_checkpoints,
+         "evaluate every checkpoint of the run, from the oldest: a JSON line for each"),
+    FLAG("follow", eval.follow,
+         "like --all-checkpoints, then each new checkpoint as it appears, until the run has ended"),
+    TEXT("confusion", eval.confusion, "FILE",
+         "write the confusion matrix: a table as .csv, a picture as .svg"),
+    TEXT("predictions", eval.predictions, "FILE",
+         "write label, prediction and probabilities of every image as CSV; the detections of a "
+         "detector as .json, in COCO's format"),
+    INTEGER("top", predict.top, 0, 1, INT_MAX, "N",
+            "print the N most probable classes (default: 5), or best detections (default: all; "
+            "also -k)"),
+    ROW(SHARE, "min-score", predict.min_score, "S",
+        "only detections with a score of S, 0 to 1, or more (default: 0.3)"),
+    TEXT("json", json, "FILE",
+         "write the results as JSON; -: to standard output, and all else to standard error"),
+    TEXT("data", data, "KIND|PATH",
+         "bench: synthetic (default), or real: the configured data; config new: the training data"),
+    TEXT("model", model, "NAME",
+         "config new: the network (default: resnet18; dtrain models lists them)"),
+    INTEGER("gpus", n_gpus, -1, 0, 1 << 20, "N",
+            "config new: GPUs to train on, 0: the CPU (default: what is there)"),
+    TEXT("batch-size-per-rank", bench.batch_sizes, "N",
+         "images per rank: 64, or 32,64,128 one after the other, or auto: the most that fit"),
+    FLAG("forward-only", bench.forward_only, "measure the forward pass of an evaluation"),
+    FLAG("no-comm", bench.no_comm, "train every rank on its own, to see what communication costs"),
+    FLAG("profile", bench.profile, "print the time of every op and layer, and what limits them"),
+    TEXT("compare", bench.compare, "OLD.json",
+         "exit with code 76 if slower than this result of --json"),
+    TEXT("tolerance", bench.tolerance, "P%",
+         "how much slower than OLD.json is acceptable (default: 5%); the noise of both always is"),
+    FLAG("input", input, "measure the input pipeline alone, on the real data"),
+    FLAG("allreduce", allreduce_only, "measure sums over the ranks alone, by size"),
+    INTEGER("min-bytes", allreduce.min_bytes, 0, 1, INT64_C(1) << 32, "N",
+            "smallest size of --allreduce (default: 8)"),
+    INTEGER("max-bytes", allreduce.max_bytes, 0, 1, INT64_C(1) << 32, "N",
+            "largest size of --allreduce (default: 256 MiB, or what memory allows)"),
+    TEXT("ranks", ranks, "N",
+         "number of ranks to start (default: one per slot of the hosts); forecast: numbers to "
+         "predict, such as 8,64"),
+    TEXT("hosts", launch.hosts, "A:8,B:8",
+         "start ranks on these hosts, with so many slots each (default: the job's, or this one)"),
+    TEXT("hostfile", launch.hostfile, "FILE", "the same from a file, a host per line"),
+    INTEGER("cpus", launch.n_cpus, 0, 1, 4096, "N",
+            "bind each rank to N CPUs (default: not bound)"),
+    TEXT("interface", launch.interface, "NAME", "the network between the hosts, such as eth0"),
+    INTEGER(
+        "max-restarts", launch.max_restarts, 0, 0, 1000000, "N",
+        "start again on the hosts that are left, up to N times, if ranks were lost (default: 0)"),
+    ROW(DURATION, "wait", launch.wait_s, "TIME",
+        "wait so long for hosts that do not answer, before each start (default: not at all)"),
+    ROW(SETTING, "env", sets, "NAME=VALUE",
+        "set this variable for all ranks, or pass on NAME as it is here; may be repeated"),
+    TEXT("program", launch.program, "WORDS",
+         "what starts dtrain on a host (default: this program), such as \"apptainer exec d.sif "
+         "dtrain\""),
+    TEXT("link", link, "RATE,TIME",
+         "bandwidth and latency between nodes, such as 100Gb/s,2us, or measured: between these "
+         "ranks"),
+    TEXT("local-link", local_link, "RATE,TIME", "the same between the ranks of a node"),
+    INTEGER(
+        "ranks-per-node", launch.ranks_per_node, 0, 1, 1024, "N",
+        "forecast: ranks of a node that share its link (default: 1); launch: ranks on each host"),
+    TEXT("step-time", step_time, "TIME",
+         "step time on one rank, such as 0.105 or 105ms; measured (default) runs some steps"),
+    TEXT("prefix", shard.prefix, "P",
+         "name the shards P-0000.tar, P-0001.tar, ... (default: train)"),
+    INTEGER("per-shard", shard.per_shard, 1000, 1, INT_MAX, "N",
+            "images per shard (default: 1000)"),
+    TEXT("labels", shard.labels, "FILE",
+         "labels of ILSVRC2012_img_val.tar, a synset per line (scripts/ilsvrc_labels.py)"),
+    TEXT("image-folder", shard.image_folder, "FOLDER",
+         "images of a COCO file (default: ../X for instances_X.json, else the folder of the file)"),
+    TEXT("exif", exif, "ignore|apply",
+         "whether photos are turned as their EXIF orientation says (default: ignore)"),
+    INTEGER("resize-short", shard.resize_short, 0, DT_RESIZE_SHORT_LEAST, DT_RESIZE_SHORT_MOST, "S",
+            "shrink larger images until the shorter side has S pixels"),
+    INTEGER("quality", shard.quality, 95, 1, 100, "Q",
+            "JPEG quality of images that are re-encoded: shrunk, CMYK, PNG (default: 95)"),
+    INTEGER("label-offset", shard.label_offset, 1, 0, 1000000, "N",
+            "subtract N from the labels in TFRecord files (default: 1)"),
+    TEXT("image-key", shard.image_key, "KEY",
+         "key of the images in TFRecord files (default: image/encoded)"),
+    TEXT("label-key", shard.label_key, "KEY",
+         "key of the labels in TFRecord files (default: image/class/label), or of the .json "
+         "members of shards (default: label)"),
+    FLAG("skip-bad", shard.skip_bad, "skip unusable images instead of aborting"),
+    INTEGER("threads", shard.threads, 0, 1, 1024, "N", "worker threads (default: one per CPU)"),
+    ROW(ALL_OR_INTEGER, "decode", decode, "all|N",
+        "decode all images, or about N spread evenly over them (default: all)", .number = -1,
+        .max = INT_MAX),
+    INTEGER("images-per-class", images_per_class, 100, 1, 1000000, "N",
+            "images per class (default: 100)"),
+    INTEGER("size", size, 64, 8, 2048, "S", "height and width in pixels (default: 64)"),
+    INTEGER("seed", shard.seed, 1, 0, INT64_C(1) << 53, "S",
+            "seed of the random number generator (default: 1)"),
+    INTEGER("count", count, 32, 1, 1024, "N", "number of images (default: 32; also -n)"),
+    TEXT("output", output, "FILE",
+         "write this file (default: samples.png or report.html; average: none; predict: the images "
+         "with their boxes, into this folder; also -o)"),
+    TEXT("svg", svg, "FOLDER", "write each chart as a picture into this folder, instead of a page"),
+    FLAG("quick", quick, "several ranks: only what prevents training, neither clocks nor speeds"),
+    FLAG("watch", watch,
+         "serve the page to browsers, renewed while the runs go on; for a folder of runs, a list "
+         "of them"),
+    INTEGER("port", port, -1, 0, 65535, "N", "of --watch (default: 8265; 0: any that is free)"),
+    TEXT("address", address, "A",
+         "of --watch: listen on this IP address (default: 127.0.0.1, which only this machine "
+         "reaches)"),
+    FLAG("recompute-bn", average.recompute_bn,
+         "recompute batch norm's running statistics from training images (of --config, or of the "
+         "first PATH)"),
+    INTEGER("images", average.n_images, 0, 1, INT64_C(1) << 53, "N",
+            "training images for --recompute-bn (default: an epoch)"),
+    FLAG("help", help, "print this help (also -h)"),
+    FLAG("version", version, "print the version"),
 };
 /* LONG_OPTION: getopt_long's value for the first option, above all characters. */
 enum { LONG_OPTION = 256 };
@@ -184,7 +184,15 @@ const struct dt_option *dt_option_find(const char *name)
 
 /* --- Values --- */
 
-static dt_status parse_integer(int64_t *out, const struct dt_option *row, const char *text)
+static void set_integer(void *field, const struct dt_option *row, int64_t value)
+{
+    if (row->bytes == sizeof(int))
+        *(int *)field = (int)value;
+    else
+        *(int64_t *)field = value;
+}
+
+static dt_status parse_integer(void *field, const struct dt_option *row, const char *text)
 {
     char *end;
     errno = 0;
@@ -192,7 +200,7 @@ static dt_status parse_integer(int64_t *out, const struct dt_option *row, const 
     if (errno != 0 || end == text || *end != '\0' || value < row->min || value > row->max)
         DT_FAIL(DT_ERR_USAGE, "--%s: \"%s\" is not an integer in %" PRId64 "..%" PRId64, row->name,
                 text, row->min, row->max);
-    *out = value;
+    set_integer(field, row, value);
     return DT_OK;
 }
 
@@ -250,10 +258,10 @@ static dt_status store_option(struct dt_arguments *args, const struct dt_option 
         *(bool *)field = true;
         return DT_OK;
     case DT_OPTION_INTEGER:
-        return parse_integer((int64_t *)field, row, text);
+        return parse_integer(field, row, text);
     case DT_OPTION_ALL_OR_INTEGER:
-        *(int64_t *)field = -1;
-        return strcmp(text, "all") == 0 ? DT_OK : parse_integer((int64_t *)field, row, text);
+        set_integer(field, row, -1);
+        return strcmp(text, "all") == 0 ? DT_OK : parse_integer(field, row, text);
     case DT_OPTION_DURATION:
         return parse_duration((double *)field, row, text);
     case DT_OPTION_SHARE:
@@ -418,22 +426,14 @@ static dt_status expand_ranks(struct dt_arguments *args, int *argc, char ***argv
 
 dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
 {
-    *args = (struct dt_arguments){.resume = "auto",
+    *args = (struct dt_arguments){.train.resume = "auto",
                                   .step_time = "measured",
-                                  .prefix = "train",
-                                  .decode = -1,
-                                  .per_shard = 1000,
-                                  .quality = 95,
-                                  .label_offset = 1,
-                                  .images_per_class = 100,
-                                  .size = 64,
-                                  .seed = 1,
-                                  .min_score = 0.3,
-                                  .count = 32,
-                                  .max_detections = 100,
-                                  .n_gpus = -1,
-                                  .port = -1,
-                                  .data = "synthetic"};
+                                  .shard.prefix = "train",
+                                  .data = "synthetic",
+                                  .predict.min_score = 0.3};
+    for (const struct dt_option *row = options; row < options + DT_COUNT(options); row++)
+        if (row->number != 0)
+            set_integer((char *)args + row->offset, row, row->number);
     DT_TRY(expand_ranks(args, &argc, &argv));
     /* The leading sub-command, "train ...", or help on it, "help train" or "train help". */
     bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;
@@ -475,7 +475,7 @@ void dt_arguments_reset(struct dt_arguments *args)
 /* Options that are keys become settings, for which args->sets has room. */
 dt_status dt_arguments_config(struct dt_config *config, const struct dt_arguments *args)
 {
-    const char *const keys[][2] = {{"exif", args->exif}, {"label_key", args->label_key}};
+    const char *const keys[][2] = {{"exif", args->exif}, {"label_key", args->shard.label_key}};
     char file[DT_PATH_MAX], texts[DT_COUNT(keys)][DT_PATH_MAX];
     size_t n_sets = args->n_sets;
     for (size_t i = 0; i < DT_COUNT(keys); i++)

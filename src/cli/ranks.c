@@ -18,10 +18,7 @@
 #include "checkpoint/run_folder.h"
 #include "checkpoint/weights.h"
 #include "cli/commands.h"
-#include "dtrain/bench.h"
 #include "dtrain/comm.h"
-#include "dtrain/eval.h"
-#include "dtrain/train.h"
 #include "engine/sets.h"
 #include "watch/watchdog.h"
 
@@ -116,11 +113,11 @@ static dt_status load_config(struct dt_config *config, struct dt_arguments *args
 {
     static char model[DT_PATH_MAX], own[DT_PATH_MAX];
     static struct dt_config run;
-    const char *weights = args->recompute_bn ? args->operands[0] : args->weights;
+    const char *weights = args->average.recompute_bn ? args->operands[0] : args->weights;
     if (!args->config && weights) {
         DT_TRY(dt_weights_find(model, weights));
         DT_TRY(dt_weights_config(own, model));
-        if (args->recompute_bn)
+        if (args->average.recompute_bn)
             args->operands[0] = model;
         args->weights = model;
         args->config = own;
@@ -140,7 +137,7 @@ static dt_status load_config(struct dt_config *config, struct dt_arguments *args
 static dt_status wait_for_weights(struct dt_comm *comm, const struct dt_arguments *args)
 {
     char dir[DT_PATH_MAX];
-    int64_t *steps, waits = args->follow;
+    int64_t *steps, waits = args->eval.follow;
     int n_steps = 0;
     bool is_one;
     for (int i = 0; waits; i++) {
@@ -275,54 +272,47 @@ dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
     DT_TRY(dt_sets_check_given(config));
     if (args->dry_run)
         return dt_dry_run(comm, config, print_plan);
-    struct dt_train_options options = {.resume = args->resume,
-                                       .max_time_s = args->max_time_s,
-                                       .allow_config_change = args->allow_config_change,
-                                       .trace = args->trace};
+    struct dt_train_options options = args->train;
+    options.trace = args->trace;
     return dt_train(comm, config, &options);
 }
 
 dt_status dt_cmd_average(struct dt_comm *comm, const struct dt_config *config,
                          const struct dt_arguments *args)
 {
-    if (args->n_images > 0 && !args->recompute_bn)
+    if (args->average.n_images > 0 && !args->average.recompute_bn)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--images is for --recompute-bn");
     if (args->output && !dt_name_has_suffix(args->output, ".safetensors"))
         DT_FAIL_ALIKE(DT_ERR_USAGE,
                       "-o %s: weights are written as safetensors, so the name must "
                       "end in .safetensors",
                       args->output);
-    struct dt_average_options options = {.paths = args->operands,
-                                         .n_paths = args->n_operands,
-                                         .out = args->output,
-                                         .recompute_bn = args->recompute_bn,
-                                         .n_images = args->n_images};
+    struct dt_average_options options = args->average;
+    options.paths = args->operands;
+    options.n_paths = args->n_operands;
+    options.out = args->output;
     return dt_average(comm, config, &options);
 }
 
 dt_status dt_cmd_eval(struct dt_comm *comm, const struct dt_config *config,
                       const struct dt_arguments *args)
 {
-    struct dt_eval_options options = {.weights = args->weights,
-                                      .per_class = args->per_class,
-                                      .run = args->run,
-                                      .all_checkpoints = args->all_checkpoints || args->follow,
-                                      .follow = args->follow,
-                                      .confusion = args->confusion,
-                                      .predictions = args->predictions};
+    struct dt_eval_options options = args->eval;
+    options.weights = args->weights;
+    options.run = args->run;
+    options.all_checkpoints |= options.follow;
     return dt_evaluate(comm, config, &options);
 }
 
 dt_status dt_cmd_predict(struct dt_comm *comm, const struct dt_config *config,
                          const struct dt_arguments *args)
 {
-    struct dt_predict_options options = {.weights = args->weights,
-                                         .paths = args->operands,
-                                         .n_paths = args->n_operands,
-                                         .top = (int)args->top,
-                                         .min_score = args->min_score,
-                                         .output = args->output,
-                                         .json = args->json};
+    struct dt_predict_options options = args->predict;
+    options.weights = args->weights;
+    options.paths = args->operands;
+    options.n_paths = args->n_operands;
+    options.output = args->output;
+    options.json = args->json;
     return dt_predict(comm, config, &options);
 }
 
@@ -330,35 +320,29 @@ dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
                        const struct dt_arguments *args)
 {
     const bool is_real = strcmp(args->data, "real") == 0;
-    const bool runs_no_network = args->input || args->allreduce;
-    const struct dt_bench_options options = {.json_path = args->json,
-                                             .profile = args->profile,
-                                             .real_data = is_real,
-                                             .forward_only = args->forward_only,
-                                             .no_comm = args->no_comm,
-                                             .batch_sizes = args->batch_sizes,
-                                             .compare = args->compare,
-                                             .tolerance = args->tolerance,
-                                             .trace = args->trace};
-    const struct dt_allreduce_options sums = {
-        .json_path = args->json, .min_bytes = args->min_bytes, .max_bytes = args->max_bytes};
+    const bool runs_no_network = args->input || args->allreduce_only;
+    struct dt_bench_options options = args->bench;
+    struct dt_allreduce_options sums = args->allreduce;
+    options.json_path = sums.json_path = args->json;
+    options.real_data = is_real;
+    options.trace = args->trace;
     if (!is_real && strcmp(args->data, "synthetic") != 0)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--data %s: write real or synthetic", args->data);
-    if (runs_no_network &&
-        (args->profile || is_real || args->forward_only || args->no_comm || args->batch_sizes ||
-         args->compare || args->trace || (args->input && args->allreduce)))
+    if (runs_no_network && (options.profile || is_real || options.forward_only || options.no_comm ||
+                            options.batch_sizes || options.compare || options.trace ||
+                            (args->input && args->allreduce_only)))
         DT_FAIL_ALIKE(DT_ERR_USAGE,
                       "--%s: it runs no network, so of the other options it takes only --json%s; "
                       "see dtrain --help",
                       args->input ? "input" : "allreduce",
                       args->input ? "" : ", --min-bytes and --max-bytes");
-    if (!args->allreduce && (args->min_bytes || args->max_bytes))
+    if (!args->allreduce_only && (sums.min_bytes || sums.max_bytes))
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--min-bytes, --max-bytes: only with --allreduce");
-    if (args->tolerance && !args->compare)
+    if (options.tolerance && !options.compare)
         DT_FAIL_ALIKE(DT_ERR_USAGE, "--tolerance: only with --compare");
     if (args->input)
         return dt_bench_input(comm, config, args->json);
-    if (args->allreduce)
+    if (args->allreduce_only)
         return dt_bench_allreduce(comm, config, &sums);
     return dt_bench(comm, config, &options);
 }

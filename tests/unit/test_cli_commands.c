@@ -110,12 +110,12 @@ TEST(values)
 {
     struct dt_arguments args;
     assert_int_equal(parse_words(&args, "--config x --max-time 1h30m --set a=1 --set b=2"), DT_OK);
-    assert_true(args.max_time_s == 5400);
+    assert_true(args.train.max_time_s == 5400);
     assert_int_equal(args.n_sets, 2);
-    assert_string_equal(args.resume, "auto");
+    assert_string_equal(args.train.resume, "auto");
     dt_arguments_reset(&args);
     assert_int_equal(parse_words(&args, "--config x --max-time 0.5d --dry-run"), DT_OK);
-    assert_true(args.max_time_s == 43200);
+    assert_true(args.train.max_time_s == 43200);
     assert_string_equal(args.dry_run, "");
     dt_arguments_reset(&args);
     assert_int_equal(parse_words(&args, "verify x"), DT_OK);
@@ -126,6 +126,11 @@ TEST(values)
     dt_arguments_reset(&args);
     assert_int_equal(parse_words(&args, "verify x --decode all"), DT_OK);
     assert_int_equal(args.decode, -1);
+    dt_arguments_reset(&args);
+    assert_int_equal(parse_words(&args, "shard a b --quality 80 --seed 4294967297"), DT_OK);
+    assert_true(args.shard.quality == 80 && args.shard.seed == (UINT64_C(1) << 32) + 1);
+    assert_true(args.shard.per_shard == 1000 && args.shard.label_offset == 1);
+    assert_true(args.predict.min_score == 0.3 && args.size == 64 && args.port == -1);
     dt_arguments_reset(&args);
 }
 
