@@ -170,7 +170,7 @@ static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_o
                 "%s holds boxes, which only a detector is trained on: set model.name to one, such "
                 "as retinanet_resnet50_fpn; a classifier needs a folder, shards or a CSV file",
                 path);
-    if (options->targets == DT_COLUMN_BOXES && !dataset->kind->truths)
+    if (options->targets == DT_COLUMN_BOXES && !dataset->kind->truths && !options->images)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: a detector needs boxes: annotations of COCO, a .json file, shards made of "
                 "them, or "
@@ -321,20 +321,6 @@ int dt_dataset_label(const struct dt_dataset *dataset, uint32_t id)
     return dt_dataset_label_of(dataset, kind_id(dataset, id));
 }
 
-void dt_dataset_fill(const struct dt_dataset *dataset, const uint32_t *id,
-                     const struct dt_batch *batch, int row, enum dt_sample_column column,
-                     size_t row_bytes)
-{
-    char *out = batch->column[column];
-    if (!dataset->kind->column[column])
-        return;
-    out += (size_t)row * row_bytes;
-    if (id)
-        dataset->kind->column[column](dataset, kind_id(dataset, *id), out);
-    else
-        memset(out, 0, row_bytes);
-}
-
 int dt_dataset_max_boxes(const struct dt_dataset *dataset)
 {
     return dataset->max_boxes;
@@ -342,7 +328,7 @@ int dt_dataset_max_boxes(const struct dt_dataset *dataset)
 
 int dt_dataset_truths(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
 {
-    return dataset->kind->truths(dataset, kind_id(dataset, id), out);
+    return dataset->kind->truths ? dataset->kind->truths(dataset, kind_id(dataset, id), out) : 0;
 }
 
 void dt_dataset_image(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)

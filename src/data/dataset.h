@@ -14,10 +14,6 @@
  * DT_ERR_DATA if this one sample cannot be read as indexed.
  */
 dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);
-/* The values that the kind has for a column of row `row`; `id`: the sample, NULL = none, zeros. */
-void dt_dataset_fill(const struct dt_dataset *dataset, const uint32_t *id,
-                     const struct dt_batch *batch, int row, enum dt_sample_column column,
-                     size_t row_bytes);
 /* Hint that the sample will be read soon. */
 void dt_dataset_will_need(const struct dt_dataset *dataset, uint32_t id);
 bool dt_dataset_is_raw(const struct dt_dataset *dataset);
@@ -50,7 +46,7 @@ struct dt_dataset_kind {
     void (*will_need)(const struct dt_dataset *dataset, uint32_t id);
     void (*forget)(const struct dt_dataset *dataset);
     int (*label)(const struct dt_dataset *dataset, uint32_t id); /* NULL: all are 0 */
-    /* What the loader does not know of a sample, by column; NULL: there is nothing. */
+    /* The values of a sample in a column that the loader does not fill in its own way, or NULL. */
     void (*column[DT_N_COLUMNS])(const struct dt_dataset *dataset, uint32_t id, void *out);
     /* dt_dataset_truths and dt_dataset_image; NULL if the kind has no boxes. */
     int (*truths)(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out);

@@ -113,14 +113,6 @@ static void close_list(struct dt_dataset *dataset)
     free(list);
 }
 
-static int truths_list(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
-{
-    (void)dataset;
-    (void)id;
-    (void)out;
-    return 0;
-}
-
 static void image_list(const struct dt_dataset *dataset, uint32_t id, struct dt_image_info *out)
 {
     *out = ((const struct list *)dataset->state)->info[id];
@@ -133,7 +125,6 @@ static void name_list(const struct dt_dataset *dataset, uint32_t id, char *out, 
 
 const struct dt_dataset_kind dt_dataset_list = {.open = open_list,
                                                 .read = dt_files_read,
-                                                .truths = truths_list,
                                                 .image = image_list,
                                                 .name = name_list,
                                                 .close = close_list};

@@ -63,25 +63,19 @@ static dt_status create_slot(struct dt_slot *slot, struct dt_loader *loader)
 
 static dt_status start_workers(struct dt_loader *loader)
 {
-    int error = 0;
     DT_TRY(DT_NEW(loader->workers, (size_t)loader->n_workers));
-    for (int i = 0; i < loader->n_workers; i++) {
-        struct dt_worker *worker = &loader->workers[i];
+    for (; loader->n_started < loader->n_workers; loader->n_started++) {
+        struct dt_worker *worker = &loader->workers[loader->n_started];
         worker->loader = loader;
         DT_TRY(dt_row_reader_create(&worker->reader, loader->dataset, &loader->options));
         DT_TRY(DT_NEW(worker->truths, (size_t)loader->max_boxes + 1));
-    }
-    for (; loader->n_started < loader->n_workers; loader->n_started++) {
-        struct dt_worker *worker = &loader->workers[loader->n_started];
-        error = dt_thread_start(&worker->thread, "dt-loader", dt_loader_work, worker);
+        const int error = dt_thread_start(&worker->thread, "dt-loader", dt_loader_work, worker);
         if (error)
-            break;
+            DT_FAIL(DT_ERR_MEMORY,
+                    "cannot start loader thread %d of %d: %s; lower data.workers or raise the "
+                    "limit on processes",
+                    loader->n_started + 1, loader->n_workers, strerror(error));
     }
-    if (error)
-        DT_FAIL(DT_ERR_MEMORY,
-                "cannot start loader thread %d of %d: %s; lower data.workers or raise the limit "
-                "on processes",
-                loader->n_started + 1, loader->n_workers, strerror(error));
     return DT_OK;
 }
 

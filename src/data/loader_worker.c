@@ -120,16 +120,19 @@ static void fill_columns(struct dt_worker *worker, const struct dt_batch *batch,
                          const uint32_t *id)
 {
     const struct dt_loader *loader = worker->loader;
+    const struct dt_dataset *set = loader->dataset;
     const struct dt_on_canvas *placement = dt_row_on_canvas(worker->reader);
-    batch->labels[row] = id ? dt_dataset_label(loader->dataset, *id) : -1;
+    batch->labels[row] = id ? dt_dataset_label(set, *id) : -1;
     batch->labels2[row] = batch->labels[row];
     batch->mix_share[row] = 1;
     batch->sizes[2 * row] = id ? placement->height : batch->height;
     batch->sizes[2 * row + 1] = id ? placement->width : batch->width;
     if (batch->boxes)
         fill_boxes(worker, batch, row, id);
-    for (enum dt_sample_column c = DT_COLUMN_LABELS; c < DT_N_COLUMNS; c++)
-        dt_dataset_fill(loader->dataset, id, batch, row, c, loader->column_bytes[c]);
+    for (int c = 0; c < DT_N_COLUMNS && id; c++)
+        if (set->kind->column[c])
+            set->kind->column[c](set, set->ids ? set->ids[*id] : *id,
+                                 (char *)batch->column[c] + (size_t)row * loader->column_bytes[c]);
 }
 
 /* Reads the sample at `position`, or in training the next usable one of its canvas in the order. */

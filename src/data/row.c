@@ -19,7 +19,6 @@ struct dt_row_reader {
     const struct dt_dataset *dataset;
     const struct dt_loader_options *options;
     const struct frame *frame;
-    enum dt_resize_edge edge;
     struct dt_sample sample;
     struct dt_decoder *decoder;
     struct dt_resize *resize;
@@ -165,11 +164,14 @@ static dt_status make_image(struct dt_row_reader *reader, uint8_t *pixels, size_
     lap(reader, &reader->times.decode_s, "read header");
     reader->height = size[1];
     DT_TRY(reader->frame->choose(reader, crop, size, epoch, id));
+    const bool is_cut = reader->frame == &crop_frame && reader->options->train &&
+                        reader->options->data->augment != DT_AUGMENT_NONE;
     struct dt_crop scaled = *crop;
     if (!is_raw)
         scale(reader, &scaled, size);
-    DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled, reader->edge, size[0], size[1],
-                             p->width, p->height));
+    DT_TRY(dt_resize_prepare(reader->resize, &need, &scaled,
+                             is_cut ? DT_RESIZE_CROP : DT_RESIZE_IMAGE, size[0], size[1], p->width,
+                             p->height));
     DT_TRY(DT_GROW(reader->decoded, reader->decoded_capacity,
                    (size_t)need.w * (size_t)need.h * 3 + DT_RESIZE_PAD, "a decoded image"));
     note_rows(reader, &need, size[1]);
@@ -211,9 +213,6 @@ dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_da
     made->placement.width = options->canvases.size[0].width;
     made->placement.height = options->canvases.size[0].height;
     made->frame = dt_dataset_max_boxes(dataset) > 0 ? &whole_frame : &crop_frame;
-    made->edge = DT_RESIZE_IMAGE;
-    if (made->frame == &crop_frame && options->train && options->data->augment != DT_AUGMENT_NONE)
-        made->edge = DT_RESIZE_CROP;
     DT_TRY_OUT(dt_decoder_create(&made->decoder, options->data));
     DT_TRY_OUT(dt_resize_create(&made->resize));
     *reader = made;

@@ -102,25 +102,18 @@ static int add_details(struct dt_field *fields, const struct dt_sets *sets,
 
 /* --- An evaluation --- */
 
-/* Two walks: the boxes are not kept anywhere in one piece. */
 static dt_status read_truths(struct dt_box_results *j, const struct dt_dataset *set)
 {
     const uint32_t n = dt_dataset_size(set);
     const size_t most = (size_t)dt_dataset_max_boxes(set);
-    struct dt_truth *of_image;
-    dt_status status = DT_OK;
-    DT_TRY(DT_NEW(of_image, most));
-    DT_TRY_OUT(DT_NEW(j->first_truth, (size_t)n + 1));
-    for (uint32_t id = 0; id < n; id++)
-        j->first_truth[id + 1] = j->first_truth[id] + (size_t)dt_dataset_truths(set, id, of_image);
-    DT_TRY_OUT(DT_NEW(j->truths, j->first_truth[n]));
+    size_t capacity = 0, *first = NULL;
+    DT_TRY(DT_NEW(j->first_truth, (size_t)n + 1));
     for (uint32_t id = 0; id < n; id++) {
-        const size_t n_boxes = (size_t)dt_dataset_truths(set, id, of_image);
-        memcpy(j->truths + j->first_truth[id], of_image, n_boxes * sizeof *of_image);
+        first = j->first_truth + id;
+        DT_TRY(DT_GROW(j->truths, capacity, first[0] + most - 1, "boxes of the validation set"));
+        first[1] = first[0] + (size_t)dt_dataset_truths(set, id, j->truths + first[0]);
     }
-out:
-    free(of_image);
-    return status;
+    return DT_OK;
 }
 
 static dt_status open_evaluation(struct dt_evaluator *evaluator, bool all)

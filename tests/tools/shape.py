@@ -18,7 +18,7 @@ PRODUCT = ("src", "include", "kernels")
 STRUCTS = ("dt_ranks", "dt_engine", "dt_sets", "dt_evaluator", "run")
 # What tells kinds of run apart, and what only some files may know.
 NAMED = {
-    "detects or n_canvases": r"\b(\w*detects|n_canvases)\b",
+    "has_boxes, targets, detects or n_canvases": r"\b(has_boxes|\w*detects|n_canvases)\b|\btargets [=!]=",
     "a parallel mode": r"\bDT_(MODE|PARALLEL)_[A-Z]+\b|\bdt_async_\w+",
 }
 OPERANDS = {  # tests/ops and tests/emulator speak of operands too
