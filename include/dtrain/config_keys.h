@@ -20,8 +20,8 @@
  *                               identify the data, not their path
  *   data.val, synthetic_val, eval.*       evaluation only reports, except to schedule plateau
  *   data.workers, prefetch, cache_mb      order and augmentation do not depend on them
- *   data.max_bad_fraction, check*, train.max_steps, early_stop.*   determine only when training
- * ends train.replica_check_every, restore_best     compares the ranks; chooses a checkpoint
+ *   data.max_bad_fraction, check*, train.max_steps, early_stop.*    decide only when training ends
+ *   train.replica_check_every, restore_best     compares the ranks; chooses a checkpoint
  *   train.epochs                the run length; some schedules depend on it
  *   train.micro_batch_size      other partial sums; other batches for batch norm
  *   train.precision, loss_scale, deterministic      weights and momentum are always fp32
