@@ -4,10 +4,14 @@ include(GNUInstallDirs)
 option(DTRAIN_BUNDLE "Install the libraries too, but not MPI nor what every Linux has" OFF)
 set(data ${CMAKE_INSTALL_DATADIR}/dtrain)
 
-# The manual pages are the program's own words.
-if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
+# The manual pages are the program's own words. Where there is no awk, they are not made.
+find_program(DTRAIN_AWK awk)
+set(man ${CMAKE_COMMAND} -E env LC_ALL=C ${DTRAIN_AWK} -f ${CMAKE_SOURCE_DIR}/scripts/cmake/man.awk)
+if(DTRAIN_AWK AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
     add_custom_command(TARGET dtrain POST_BUILD
-        COMMAND dtrain man > dtrain.1 COMMAND dtrain man config > dtrain-config.5)
+        COMMAND dtrain --version --json > version.txt
+        COMMAND dtrain --help > help.txt COMMAND ${man} version.txt help.txt > dtrain.1
+        COMMAND dtrain config help > help.txt COMMAND ${man} version.txt help.txt > dtrain-config.5)
     install(FILES ${CMAKE_BINARY_DIR}/dtrain.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
     install(FILES ${CMAKE_BINARY_DIR}/dtrain-config.5 DESTINATION ${CMAKE_INSTALL_MANDIR}/man5)
 endif()

@@ -10,10 +10,9 @@
 
 /* Of options and of operands, besides files. */
 static const char *const values[][2] = {
-    {"resume", "auto must never"},      {"data", "synthetic real"}, {"decode", "all"},
-    {"exif", "ignore apply"},           {"link", "measured"},       {"step-time", "measured"},
-    {"batch-size-per-rank", "auto"},    {"local-link", "measured"}, {"man", "config"},
-    {"config", "show new schema help"},
+    {"resume", "auto must never"},   {"data", "synthetic real"}, {"decode", "all"},
+    {"exif", "ignore apply"},        {"link", "measured"},       {"step-time", "measured"},
+    {"batch-size-per-rank", "auto"}, {"local-link", "measured"}, {"config", "show new schema help"},
 };
 
 /* The word, and how much of it stands before the part that is completed: "--config=". */

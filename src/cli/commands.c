@@ -22,17 +22,11 @@ const struct dt_command dt_commands[] = {DT_COMMAND_LIST(LOCAL, RANKS, EITHER)};
 const size_t dt_n_commands = DT_COUNT(dt_commands);
 
 /* Names of these commands in other programs and earlier versions. */
-static const char *const other_names[][2] = {{"shapes", "demo-data"},
-                                             {"benchmark", "bench"},
-                                             {"evaluate", "eval"},
-                                             {"test", "eval"},
-                                             {"validate", "eval"},
-                                             {"fit", "train"},
-                                             {"classify", "predict"},
-                                             {"infer", "predict"},
-                                             {"cocoeval", "coco-eval"},
-                                             {"plan", "forecast"},
-                                             {"scaling", "scripts/scaling_report.py"}};
+static const char *const other_names[][2] = {
+    {"shapes", "demo-data"}, {"benchmark", "bench"}, {"evaluate", "eval"},
+    {"test", "eval"},        {"validate", "eval"},   {"fit", "train"},
+    {"classify", "predict"}, {"infer", "predict"},   {"cocoeval", "coco-eval"},
+    {"plan", "forecast"},    {"man", "--help"},      {"scaling", "scripts/scaling_report.py"}};
 
 const struct dt_command *dt_command_find(const char *name)
 {
@@ -108,19 +102,15 @@ const char *dt_topic_name(size_t i)
     return NULL;
 }
 
-const struct dt_meaning dt_environment[] = {
-    {"DTRAIN_CONFIG_PATH=A:B", "folders where --config NAME is looked for"},
-    {"DTRAIN_DEBUG=1", "print more messages, and where an error was raised"},
-    {"DTRAIN_FAULT=stop@100:1", "inject a fault, here: stop rank 1 at step 100"},
-    {"DTRAIN_MPIRUN=mpirun", "the launcher that dtrain launch starts"},
-    {"NO_COLOR=1", "no colours on a terminal"},
-    {0},
-};
-
-#define EXIT_CODE(code, name, number, text) {#number, text},
-const struct dt_meaning dt_exit_codes[] = {
-    DT_STATUS_LIST(EXIT_CODE){0},
-};
+#define EXIT_CODE(code, name, number, text) "  " #number " " text "\n"
+static const char environment_and_codes[] =
+    "Environment:\n"
+    "  DTRAIN_CONFIG_PATH=A:B   folders where --config NAME is looked for\n"
+    "  DTRAIN_DEBUG=1           print more messages, and where an error was raised\n"
+    "  DTRAIN_FAULT=stop@100:1  inject a fault, here: stop rank 1 at step 100\n"
+    "  DTRAIN_MPIRUN=mpirun     the launcher that dtrain launch starts\n"
+    "  NO_COLOR=1               no colours on a terminal\n"
+    "\nExit codes:\n" DT_STATUS_LIST(EXIT_CODE);
 
 void dt_help_print(const struct dt_command *command)
 {
@@ -138,12 +128,5 @@ void dt_help_print(const struct dt_command *command)
     const char *topic;
     for (size_t i = 0; (topic = dt_topic_name(i)); i++)
         printf(" %s", topic);
-    printf("\n\n"
-           "Start several ranks: dtrain --ranks 2 --config FILE\n\n"
-           "Environment:\n");
-    for (const struct dt_meaning *m = dt_environment; m->name; m++)
-        printf("  %-24s %s\n", m->name, m->text);
-    printf("\nExit codes:\n");
-    for (const struct dt_meaning *m = dt_exit_codes; m->name; m++)
-        printf("  %s %s\n", m->name, m->text);
+    printf("\n\nStart several ranks: dtrain --ranks 2 --config FILE\n\n%s", environment_and_codes);
 }

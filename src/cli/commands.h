@@ -117,8 +117,6 @@ struct dt_arguments {
         "Print the resolved configuration, a new one to start from, the JSON Schema, or help on "  \
         "all keys, a section or one key.",                                                         \
         0, "config", "set", "out", "data", "model", "gpus")                                        \
-    LOCAL(man, "man", "[config]", "Print the manual page dtrain(1), or dtrain-config(5).", 0,      \
-          NULL)                                                                                    \
     LOCAL(complete, "complete", "WORD...",                                                         \
           "Print what the last word may become: for the completion of bash and zsh.", 0, NULL)
 
@@ -149,12 +147,6 @@ void dt_help_print(const struct dt_command *command);
 /* Prints the short form of a page unless `out` is NULL; false if there is no such topic. */
 bool dt_topic_print(FILE *out, const char *topic);
 const char *dt_topic_name(size_t i); /* NULL after the last */
-
-/* Of a variable of the environment, or an exit code; a name of NULL ends the table. */
-struct dt_meaning {
-    const char *name, *text;
-};
-extern const struct dt_meaning dt_environment[], dt_exit_codes[];
 
 /* --- options.c: one table tells what value each option takes and where it is stored --- */
 
