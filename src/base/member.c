@@ -81,8 +81,12 @@ static void write_one(struct dt_jsonw *w, const struct dt_member *row, const voi
 
 void dt_members_write(struct dt_jsonw *w, const struct dt_member *rows, size_t n, const void *from)
 {
-    for (const struct dt_member *row = rows; row < rows + n; row++)
-        write_one(w, row, (const char *)from + row->offset);
+    for (const struct dt_member *row = rows; row < rows + n; row++) {
+        const char *field = (const char *)from + row->offset;
+        const bool is_text = row->type == DT_MEMBER_TEXT;
+        if (!row->is_optional || (is_text ? *field : dt_member_number(row->type, field)) != 0)
+            write_one(w, row, field);
+    }
 }
 
 static bool read_number(void *field, const struct dt_member *row, const struct dt_json *value)

@@ -26,7 +26,7 @@ struct dt_member {
     size_t offset, bytes;       /* in the struct */
     double min, max;            /* of a number; max 0: any that is exact in JSON */
     const char *const *choices; /* then NULL */
-    bool is_optional;           /* in JSON; what is absent stays as it was */
+    bool is_optional;           /* not written if it is 0 or ""; if absent it stays as it was */
 };
 
 /* A row for `member` of the struct `of`; then its name and further initialisers. */

@@ -31,11 +31,11 @@ static const struct dt_member members[] = {
     STATE(BOOL, eval_due, "eval_due"),
     STATE(TEXT, model, "model"),
     STATE(HASH, fingerprint, "data_fingerprint"),
+    STATE(TEXT, origin, "origin", .is_optional = true),
 };
 /* What is not always there: absent if the state has none, or if all micro-batches are alike. */
 static const struct dt_member others[] = {
     STATE(REAL, goal_reference, "goal_reference", .min = -INFINITY),
-    STATE(TEXT, origin, "origin", .is_optional = true),
     STATE(INT, n_parts, "micro_batches", .min = 1, .is_optional = true),
     STATE(CHOICE, precision, "precision", .choices = precisions, .is_optional = true),
 };
@@ -73,8 +73,6 @@ dt_status dt_checkpoint_state_print(struct dt_jsonw *w, const struct dt_checkpoi
     *w = (struct dt_jsonw){.pretty = true};
     dt_jsonw_add(w, "{format: %d, dtrain: %s", DT_CHECKPOINT_FORMAT, dt_version);
     dt_members_write(w, members, DT_COUNT(members), state);
-    if (state->origin[0])
-        dt_jsonw_string(w, "origin", state->origin);
     write_object(w, "best", best, DT_COUNT(best), &state->best);
     write_object(w, "goal", best, DT_COUNT(best), &state->goal);
     dt_jsonw_number(w, "goal_reference", state->goal_reference);

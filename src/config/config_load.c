@@ -106,7 +106,7 @@ static void report_cell(struct loading *l, const struct dt_key *key, const struc
     for (; !is_in(row, culprit); row = row->next)
         i++;
     bool is_row = row == culprit;
-    const struct dt_column *column = is_row ? NULL : dt_key_column(key, culprit->key);
+    const struct dt_member *column = is_row ? NULL : dt_key_column(key, culprit->key);
     snprintf(path, sizeof path, "%s[%d]%s%.64s", key->path, i, is_row ? "" : ".",
              is_row ? "" : culprit->key);
     if (column)

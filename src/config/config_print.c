@@ -15,9 +15,7 @@ static void print_table(struct dt_jsonw *w, const char *name, const struct dt_ke
     dt_jsonw_begin(w, name, '[');
     for (; n_rows-- > 0; row += key->n_columns) {
         dt_jsonw_begin(w, NULL, '{');
-        for (int i = 0; i < key->n_columns; i++)
-            if (row[i] != 0 || key->columns[i].required)
-                dt_jsonw_integer(w, key->columns[i].name, row[i]);
+        dt_members_write(w, key->columns, (size_t)key->n_columns, row);
         dt_jsonw_close(w, '}');
     }
     dt_jsonw_close(w, ']');
@@ -113,12 +111,12 @@ static void print_columns(struct dt_jsonw *w, const struct dt_key *key)
 {
     dt_jsonw_add(w, "maxItems: %d, items: {required: [", key->max_length);
     for (int i = 0; i < key->n_columns; i++)
-        if (key->columns[i].required)
+        if (!key->columns[i].is_optional)
             dt_jsonw_string(w, NULL, key->columns[i].name);
     dt_jsonw_add(w, "], properties: {");
-    for (const struct dt_column *c = key->columns; c < key->columns + key->n_columns; c++) {
+    for (const struct dt_member *c = key->columns; c < key->columns + key->n_columns; c++) {
         dt_jsonw_begin(w, c->name, '{');
-        dt_jsonw_add(w, "type: %s, minimum: %d, maximum: %d}", "integer", c->min, c->max);
+        dt_jsonw_add(w, "type: %s, minimum: %d, maximum: %d}", "integer", (int)c->min, (int)c->max);
     }
     close_schema_object(w);
 }

@@ -20,8 +20,12 @@ static_assert(sizeof(enum dt_source) == sizeof(int), "choices are stored as int"
 #define WORDS(...)                      ((const char *const[]){__VA_ARGS__})
 #define NUMBERS(...)                    ((const double[]){__VA_ARGS__})
 
-static const struct dt_column stage_columns[] = {
-    {"epoch", 0, 100000, true}, {"image_size", 8, 2048, false}, {"batch", 1, 1 << 20, false}};
+#define STAGE(...) DT_MEMBER(struct dt_train_stage, INT, __VA_ARGS__)
+static const struct dt_member stage_columns[] = {
+    STAGE(epoch, "epoch", .max = 100000),
+    STAGE(image_size, "image_size", .min = 8, .max = 2048, .is_optional = true),
+    STAGE(batch, "batch", .min = 1, .max = 1 << 20, .is_optional = true),
+};
 static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(int), "as stored");
 
 #define MAX_EXACT 9007199254740991.0 /* 2^53 - 1: integers up to here survive JSON */
@@ -165,7 +169,7 @@ int *dt_key_table(const struct dt_key *key, const struct dt_config *config, int 
     return (int *)(base + key->offset);
 }
 
-const struct dt_column *dt_key_column(const struct dt_key *key, const char *name)
+const struct dt_member *dt_key_column(const struct dt_key *key, const char *name)
 {
     for (int i = 0; name && i < key->n_columns; i++)
         if (strcmp(key->columns[i].name, name) == 0)
@@ -215,9 +219,9 @@ static void format_choices(struct dt_text *text, const struct dt_key *key, const
         dt_text_add(text, " \"%s\"%s", *name, name[1] ? "," : "");
 }
 
-const char *dt_column_expects(char *out, size_t bytes, const struct dt_column *column)
+const char *dt_column_expects(char *out, size_t bytes, const struct dt_member *column)
 {
-    snprintf(out, bytes, "an integer from %d to %d", column->min, column->max);
+    snprintf(out, bytes, "an integer from %d to %d", (int)column->min, (int)column->max);
     return out;
 }
 
@@ -228,7 +232,7 @@ static void format_columns(struct dt_text *text, const struct dt_key *key)
     for (int i = 0; i < key->n_columns; i++)
         dt_text_add(text, "%s \"%s\" (%s%s)", i > 0 ? "," : "", key->columns[i].name,
                     dt_column_expects(range, sizeof range, &key->columns[i]),
-                    key->columns[i].required ? "" : ", optional");
+                    key->columns[i].is_optional ? ", optional" : "");
 }
 
 const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key)

@@ -23,13 +23,6 @@ enum dt_key_effect {
     DT_KEY_EVAL,    /* free if the learning rate does not depend on evaluations */
 };
 
-/* A member of the objects of a table; stored as an int, 0 if it is not given. */
-struct dt_column {
-    const char *name;
-    int min, max;
-    bool required;
-};
-
 /* One row. The type determines which members are used; the others are 0. */
 struct dt_key {
     const char *path; /* "train.epochs" */
@@ -46,7 +39,7 @@ struct dt_key {
     size_t count_offset;        /* int with the number of items; 0 = always max_length */
     const char *const *choices; /* names in the order of the enum, then NULL; of names: NULL = any;
                                    of an int: names that it may be instead, stored as -1, -2, ... */
-    const struct dt_column *columns; /* of a table */
+    const struct dt_member *columns; /* of a table: int, 0 if it is not given */
     int n_columns;
     const char *help; /* one sentence without its full stop */
     enum dt_key_effect effect;
@@ -76,7 +69,7 @@ void dt_key_set_list(const struct dt_key *key, struct dt_config *config, const d
                      int n_items);
 /* The numbers of a table, row by row. */
 int *dt_key_table(const struct dt_key *key, const struct dt_config *config, int *n_rows);
-const struct dt_column *dt_key_column(const struct dt_key *key, const char *name);
+const struct dt_member *dt_key_column(const struct dt_key *key, const char *name);
 bool dt_key_is_comment(const char *name);
 /* False if the value is invalid; *culprit is then the value to show. */
 bool dt_key_set_value(const struct dt_key *key, struct dt_config *config,
@@ -92,7 +85,7 @@ void dt_key_escape(struct dt_text *out, const char *text);
 void dt_key_print(struct dt_jsonw *w, const char *name, const struct dt_key *key,
                   const struct dt_config *config);
 /* "an integer from 1 to 100"; returns out. Of a table: what one of its columns takes. */
-const char *dt_column_expects(char *out, size_t bytes, const struct dt_column *column);
+const char *dt_column_expects(char *out, size_t bytes, const struct dt_member *column);
 const char *dt_key_expects(char *out, size_t bytes, const struct dt_key *key);
 /* Shortest readable form of a number. */
 const char *dt_key_format(char out[32], double value);

@@ -95,19 +95,17 @@ bool dt_key_is_comment(const char *name)
 static bool set_row(const struct dt_key *key, int *row, const struct dt_json *object,
                     const struct dt_json **culprit)
 {
-    int64_t value;
     *culprit = object;
     for (int i = 0; i < key->n_columns; i++)
-        if (key->columns[i].required && !dt_json_get(object, key->columns[i].name))
+        if (!key->columns[i].is_optional && !dt_json_get(object, key->columns[i].name))
             return false;
     for (const struct dt_json *m = object->child; m; m = m->next) {
-        const struct dt_column *column = dt_key_column(key, m->key);
+        const struct dt_member *column = dt_key_column(key, m->key);
         if (dt_key_is_comment(m->key))
             continue;
         *culprit = m;
-        if (!column || !dt_json_integer(m, column->min, column->max, &value))
+        if (!column || !dt_members_read(row, column, 1, object))
             return false;
-        row[column - key->columns] = (int)value;
     }
     return true;
 }
@@ -118,7 +116,7 @@ static bool set_table(const struct dt_key *key, struct dt_config *config,
     int n_rows, *rows = dt_key_table(key, config, &n_rows);
     if (value->type != DT_JSON_ARRAY || value->n_children > key->max_length)
         return false;
-    memset(rows, 0, (size_t)key->max_length * (size_t)key->n_columns * sizeof *rows);
+    memset(rows, 0, key->bytes);
     for (const struct dt_json *item = value->child; item;
          item = item->next, rows += key->n_columns) {
         *culprit = item;

@@ -64,6 +64,12 @@ TEST(there_and_back)
     assert_ok(dt_jsonw_end(&w));
     assert_string_equal(w.text, text);
     dt_jsonw_reset(&w);
+    thing.spare = 0;
+    w = (struct dt_jsonw){0};
+    dt_jsonw_begin(&w, NULL, '{');
+    dt_members_write(&w, rows, DT_COUNT(rows), &thing);
+    assert_null(strstr(w.text, "spare"));
+    dt_jsonw_reset(&w);
 }
 
 TEST(refused)

@@ -91,7 +91,7 @@ static void change(const struct dt_key *key, struct dt_config *config)
         text[2] = '\0';
     } else if (key->type == DT_KEY_TABLE) {
         int n_rows;
-        dt_key_table(key, config, &n_rows)[1] = key->columns[1].max;
+        dt_key_table(key, config, &n_rows)[1] = (int)key->columns[1].max;
         *(int *)((char *)config + key->count_offset) = 1;
     } else if (key->type == DT_KEY_LIST) {
         double items[DT_MAX_CLASS_WEIGHTS] = {2};
