@@ -253,8 +253,7 @@ static dt_status save_json(const struct forecast *f)
                      dt_forecast_exposed_s(&f->step, n, &f->network), images_per_s(f, n),
                      dt_forecast_efficiency(&f->step, n, &f->network));
     }
-    dt_jsonw_close(&w, ']');
-    dt_jsonw_add(&w, "below_90_percent: %d, below_50_percent: %d, best_bucket_cap_mb: %g}",
+    dt_jsonw_add(&w, "], below_90_percent: %d, below_50_percent: %d, best_bucket_cap_mb: %g}",
                  dt_forecast_limit(&f->step, 0.9, &f->network),
                  dt_forecast_limit(&f->step, 0.5, &f->network), f->best_cap_mb);
     return dt_jsonw_save(&w, f->options->json_path);

@@ -154,7 +154,6 @@ static void print_points(const struct dt_input_result *r)
     }
 }
 
-/* Largest ratio of the fastest to the slowest round of a point. */
 static dt_status save_json(const struct dt_input_result *r, const struct diagnosis *v,
                            const char *path)
 {
@@ -180,8 +179,7 @@ static dt_status save_json(const struct dt_input_result *r, const struct diagnos
                      p->workers, p->is_cold, p->images_per_s, p->slowest, p->fastest,
                      p->bytes_per_s / 1e6, p->images_per_s / p->workers / r->n_ranks, p->read_share,
                      p->decode_share, p->wait_share);
-    dt_jsonw_close(&w, ']');
-    dt_jsonw_add(&w, "limit: %s, workers: %d, images_per_s_per_rank: %g, verdict: %s}", v->limit,
+    dt_jsonw_add(&w, "], limit: %s, workers: %d, images_per_s_per_rank: %g, verdict: %s}", v->limit,
                  r->workers, v->per_rank_per_s, v->text);
     return dt_jsonw_save(&w, path);
 }

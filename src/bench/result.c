@@ -244,8 +244,7 @@ dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)
     for (int r = 0; r < b->engine.ranks.n_ranks; r++)
         if (is_new_host(b, r))
             dt_jsonw_string(w, NULL, b->hosts[r]);
-    dt_jsonw_close(w, ']');
-    dt_jsonw_begin(w, "per_rank", '[');
+    dt_jsonw_add(w, "], per_rank: [");
     for (int r = 0; r < b->engine.ranks.n_ranks; r++) {
         const struct dt_bench_rank *rank = &b->ranks[r];
         dt_jsonw_add(w, "{host: %s, images_per_s: %g", b->hosts[r], b->images / rank->step_s);

@@ -248,7 +248,6 @@ int dt_doctor_peer_address(const struct dt_doctor *d, int host, const char *addr
     return -1;
 }
 
-/* Docker and libvirt give their bridges the same address everywhere: MPI tries it and waits. */
 void dt_doctor_compare(struct dt_doctor *d)
 {
     for (int h = 1; h < d->n_hosts && d->has_device; h++) {

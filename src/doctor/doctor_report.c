@@ -237,14 +237,15 @@ void dt_doctor_print(const struct dt_doctor *d)
 
 static void write_hosts(const struct dt_doctor *d, struct dt_jsonw *w)
 {
-    dt_jsonw_begin(w, "hosts", '[');
+    dt_jsonw_add(w, "], hosts: [");
     for (int h = 0; h < d->n_hosts; h++) {
         const struct dt_host_info *own = &d->all[d->first_of[h]];
         dt_jsonw_add(w, "{host: %s, memory_bytes: %g, memory_free_bytes: %g", dt_doctor_host(d, h),
                      own->memory_bytes, own->memory_free_bytes);
-        dt_jsonw_add(w, "clock_ahead_s: %g, disk_free_bytes: %g, write_bytes_per_s: %g",
+        dt_jsonw_add(w,
+                     "clock_ahead_s: %g, disk_free_bytes: %g, write_bytes_per_s: %g, "
+                     "interfaces: [",
                      own->clock_s, own->disk_free_bytes, own->write_bytes_per_s);
-        dt_jsonw_begin(w, "interfaces", '[');
         for (int i = 0; i < own->n_interfaces; i++) {
             const struct dt_interface *at = &own->interfaces[i];
             dt_jsonw_add(w, "{name: %s, address: %s, mtu: %d", at->name, at->address, at->mtu);
@@ -254,12 +255,11 @@ static void write_hosts(const struct dt_doctor *d, struct dt_jsonw *w)
         }
         dt_jsonw_add(w, "]}");
     }
-    dt_jsonw_close(w, ']');
 }
 
 static void write_network(const struct dt_doctor *d, struct dt_jsonw *w)
 {
-    dt_jsonw_begin(w, "pairs", '[');
+    dt_jsonw_add(w, "], pairs: [");
     for (int i = 0; i < d->n_pairs; i++) {
         const struct dt_pair *pair = &d->pairs[i];
         dt_jsonw_add(w,
@@ -271,15 +271,14 @@ static void write_network(const struct dt_doctor *d, struct dt_jsonw *w)
     dt_jsonw_add(w, "], all_reduce: [");
     for (int i = 0; i < DT_SUM_SIZES && d->sums[i].bytes > 0; i++)
         dt_jsonw_add(w, "{bytes: %zu, seconds: %g}", d->sums[i].bytes, d->sums[i].seconds);
-    dt_jsonw_close(w, ']');
+    dt_jsonw_add(w, "]}");
 }
 
 dt_status dt_doctor_save(const struct dt_doctor *d, const char *path)
 {
     struct dt_jsonw w = {.pretty = true};
-    dt_jsonw_add(&w, "{dtrain: %s, exit_code: %d, run_folder: %s", dt_version,
+    dt_jsonw_add(&w, "{dtrain: %s, exit_code: %d, run_folder: %s, findings: [", dt_version,
                  d->n_findings > 0 ? d->findings[0].status : DT_OK, d->folder);
-    dt_jsonw_begin(&w, "findings", '[');
     for (int i = 0; i < d->n_findings; i++) {
         const struct dt_finding *finding = &d->findings[i];
         const bool *ranks = d->ranks_of + (size_t)i * (size_t)d->n_ranks;
@@ -290,8 +289,7 @@ dt_status dt_doctor_save(const struct dt_doctor *d, const char *path)
                 dt_jsonw_integer(&w, NULL, r);
         dt_jsonw_add(&w, "]}");
     }
-    dt_jsonw_close(&w, ']');
-    dt_jsonw_begin(&w, "ranks", '[');
+    dt_jsonw_add(&w, "], ranks: [");
     for (int r = 0; r < d->n_ranks; r++) {
         const struct dt_host_info *own = &d->all[r];
         dt_jsonw_add(&w, "{rank: %d, host: %s, cpus: %d, ranks_on_these_cpus: %d, gpu: %s", r,
@@ -299,9 +297,7 @@ dt_status dt_doctor_save(const struct dt_doctor *d, const char *path)
         dt_jsonw_add(&w, "build: %s, cpu_flops_per_s: %g, cpu_share: %g, gpu_flops_per_s: %g}",
                      own->build, own->cpu_flops_per_s, own->cpu_share, own->gpu_flops_per_s);
     }
-    dt_jsonw_close(&w, ']');
     write_hosts(d, &w);
     write_network(d, &w);
-    dt_jsonw_close(&w, '}');
     return dt_jsonw_save(&w, path);
 }

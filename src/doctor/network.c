@@ -155,7 +155,6 @@ out:
     return status;
 }
 
-/* What is not measured at once must not disturb it. */
 dt_status dt_doctor_network(struct dt_doctor *d)
 {
     const size_t most_pairs = (size_t)d->n_ranks + HOSTS_ALL_PAIRS * HOSTS_ALL_PAIRS;
