@@ -35,22 +35,24 @@
 #include "dtrain/comm.h"
 #include "dtrain/graph.h"
 
-enum dt_action_kind {
-    DT_ACTION_OP,
-    DT_ACTION_SYNC,
-    DT_ACTION_COUNT,
-    DT_ACTION_ACCUMULATE,
-    DT_ACTION_REDUCE,
-    DT_ACTION_WAIT,
-    DT_ACTION_DIVIDE,
-    DT_ACTION_CHECK,
-    DT_ACTION_CLIP,
-    DT_ACTION_UPDATE,
-    DT_ACTION_EMA,
-    DT_ACTION_SETTLE,
-    DT_ACTION_SHARE,
-    DT_N_ACTION_KINDS
-};
+/* X(NAME, name, clock in struct dt_plan_times, only in the last pass of an update). */
+#define DT_ACTION_LIST(X)                       \
+    X(OP, op, compute_s, false)                 \
+    X(SYNC, sync, comm_s, false)                \
+    X(COUNT, count, compute_s, false)           \
+    X(ACCUMULATE, accumulate, compute_s, false) \
+    X(REDUCE, reduce, comm_s, true)             \
+    X(WAIT, wait, comm_s, true)                 \
+    X(DIVIDE, divide, update_s, true)           \
+    X(CHECK, check, update_s, true)             \
+    X(CLIP, clip, update_s, true)               \
+    X(UPDATE, update, update_s, true)           \
+    X(EMA, ema, update_s, true)                 \
+    X(SETTLE, settle, update_s, true)           \
+    X(SHARE, share, update_s, true)
+#define DT_ACTION_VALUE(NAME, ...) DT_ACTION_##NAME,
+enum dt_action_kind { DT_ACTION_LIST(DT_ACTION_VALUE) DT_N_ACTION_KINDS };
+#undef DT_ACTION_VALUE
 
 struct dt_action {
     enum dt_action_kind kind;
@@ -67,26 +69,16 @@ struct dt_bucket {
     int last_writer[DT_MAX_PROGRAMS]; /* node ids, -1 = not in this program */
 };
 
-enum dt_arena {
-    DT_ARENA_NONE = -1,
-    DT_ARENA_PARAMS,
-    DT_ARENA_SHADOW,
-    DT_ARENA_GRADS,
-    DT_ARENA_MOMENTUM,
-    DT_ARENA_SQUARE,
-    DT_ARENA_OUTER,
-    DT_ARENA_ANCHOR,
-    DT_ARENA_NORMS,
-    DT_ARENA_COUNTS,
-    DT_ARENA_ACCUM,
-    DT_ARENA_STATS,
-    DT_ARENA_KEPT_STATS, /* STATS after slice 0 */
-    DT_ARENA_EMA,
-    DT_ARENA_EMA_STATS,
-    DT_ARENA_WORK,
-    DT_ARENA_LANES,
-    DT_N_ARENAS
-};
+/* kept_stats: stats after slice 0. */
+#define DT_ARENA_LIST(X)                                                                      \
+    X(PARAMS, params)                                                                         \
+    X(SHADOW, shadow) X(GRADS, grads) X(MOMENTUM, momentum) X(SQUARE, square) X(OUTER, outer) \
+        X(ANCHOR, anchor) X(NORMS, norms) X(COUNTS, counts) X(ACCUM, accum) X(STATS, stats)   \
+            X(KEPT_STATS, kept_stats) X(EMA, ema) X(EMA_STATS, ema_stats) X(WORK, work)       \
+                X(LANES, lanes)
+#define DT_ARENA_VALUE(NAME, name) DT_ARENA_##NAME,
+enum dt_arena { DT_ARENA_NONE = -1, DT_ARENA_LIST(DT_ARENA_VALUE) DT_N_ARENAS };
+#undef DT_ARENA_VALUE
 
 /* Where a tensor lives. */
 struct dt_place {

@@ -207,18 +207,6 @@ static dt_status run_share(const struct dt_walk *w, const struct dt_action *acti
     return dt_plan_share(w->plan);
 }
 
-const struct dt_action_work dt_action_works[DT_N_ACTION_KINDS] = {
-    [DT_ACTION_OP] = {run_op, offsetof(struct dt_plan_times, compute_s), false},
-    [DT_ACTION_SYNC] = {run_sync, offsetof(struct dt_plan_times, comm_s), false},
-    [DT_ACTION_COUNT] = {run_count, offsetof(struct dt_plan_times, compute_s), false},
-    [DT_ACTION_DIVIDE] = {run_divide, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_ACCUMULATE] = {run_accumulate, offsetof(struct dt_plan_times, compute_s), false},
-    [DT_ACTION_REDUCE] = {run_reduce, offsetof(struct dt_plan_times, comm_s), true},
-    [DT_ACTION_WAIT] = {run_wait, offsetof(struct dt_plan_times, comm_s), true},
-    [DT_ACTION_CHECK] = {run_check, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_SHARE] = {run_share, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_CLIP] = {run_clip, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_UPDATE] = {run_update, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_EMA] = {run_ema, offsetof(struct dt_plan_times, update_s), true},
-    [DT_ACTION_SETTLE] = {run_settle, offsetof(struct dt_plan_times, update_s), true},
-};
+#define WORK(NAME, name, clock, last_only) \
+    {run_##name, offsetof(struct dt_plan_times, clock), last_only},
+const struct dt_action_work dt_action_works[DT_N_ACTION_KINDS] = {DT_ACTION_LIST(WORK)};

@@ -2,33 +2,10 @@
  * that a node moves. */
 #include "plan/plan_internal.h"
 
-static const char *const kind_name[] = {
-    [DT_ACTION_OP] = "op",         [DT_ACTION_ACCUMULATE] = "accumulate",
-    [DT_ACTION_SYNC] = "sync",     [DT_ACTION_REDUCE] = "reduce",
-    [DT_ACTION_WAIT] = "wait",     [DT_ACTION_CHECK] = "check",
-    [DT_ACTION_CLIP] = "clip",     [DT_ACTION_UPDATE] = "update",
-    [DT_ACTION_EMA] = "ema",       [DT_ACTION_SETTLE] = "settle",
-    [DT_ACTION_SHARE] = "share",   [DT_ACTION_COUNT] = "count",
-    [DT_ACTION_DIVIDE] = "divide",
-};
-static const char *const arena_name[] = {
-    [DT_ARENA_PARAMS] = "params",
-    [DT_ARENA_SHADOW] = "shadow",
-    [DT_ARENA_GRADS] = "grads",
-    [DT_ARENA_ACCUM] = "accum",
-    [DT_ARENA_MOMENTUM] = "momentum",
-    [DT_ARENA_STATS] = "stats",
-    [DT_ARENA_SQUARE] = "square",
-    [DT_ARENA_NORMS] = "norms",
-    [DT_ARENA_WORK] = "work",
-    [DT_ARENA_EMA] = "ema",
-    [DT_ARENA_EMA_STATS] = "ema_stats",
-    [DT_ARENA_OUTER] = "outer",
-    [DT_ARENA_ANCHOR] = "anchor",
-    [DT_ARENA_COUNTS] = "counts",
-    [DT_ARENA_KEPT_STATS] = "kept_stats",
-    [DT_ARENA_LANES] = "lanes",
-};
+#define ACTION_NAME(NAME, name, ...) #name,
+#define ARENA_NAME(NAME, name)       #name,
+static const char *const kind_name[] = {DT_ACTION_LIST(ACTION_NAME)};
+static const char *const arena_name[] = {DT_ARENA_LIST(ARENA_NAME)};
 static const char *const phase_name[] = {[DT_TRAIN] = "train", [DT_EVAL] = "eval"};
 
 /* "train", or "train 800x1088" of a further program. */
