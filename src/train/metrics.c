@@ -139,54 +139,45 @@ static const char *const lap_fields[] = {DT_LAP_LIST(FIELD)};
 #undef FIELD
 
 /* Sums over the ranks. */
-enum {
-    SUM_LOSS,
-    SUM_BOX_LOSS,
-    SUM_WEIGHT,
-    SUM_IMAGES,
-    SUM_FINITE,
-    SUM_TOP1,
-    SUM_TOP5,
-    SUM_BAD_NOW,
-    SUM_BAD_BEFORE,
-    SUM_SENT,
-    SUM_LAPS,
-    N_SUMS = SUM_LAPS + DT_N_LAPS
+struct sums {
+    double loss, box_loss, weight, images, finite, top1, top5, bad_now, bad_before, sent_bytes;
+    double laps[DT_N_LAPS];
 };
 
 /* The losses are divided by this. */
-static double weight_of(const struct dt_engine *engine, const double *sums)
+static double weight_of(const struct dt_engine *engine, const struct sums *sums)
 {
-    return fmax(sums[SUM_WEIGHT], engine->task->least_weight);
+    return fmax(sums->weight, engine->task->least_weight);
 }
 
 /* Ranks other than 0 also log their own numbers, as rank 0 prints the mean of all ranks. */
 static dt_status sum_up(const struct dt_metrics *metrics, struct dt_engine *engine,
-                        struct dt_sets *sets, const struct dt_counters *counters, double *sums,
+                        struct dt_sets *sets, const struct dt_counters *counters, struct sums *sums,
                         int64_t step)
 {
     uint64_t n_bad_now, n_bad_before;
     const double n_steps = (double)(step - metrics->first_step);
     dt_loader_bad_positions(sets->train, &n_bad_now, &n_bad_before);
-    sums[SUM_LOSS] = counters->loss;
-    sums[SUM_BOX_LOSS] = counters->box_loss;
-    sums[SUM_WEIGHT] = counters->weight;
-    sums[SUM_IMAGES] = (double)counters->n;
-    sums[SUM_FINITE] = (double)counters->n_finite;
-    sums[SUM_TOP1] = (double)counters->top1;
-    sums[SUM_TOP5] = (double)counters->top5;
-    sums[SUM_BAD_NOW] = (double)n_bad_now;
-    sums[SUM_BAD_BEFORE] = (double)n_bad_before;
-    sums[SUM_SENT] = dt_comm_sent_bytes(engine->ranks.comm) - metrics->sent_bytes;
+    *sums = (struct sums){
+        .loss = counters->loss,
+        .box_loss = counters->box_loss,
+        .weight = counters->weight,
+        .images = (double)counters->n,
+        .finite = (double)counters->n_finite,
+        .top1 = (double)counters->top1,
+        .top5 = (double)counters->top5,
+        .bad_now = (double)n_bad_now,
+        .bad_before = (double)n_bad_before,
+        .sent_bytes = dt_comm_sent_bytes(engine->ranks.comm) - metrics->sent_bytes,
+    };
     for (int i = 0; i < DT_N_LAPS; i++)
-        sums[SUM_LAPS + i] = metrics->laps.s[i] - metrics->mark.s[i];
+        sums->laps[i] = metrics->laps.s[i] - metrics->mark.s[i];
     if (engine->ranks.rank != 0)
         dt_log(DT_LOG_INFO,
                "step %" PRId64 ": this rank's loss %.4f, ms per step: %.3g, waiting for data %.3g",
-               step, (sums[SUM_LOSS] + sums[SUM_BOX_LOSS]) / weight_of(engine, sums),
-               1e3 * dt_laps_total(&sums[SUM_LAPS]) / n_steps,
-               1e3 * sums[SUM_LAPS + DT_LAP_DATA] / n_steps);
-    return dt_comm_sum_f64(engine->ranks.comm, sums, N_SUMS);
+               step, (sums->loss + sums->box_loss) / weight_of(engine, sums),
+               1e3 * dt_laps_total(sums->laps) / n_steps, 1e3 * sums->laps[DT_LAP_DATA] / n_steps);
+    return dt_comm_sum_f64(engine->ranks.comm, (double *)sums, sizeof *sums / sizeof(double));
 }
 
 /* Counted in steps like the last one: other stages have more or less pixels per step. */
@@ -207,12 +198,12 @@ static dt_status agree_on_skipped(const struct dt_ranks *ranks, struct dt_counte
     return DT_OK;
 }
 
-static void add_epoch_loss(struct dt_epoch_loss *total, int64_t epoch, const double *sums)
+static void add_epoch_loss(struct dt_epoch_loss *total, int64_t epoch, const struct sums *sums)
 {
     if (total->epoch != epoch)
         *total = (struct dt_epoch_loss){.epoch = epoch};
-    total->loss += sums[SUM_LOSS] + sums[SUM_BOX_LOSS];
-    total->weight += sums[SUM_WEIGHT];
+    total->loss += sums->loss + sums->box_loss;
+    total->weight += sums->weight;
 }
 
 double dt_metrics_epoch_loss(const struct dt_epoch_loss *epoch_loss)
@@ -222,15 +213,15 @@ double dt_metrics_epoch_loss(const struct dt_epoch_loss *epoch_loss)
     return (double)(float)(epoch_loss->loss / epoch_loss->weight);
 }
 
-static struct dt_counters counters_of(const struct dt_engine *engine, const double *sums)
+static struct dt_counters counters_of(const struct dt_engine *engine, const struct sums *sums)
 {
     return (struct dt_counters){
-        .loss = sums[SUM_LOSS],
-        .box_loss = sums[SUM_BOX_LOSS],
+        .loss = sums->loss,
+        .box_loss = sums->box_loss,
         .weight = weight_of(engine, sums),
-        .n = (int64_t)sums[SUM_IMAGES],
-        .top1 = (int64_t)sums[SUM_TOP1],
-        .top5 = (int64_t)sums[SUM_TOP5],
+        .n = (int64_t)sums->images,
+        .top1 = (int64_t)sums->top1,
+        .top5 = (int64_t)sums->top5,
     };
 }
 
@@ -238,21 +229,21 @@ enum { MOST_DETAILS = DT_N_LAPS + 4 };
 
 /* Adds what not every step event has; returns how many fields. */
 static int add_details(struct dt_field *fields, const struct dt_engine *engine,
-                       const struct dt_sets *sets, const double *sums,
+                       const struct dt_sets *sets, const struct sums *sums,
                        const struct dt_counters *counted, double rank_steps,
                        const struct dt_loss_scale *scale, int64_t n_skipped)
 {
     int n = 0;
     for (int i = 0; i < DT_N_LAPS; i++)
         if (i != DT_LAP_COMM || dt_engine_has_times(engine))
-            fields[n++] = (struct dt_field)DT_NUM(lap_fields[i], sums[SUM_LAPS + i] / rank_steps);
+            fields[n++] = (struct dt_field)DT_NUM(lap_fields[i], sums->laps[i] / rank_steps);
     n += engine->task->add_details(fields + n, sets, counted);
     if (dt_engine_scales_loss(engine)) {
         fields[n++] = (struct dt_field)DT_NUM("loss_scale", (double)scale->scale);
         fields[n++] = (struct dt_field)DT_INT("skipped_steps", n_skipped);
     }
-    if (sums[SUM_SENT] > 0)
-        fields[n++] = (struct dt_field)DT_NUM("sent_bytes", sums[SUM_SENT] / rank_steps);
+    if (sums->sent_bytes > 0)
+        fields[n++] = (struct dt_field)DT_NUM("sent_bytes", sums->sent_bytes / rank_steps);
     return n;
 }
 
@@ -262,23 +253,24 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
 {
     struct dt_counters counters;
     struct dt_loss_scale scale = {0};
-    double sums[N_SUMS], n_steps = (double)(step - metrics->first_step);
+    struct sums sums;
+    double n_steps = (double)(step - metrics->first_step);
     dt_lap(&metrics->laps, engine, DT_LAP_OTHER);
     DT_TRY(engine->backend->download(engine->device, &counters));
     dt_lap(&metrics->laps, engine, DT_LAP_COMPUTE); /* what a device with queues had left */
-    DT_TRY(sum_up(metrics, engine, sets, &counters, sums, step));
-    DT_TRY(dt_sets_check_bad(sets->train, fmax(sums[SUM_BAD_NOW], sums[SUM_BAD_BEFORE])));
+    DT_TRY(sum_up(metrics, engine, sets, &counters, &sums, step));
+    DT_TRY(dt_sets_check_bad(sets->train, fmax(sums.bad_now, sums.bad_before)));
     if (engine->ranks.n_parts > 1 || engine->ranks.n_workers < engine->ranks.n_ranks)
         DT_TRY(agree_on_skipped(&engine->ranks, &counters));
     int64_t first = metrics->first_step;
     DT_TRY(check_skipped(engine, &counters, first, step, lr, checkpoint));
-    DT_TRY(check_loss(engine, sums[SUM_FINITE], &counters, first, step, checkpoint));
+    DT_TRY(check_loss(engine, sums.finite, &counters, first, step, checkpoint));
     DT_TRY(check_scale(&scale, engine, counters.n_skipped, step, checkpoint));
-    add_epoch_loss(epoch_loss, epoch, sums);
-    double n = sums[SUM_IMAGES], rank_steps = n_steps * engine->ranks.n_ranks;
-    double step_s = dt_laps_total(&sums[SUM_LAPS]) / rank_steps;
+    add_epoch_loss(epoch_loss, epoch, &sums);
+    double n = sums.images, rank_steps = n_steps * engine->ranks.n_ranks;
+    double step_s = dt_laps_total(sums.laps) / rank_steps;
     metrics->step_s = metrics->step_s > 0 ? 0.7 * metrics->step_s + 0.3 * step_s : step_s;
-    const struct dt_counters counted = counters_of(engine, sums);
+    const struct dt_counters counted = counters_of(engine, &sums);
     const struct dt_field all[] = {
         DT_INT("step", step),
         DT_INT("total_steps", engine->last_step),
@@ -294,7 +286,7 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
     struct dt_field fields[DT_COUNT(all) + MOST_DETAILS];
     int n_fields = DT_COUNT(all);
     memcpy(fields, all, sizeof all);
-    n_fields += add_details(fields + n_fields, engine, sets, sums, &counted, rank_steps, &scale,
+    n_fields += add_details(fields + n_fields, engine, sets, &sums, &counted, rank_steps, &scale,
                             counters.n_skipped);
     begin_interval(metrics, &engine->ranks, step); /* the report itself is part of the next one */
     dt_events_emit(engine->report, "step", fields, n_fields);
@@ -303,17 +295,9 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
 
 /* --- The input of a stretch of training --- */
 
-enum {
-    INPUT_WAIT,
-    INPUT_ELAPSED,
-    INPUT_READ,
-    INPUT_WORK,
-    INPUT_IMAGES,
-    INPUT_BYTES,
-    INPUT_STORAGE,
-    INPUT_CAPACITY,
-    INPUT_DEMAND,
-    N_INPUT_SUMS
+/* Sums over the ranks. */
+struct input_sums {
+    double wait_s, elapsed_s, read_s, work_s, images, bytes, storage_bytes, capacity, demand;
 };
 
 void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_engine *engine,
@@ -327,45 +311,45 @@ void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_engine *
 }
 
 static dt_status sum_input(const struct dt_metrics *metrics, struct dt_engine *engine,
-                           struct dt_sets *sets, int64_t step, double *sums, double *longest_wait_s)
+                           struct dt_sets *sets, int64_t step, struct input_sums *sums,
+                           double *longest_wait_s)
 {
     const struct dt_input_mark *mark = &metrics->input;
     struct dt_loader_times now;
     dt_loader_times(sets->train, &now);
-    double elapsed_s = dt_laps_total(metrics->laps.s) - mark->total_s;
-    double wait_s = now.wait_s - mark->times.wait_s, read_s = now.read_s - mark->times.read_s;
-    double work_s = now.decode_s - mark->times.decode_s;
-    double n = (double)(now.images - mark->times.images);
     double n_taken =
         (double)(step - mark->step) * engine->stage.global_batch_size / engine->ranks.n_ranks;
-    sums[INPUT_WAIT] = wait_s;
-    sums[INPUT_ELAPSED] = elapsed_s;
-    sums[INPUT_READ] = read_s;
-    sums[INPUT_WORK] = work_s;
-    sums[INPUT_IMAGES] = n;
-    sums[INPUT_BYTES] = (double)(now.bytes - mark->times.bytes);
-    sums[INPUT_STORAGE] = (double)(dt_storage_bytes_read("") - mark->storage_bytes);
-    sums[INPUT_CAPACITY] = n > 0 ? n / (read_s + work_s) * now.workers : 0;
-    sums[INPUT_DEMAND] = n_taken / (elapsed_s - wait_s);
+    *sums = (struct input_sums){
+        .wait_s = now.wait_s - mark->times.wait_s,
+        .elapsed_s = dt_laps_total(metrics->laps.s) - mark->total_s,
+        .read_s = now.read_s - mark->times.read_s,
+        .work_s = now.decode_s - mark->times.decode_s,
+        .images = (double)(now.images - mark->times.images),
+        .bytes = (double)(now.bytes - mark->times.bytes),
+        .storage_bytes = (double)(dt_storage_bytes_read("") - mark->storage_bytes),
+    };
+    if (sums->images > 0)
+        sums->capacity = sums->images / (sums->read_s + sums->work_s) * now.workers;
+    sums->demand = n_taken / (sums->elapsed_s - sums->wait_s);
     *longest_wait_s = now.longest_wait_s;
     DT_TRY(dt_comm_max_f64(engine->ranks.comm, longest_wait_s, 1));
-    return dt_comm_sum_f64(engine->ranks.comm, sums, N_INPUT_SUMS);
+    return dt_comm_sum_f64(engine->ranks.comm, (double *)sums, sizeof *sums / sizeof(double));
 }
 
 /* Rank 0's settings represent all ranks. */
 static struct dt_input_case input_case(const struct dt_engine *engine, const struct dt_sets *sets,
-                                       const double *sums)
+                                       const struct input_sums *sums)
 {
     struct dt_loader_options options = dt_engine_loader_options(engine, true);
     const int side = dt_sets_crop(sets, engine->stage.image_size);
     bool on_cpu = engine->backend == &dt_backend_cpu;
-    double mean_bytes = sums[INPUT_IMAGES] > 0 ? sums[INPUT_BYTES] / sums[INPUT_IMAGES] : 0;
+    double mean_bytes = sums->images > 0 ? sums->bytes / sums->images : 0;
     return (struct dt_input_case){
-        .wait_share = sums[INPUT_WAIT] / sums[INPUT_ELAPSED],
-        .read_s = sums[INPUT_READ] / engine->ranks.n_ranks,
-        .work_s = sums[INPUT_WORK] / engine->ranks.n_ranks,
-        .capacity = sums[INPUT_CAPACITY] / engine->ranks.n_ranks,
-        .demand = sums[INPUT_DEMAND] / engine->ranks.n_ranks,
+        .wait_share = sums->wait_s / sums->elapsed_s,
+        .read_s = sums->read_s / engine->ranks.n_ranks,
+        .work_s = sums->work_s / engine->ranks.n_ranks,
+        .capacity = sums->capacity / engine->ranks.n_ranks,
+        .demand = sums->demand / engine->ranks.n_ranks,
         .workers = options.workers,
         .prefetch = engine->config->data.prefetch,
         .cpus = dt_comm_cpus(engine->ranks.comm),
@@ -384,32 +368,33 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *
                                   struct dt_sets *sets, int64_t step, int64_t epoch, int64_t least)
 {
     char text[DT_INPUT_TEXT];
-    double sums[N_INPUT_SUMS], longest_wait_s;
+    struct input_sums sums;
+    double longest_wait_s;
     int64_t n_steps = step - metrics->input.step;
     if (n_steps < least)
         return DT_OK;
     dt_lap(&metrics->laps, engine, DT_LAP_OTHER);
-    DT_TRY(sum_input(metrics, engine, sets, step, sums, &longest_wait_s));
+    DT_TRY(sum_input(metrics, engine, sets, step, &sums, &longest_wait_s));
     dt_metrics_begin_input(metrics, engine, sets, step);
     if (engine->ranks.rank != 0)
         return DT_OK;
-    struct dt_input_case c = input_case(engine, sets, sums);
-    double busy_s = sums[INPUT_READ] + sums[INPUT_WORK];
-    const double elapsed_s = sums[INPUT_ELAPSED] / engine->ranks.n_ranks;
+    struct dt_input_case c = input_case(engine, sets, &sums);
+    double busy_s = sums.read_s + sums.work_s;
+    const double elapsed_s = sums.elapsed_s / engine->ranks.n_ranks;
     dt_input_diagnosis(text, &c);
     const struct dt_field fields[] = {
         DT_INT("epoch", epoch),
         DT_INT("step", step),
         DT_INT("steps", n_steps),
         DT_NUM("wait_share", c.wait_share),
-        DT_NUM("busy_share", fmin(busy_s / sums[INPUT_ELAPSED] / c.workers, 1)),
-        DT_NUM("read_share", busy_s > 0 ? sums[INPUT_READ] / busy_s : 0),
+        DT_NUM("busy_share", fmin(busy_s / sums.elapsed_s / c.workers, 1)),
+        DT_NUM("read_share", busy_s > 0 ? sums.read_s / busy_s : 0),
         DT_NUM("longest_wait_s", longest_wait_s),
-        DT_NUM("images_read_per_s", sums[INPUT_IMAGES] / elapsed_s),
-        DT_NUM("bytes_read_per_s", sums[INPUT_BYTES] / elapsed_s),
-        DT_NUM("storage_bytes_per_s", sums[INPUT_STORAGE] / elapsed_s),
-        DT_NUM("capacity_images_per_s", sums[INPUT_CAPACITY]),
-        DT_NUM("demand_images_per_s", sums[INPUT_DEMAND]),
+        DT_NUM("images_read_per_s", sums.images / elapsed_s),
+        DT_NUM("bytes_read_per_s", sums.bytes / elapsed_s),
+        DT_NUM("storage_bytes_per_s", sums.storage_bytes / elapsed_s),
+        DT_NUM("capacity_images_per_s", sums.capacity),
+        DT_NUM("demand_images_per_s", sums.demand),
         DT_INT("workers", c.workers),
         DT_TEXT("text", text),
     };
