@@ -17,20 +17,12 @@
 enum { MAX_FAULTS = 64, MAX_BYTES = 64, MAX_SLOWNESS = 1000 };
 
 enum form { STEP, STEP_OR_SECTION, FACTOR, IO, IO_OR_MORE };
+#define KIND(KIND, name, form, error) {#name, form, error},
 static const struct {
     const char *name;
     enum form form;
     int error; /* errno of the failing I/O call */
-} kinds[DT_N_FAULTS] = {
-    [DT_FAULT_KILL] = {"kill", STEP_OR_SECTION, 0},
-    [DT_FAULT_STOP] = {"stop", STEP_OR_SECTION, 0},
-    [DT_FAULT_NAN] = {"nan", STEP, 0},
-    [DT_FAULT_FLIP] = {"flip", STEP, 0},
-    [DT_FAULT_SLOW] = {"slow", FACTOR, 0},
-    [DT_FAULT_CRASH] = {"crash", IO, 0},
-    [DT_FAULT_ENOSPC] = {"enospc", IO_OR_MORE, ENOSPC},
-    [DT_FAULT_EIO] = {"eio", IO_OR_MORE, EIO},
-};
+} kinds[] = {DT_FAULT_LIST(KIND)};
 
 struct fault {
     enum dt_fault kind;

@@ -20,17 +20,19 @@
 #include "base/pulse.h"
 #include "base/status.h"
 
-enum dt_fault {
-    DT_FAULT_KILL,
-    DT_FAULT_STOP,
-    DT_FAULT_NAN,
-    DT_FAULT_FLIP,
-    DT_FAULT_SLOW,
-    DT_FAULT_CRASH,
-    DT_FAULT_ENOSPC,
-    DT_FAULT_EIO,
-    DT_N_FAULTS
-};
+/* X(KIND, name, what follows it in the list, errno of the failing I/O call). */
+#define DT_FAULT_LIST(X)                  \
+    X(KILL, kill, STEP_OR_SECTION, 0)     \
+    X(STOP, stop, STEP_OR_SECTION, 0)     \
+    X(NAN, nan, STEP, 0)                  \
+    X(FLIP, flip, STEP, 0)                \
+    X(SLOW, slow, FACTOR, 0)              \
+    X(CRASH, crash, IO, 0)                \
+    X(ENOSPC, enospc, IO_OR_MORE, ENOSPC) \
+    X(EIO, eio, IO_OR_MORE, EIO)
+#define DT_FAULT_VALUE(KIND, ...) DT_FAULT_##KIND,
+enum dt_fault { DT_FAULT_LIST(DT_FAULT_VALUE) DT_N_FAULTS };
+#undef DT_FAULT_VALUE
 
 /* Parses DTRAIN_FAULT and warns loudly if it is set; DT_ERR_USAGE if it is malformed. Call once,
  * when the rank is known and before other threads exist. If this is not called, or the variable is

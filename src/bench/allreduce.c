@@ -23,29 +23,23 @@ enum { WARM_BYTES = 4 << 20, LEAST_BYTES = 8 };
 static const size_t default_most_bytes = 256 << 20;
 static const double repetition_s = 0.01;
 
-/* The kinds of sums: dtrain's own and both ways of MPI in host memory, NCCL in the GPUs'. */
-enum sum_kind {
-    SUM_AUTO,
-    SUM_RING,
-    SUM_HALVING,
-    SUM_TREE,
-    SUM_IALLREDUCE,
-    SUM_ALLREDUCE,
-    SUM_NCCL,
-    N_SUM_KINDS
-};
+/* The kinds of sums: X(KIND, name, way); dtrain's own and both ways of MPI in host memory, NCCL in
+ * the GPUs'. */
+#define SUM_LIST(X)                          \
+    X(AUTO, "auto", AUTO)                    \
+    X(RING, "ring", RING)                    \
+    X(HALVING, "halving", HALVING)           \
+    X(TREE, "tree", TREE)                    \
+    X(IALLREDUCE, "MPI_Iallreduce", LIBRARY) \
+    X(ALLREDUCE, "MPI_Allreduce", LIBRARY)   \
+    X(NCCL, "NCCL", LIBRARY)
+#define KIND(NAME, name, way) SUM_##NAME,
+#define ROW(NAME, name, way)  {name, DT_SUM_##way},
+enum sum_kind { SUM_LIST(KIND) N_SUM_KINDS };
 static const struct {
     const char *name;
     enum dt_sum sum;
-} kinds[N_SUM_KINDS] = {
-    [SUM_AUTO] = {"auto", DT_SUM_AUTO},
-    [SUM_RING] = {"ring", DT_SUM_RING},
-    [SUM_HALVING] = {"halving", DT_SUM_HALVING},
-    [SUM_TREE] = {"tree", DT_SUM_TREE},
-    [SUM_IALLREDUCE] = {"MPI_Iallreduce", DT_SUM_LIBRARY},
-    [SUM_ALLREDUCE] = {"MPI_Allreduce", DT_SUM_LIBRARY},
-    [SUM_NCCL] = {"NCCL", DT_SUM_LIBRARY},
-};
+} kinds[N_SUM_KINDS] = {SUM_LIST(ROW)};
 enum sum_place { OUT_OF_PLACE, IN_PLACE, N_SUM_PLACES };
 
 struct row {
