@@ -3,7 +3,6 @@
 #ifndef DTRAIN_COLUMNS_H
 #define DTRAIN_COLUMNS_H
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "dtrain/dtype.h"
@@ -55,7 +54,7 @@ static inline const struct dt_column_row *dt_column_row(enum dt_sample_column co
 }
 #undef DT_COLUMN_ROW
 
-/* The shape of n_samples. Returns the number of dimensions. */
+/* The shape of so many samples. Returns the number of dimensions. */
 static inline int dt_column_shape(int dim[4], enum dt_sample_column column, int n_samples,
                                   const int extent[DT_N_EXTENTS])
 {
@@ -66,14 +65,6 @@ static inline int dt_column_shape(int dim[4], enum dt_sample_column column, int 
     for (int i = 0; i < 3 && own[i] != 0; i++)
         dim[n_dims++] = own[i] < 0 ? extent[~own[i]] : own[i];
     return n_dims;
-}
-
-static inline size_t dt_column_bytes(enum dt_sample_column column, const int extent[DT_N_EXTENTS])
-{
-    int dim[4];
-    dt_column_shape(dim, column, 1, extent);
-    return (size_t)dim[1] * (size_t)dim[2] * (size_t)dim[3] *
-           dt_dtype_bytes(dt_column_row(column)->dtype);
 }
 
 #endif

@@ -198,8 +198,8 @@ bool dt_config_fits(const struct dt_config *config, enum dt_metric metric); /* t
 /* How much better `to` is than `from`; negative if worse, NaN if one of them is. */
 double dt_metric_gain(enum dt_metric metric, double from, double to);
 
-/* The sizes of images that the network is built for. A classifier's are square; a detector's image
- * lies in the upper left corner of its canvas. */
+/* The sizes of images that the network is built for: model.canvases, else the square of `side`. A
+ * detector's image lies in the upper left corner of its canvas. */
 enum { DT_MAX_CANVASES = 4 };
 struct dt_canvas {
     int width, height;

@@ -10,7 +10,7 @@
 #include "dtrain/data.h"
 
 /* Encoded bytes of sample `id` (a JPEG or PNG file), or, if dt_dataset_is_raw, finished pixels:
- * image_size x image_size x 3 u8 RGB, or as large as dt_dataset_image says. Thread-safe.
+ * height x width x 3 u8 RGB, as large as dt_dataset_image says. Thread-safe.
  * DT_ERR_DATA if this one sample cannot be read as indexed.
  */
 dt_status dt_dataset_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample);

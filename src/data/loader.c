@@ -45,10 +45,13 @@ static dt_status create_slot(struct dt_slot *slot, struct dt_loader *loader)
     const size_t n = (size_t)loader->most_rows;
     const struct dt_canvas size = dt_row_canvas(&loader->options);
     const int extent[DT_N_EXTENTS] = {size.height, size.width, loader->max_boxes};
+    int dim[4];
     loader->slot_bytes = 0;
-    for (int i = 0; i < DT_N_COLUMNS; i++) {
-        loader->column_bytes[i] = dt_column_bytes((enum dt_sample_column)i, extent);
-        loader->slot_bytes += aligned(n * loader->column_bytes[i]);
+    for (enum dt_sample_column c = 0; c < DT_N_COLUMNS; c++) {
+        dt_column_shape(dim, c, 1, extent);
+        loader->column_bytes[c] = (size_t)dim[1] * (size_t)dim[2] * (size_t)dim[3] *
+                                  dt_dtype_bytes(dt_column_row(c)->dtype);
+        loader->slot_bytes += aligned(n * loader->column_bytes[c]);
     }
     if (posix_memalign(&slot->memory, PAGE_BYTES, loader->slot_bytes) != 0)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: asked %zu bytes for a batch", loader->slot_bytes);

@@ -11,13 +11,13 @@ struct dt_row_reader;
 dt_status dt_row_reader_create(struct dt_row_reader **reader, const struct dt_dataset *dataset,
                                const struct dt_loader_options *options);
 void dt_row_reader_destroy(struct dt_row_reader *reader); /* accepts NULL */
-/* pixels[image_size][image_size][3] and the crop used, of sample `id` in epoch `epoch`. With
- * canvases it is pixels[height][width][3] of the image's own: the whole image as dt_row_on_canvas
- * says, the rest 0. DT_ERR_DATA with the reason if this sample is bad, also if its size is not that
+/* pixels[height][width][3] of the canvas of sample `id`, and the crop used, in epoch `epoch`: a
+ * crop as large as the canvas, or of a set with boxes the whole image as dt_row_on_canvas says, the
+ * rest 0. DT_ERR_DATA with the reason if this sample is bad, also if its size is not that
  * of the annotations; the row may then be partly written. */
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id);
-/* Where the image that dt_row_read was last called for lies, even if it is bad. With canvases. */
+/* Where the image that dt_row_read was last called for lies in its row, even if it is bad. */
 const struct dt_on_canvas *dt_row_on_canvas(const struct dt_row_reader *reader);
 /* The size of the largest row. */
 struct dt_canvas dt_row_canvas(const struct dt_loader_options *options);

@@ -262,7 +262,8 @@ static dt_status open_tool(struct tool *t, char **argv, int workers)
 /* Of both orientations; images are at 800/1333 and flipped, warped ones also turned and scaled. */
 static dt_status open_canvases(struct tool *t, char **argv, double warp)
 {
-    const struct dt_dataset_options set = {.data = &t->data, .path = argv[2], .targets = DT_COLUMN_BOXES};
+    const struct dt_dataset_options set = {
+        .data = &t->data, .path = argv[2], .targets = DT_COLUMN_BOXES};
     t->data = (struct dt_config_data){.source = DT_SOURCE_AUTO,
                                       .augment = DT_AUGMENT_IMAGENET,
                                       .min_side = 800,
