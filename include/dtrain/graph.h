@@ -139,65 +139,66 @@ enum { DT_TOP_DST, DT_TOP_N };
  * labels2 and mix_share: both or neither. */
 enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XENT_CLASS_WEIGHTS };
 
-/* One row per op: X(NAME, name, members of struct dt_op_row in src/graph): n_src and n_dst, minimum
- * and maximum; in_place, bit mask of the sources whose memory dst[0] may take over if this node is
- * their last reader. Forward ops come first and end with softmax_xent. A row requires
- * dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu, dt_cuda_<name> in src/cuda and
- * op_test_<name> in tests/ops; the build names a missing one. Ops without operands above:
- *   activation         elementwise, by .activation
- *   add                a + b; ReLU fused
- *   concat             2 to 9 sources, one after the other along the channels
- *   concat_bwd         the channels of one of them: from attr concat.first on
- *   avg_pool           adaptive: window from the two shapes
- *   dropout            mask from (seed, step, stream, element)
- *   sum_grads          2 to 9 terms of the gradient of a shared parameter, in this order */
-#define DT_OP_LIST(X)                                                                        \
-    X(INGEST, ingest, .n_src = {1, 2}, .n_dst = {1, 1})                                      \
-    X(CONV, conv, .n_src = {2, 3}, .n_dst = {1, 1})                                          \
-    X(BN, bn, .n_src = {5, 6}, .n_dst = {1, 4}, .in_place = 1 << DT_BN_SRC)                  \
-    X(GROUP_NORM, group_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)  \
-    X(LAYER_NORM, layer_norm, .n_src = {3, 3}, .n_dst = {1, 3}, .in_place = 1 << DT_GN_SRC)  \
-    X(ACTIVATION, activation, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)               \
-    X(ADD, add, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << 0 | 1 << 1)               \
-    X(GATE, gate, .n_src = {2, 2}, .n_dst = {1, 1}, .in_place = 1 << DT_GATE_SRC)            \
-    X(SCALED_ADD, scaled_add, .n_src = {2, 3}, .n_dst = {1, 1},                              \
-      .in_place = 1 << DT_SCALED_ADD_SRC | 1 << DT_SCALED_ADD_RESIDUAL)                      \
-    X(MAX_POOL, max_pool, .n_src = {1, 1}, .n_dst = {1, 2})                                  \
-    X(AVG_POOL, avg_pool, .n_src = {1, 1}, .n_dst = {1, 1})                                  \
-    X(UPSAMPLE_ADD, upsample_add, .n_src = {2, 2}, .n_dst = {1, 1},                          \
-      .in_place = 1 << DT_UPSAMPLE_ADD_FINE)                                                 \
-    X(CONCAT, concat, .n_src = {2, DT_MAX_SRC}, .n_dst = {1, 1})                             \
-    X(LINEAR, linear, .n_src = {3, 3}, .n_dst = {1, 1})                                      \
-    X(DROPOUT, dropout, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)                     \
-    X(MATCH, match, .n_src = {2, 2}, .n_dst = {2, 2})                                        \
-    X(FOCAL_LOSS, focal_loss, .n_src = {4, 4}, .n_dst = {0, 1})                              \
-    X(BOX_LOSS, box_loss, .n_src = {4, 4}, .n_dst = {0, 1})                                  \
-    X(TOP_DETECTIONS, top_detections, .n_src = {3, 3}, .n_dst = {2, 2})                      \
-    X(SOFTMAX_XENT, softmax_xent, .n_src = {2, 5}, .n_dst = {0, 1})                          \
-    X(CONV_BWD_DATA, conv_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                        \
-    X(CONV_BWD_WEIGHTS, conv_bwd_weights, .n_src = {2, 2}, .n_dst = {1, 2})                  \
-    X(BN_BWD, bn_bwd, .n_src = {6, 9}, .n_dst = {3, 4}, .in_place = 1 << DT_BN_BWD_DIFF_DST) \
-    X(BN_FROZEN_BWD, bn_frozen_bwd, .n_src = {3, 3}, .n_dst = {1, 1},                        \
-      .in_place = 1 << DT_BN_FROZEN_BWD_DIFF_DST)                                            \
-    X(GROUP_NORM_BWD, group_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                      \
-      .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                   \
-    X(LAYER_NORM_BWD, layer_norm_bwd, .n_src = {5, 5}, .n_dst = {1, 3},                      \
-      .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                   \
-    X(ACTIVATION_BWD, activation_bwd, .n_src = {2, 3}, .n_dst = {1, 1},                      \
-      .in_place = 1 << DT_ACTIVATION_BWD_DIFF_DST | 1 << DT_ACTIVATION_BWD_SRC |             \
-                  1 << DT_ACTIVATION_BWD_DIFF_DST2)                                          \
-    X(GATE_BWD, gate_bwd, .n_src = {3, 3}, .n_dst = {2, 2},                                  \
-      .in_place = 1 << DT_BRANCH_BWD_DIFF_DST | 1 << DT_BRANCH_BWD_SRC)                      \
-    X(SCALED_ADD_BWD, scaled_add_bwd, .n_src = {1, 3}, .n_dst = {1, 2},                      \
-      .in_place = 1 << DT_BRANCH_BWD_DIFF_DST | 1 << DT_BRANCH_BWD_SRC)                      \
-    X(MAX_POOL_BWD, max_pool_bwd, .n_src = {2, 2}, .n_dst = {1, 1})                          \
-    X(AVG_POOL_BWD, avg_pool_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                          \
-    X(UPSAMPLE_ADD_BWD, upsample_add_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                  \
-    X(CONCAT_BWD, concat_bwd, .n_src = {1, 1}, .n_dst = {1, 1})                              \
-    X(LINEAR_BWD_DATA, linear_bwd_data, .n_src = {2, 2}, .n_dst = {1, 1})                    \
-    X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, .n_src = {2, 2}, .n_dst = {2, 2})              \
-    X(DROPOUT_BWD, dropout_bwd, .n_src = {1, 1}, .n_dst = {1, 1}, .in_place = 1)             \
-    X(SUM_GRADS, sum_grads, .n_src = {2, DT_MAX_SRC}, .n_dst = {1, 1})
+/* One row per op: X(NAME, name, members of struct dt_op_row in src/graph): src and dst, a letter
+ * for each operand, a capital for one that may be absent; in_place, bit mask of the sources whose
+ * memory dst[0] may take over if this node is their last reader. The letters are a, c, i, s, x
+ * value of the network or gradient: shaped like src[0]; but for the channels; with one pixel; of
+ * the same images and channels; of any shape v                  vector of the channels of src[0] w
+ * mask, one byte for each value of src[0] g, p, o            statistics of groups; parameter or its
+ * gradient; anything else and dt_graph_node checks them, so that no backend has to. Forward ops
+ * come first and end with softmax_xent. A row requires dt_rule_<name> in src/graph, dt_cpu_<name>
+ * in src/cpu, dt_cuda_<name> in src/cuda and op_test_<name> in tests/ops; the build names a missing
+ * one. Ops without operands above: activation         elementwise, by .activation add a + b; ReLU
+ * fused concat             2 to 9 sources, one after the other along the channels concat_bwd the
+ * channels of one of them: from attr concat.first on avg_pool           adaptive: window from the
+ * two shapes dropout            mask from (seed, step, stream, element) sum_grads          2 to 9
+ * terms of the gradient of a shared parameter, in this order */
+#define DT_OP_LIST(X)                                                                             \
+    X(INGEST, ingest, .src = "oO", .dst = "a")                                                    \
+    X(CONV, conv, .src = "apP", .dst = "x")                                                       \
+    X(BN, bn, .src = "avvvvA", .dst = "aVVW", .in_place = 1 << DT_BN_SRC)                         \
+    X(GROUP_NORM, group_norm, .src = "avv", .dst = "aGG", .in_place = 1 << DT_GN_SRC)             \
+    X(LAYER_NORM, layer_norm, .src = "avv", .dst = "aGG", .in_place = 1 << DT_GN_SRC)             \
+    X(ACTIVATION, activation, .src = "a", .dst = "a", .in_place = 1)                              \
+    X(ADD, add, .src = "aa", .dst = "a", .in_place = 1 << 0 | 1 << 1)                             \
+    X(GATE, gate, .src = "ai", .dst = "a", .in_place = 1 << DT_GATE_SRC)                          \
+    X(SCALED_ADD, scaled_add, .src = "aaV", .dst = "a",                                           \
+      .in_place = 1 << DT_SCALED_ADD_SRC | 1 << DT_SCALED_ADD_RESIDUAL)                           \
+    X(MAX_POOL, max_pool, .src = "a", .dst = "sO")                                                \
+    X(AVG_POOL, avg_pool, .src = "a", .dst = "s")                                                 \
+    X(UPSAMPLE_ADD, upsample_add, .src = "as", .dst = "s", .in_place = 1 << DT_UPSAMPLE_ADD_FINE) \
+    X(CONCAT, concat, .src = "acCCCCCCC", .dst = "c")                                             \
+    X(LINEAR, linear, .src = "app", .dst = "x")                                                   \
+    X(DROPOUT, dropout, .src = "a", .dst = "a", .in_place = 1)                                    \
+    X(MATCH, match, .src = "oo", .dst = "oo")                                                     \
+    X(FOCAL_LOSS, focal_loss, .src = "aooo", .dst = "A")                                          \
+    X(BOX_LOSS, box_loss, .src = "aooo", .dst = "A")                                              \
+    X(TOP_DETECTIONS, top_detections, .src = "aco", .dst = "oo")                                  \
+    X(SOFTMAX_XENT, softmax_xent, .src = "aoOOO", .dst = "A")                                     \
+    X(CONV_BWD_DATA, conv_bwd_data, .src = "ap", .dst = "x")                                      \
+    X(CONV_BWD_WEIGHTS, conv_bwd_weights, .src = "ax", .dst = "pP")                               \
+    X(BN_BWD, bn_bwd, .src = "aavvvvWAA", .dst = "avvA", .in_place = 1 << DT_BN_BWD_DIFF_DST)     \
+    X(BN_FROZEN_BWD, bn_frozen_bwd, .src = "avv", .dst = "a",                                     \
+      .in_place = 1 << DT_BN_FROZEN_BWD_DIFF_DST)                                                 \
+    X(GROUP_NORM_BWD, group_norm_bwd, .src = "aavgg", .dst = "aVV",                               \
+      .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                        \
+    X(LAYER_NORM_BWD, layer_norm_bwd, .src = "aavgg", .dst = "aVV",                               \
+      .in_place = 1 << DT_GN_BWD_DIFF_DST)                                                        \
+    X(ACTIVATION_BWD, activation_bwd, .src = "aaA", .dst = "a",                                   \
+      .in_place = 1 << DT_ACTIVATION_BWD_DIFF_DST | 1 << DT_ACTIVATION_BWD_SRC |                  \
+                  1 << DT_ACTIVATION_BWD_DIFF_DST2)                                               \
+    X(GATE_BWD, gate_bwd, .src = "aia", .dst = "ai",                                              \
+      .in_place = 1 << DT_BRANCH_BWD_DIFF_DST | 1 << DT_BRANCH_BWD_SRC)                           \
+    X(SCALED_ADD_BWD, scaled_add_bwd, .src = "aVA", .dst = "aV",                                  \
+      .in_place = 1 << DT_BRANCH_BWD_DIFF_DST | 1 << DT_BRANCH_BWD_SRC)                           \
+    X(MAX_POOL_BWD, max_pool_bwd, .src = "ao", .dst = "s")                                        \
+    X(AVG_POOL_BWD, avg_pool_bwd, .src = "a", .dst = "s")                                         \
+    X(UPSAMPLE_ADD_BWD, upsample_add_bwd, .src = "a", .dst = "s")                                 \
+    X(CONCAT_BWD, concat_bwd, .src = "a", .dst = "c")                                             \
+    X(LINEAR_BWD_DATA, linear_bwd_data, .src = "ap", .dst = "x")                                  \
+    X(LINEAR_BWD_WEIGHTS, linear_bwd_weights, .src = "ax", .dst = "pp")                           \
+    X(DROPOUT_BWD, dropout_bwd, .src = "a", .dst = "a", .in_place = 1)                            \
+    X(SUM_GRADS, sum_grads, .src = "aaAAAAAAA", .dst = "a")
 
 enum dt_op {
 #define DT_OP_ENUM(NAME, ...) DT_OP_##NAME,
@@ -450,6 +451,8 @@ static inline bool dt_node_is_synced(const struct dt_node *node)
     bool is_bn = (node->op == DT_OP_BN && dt_node_has_statistics(node)) || node->op == DT_OP_BN_BWD;
     return is_bn && node->attr.bn.n_ranks > 1;
 }
+/* The letter of operand i of a node, sources first, in the op list. */
+char dt_node_kind(const struct dt_node *node, int i);
 /* Groups of a convolution or one of its gradients. */
 int dt_conv_groups(const struct dt_graph *g, const struct dt_node *node);
 unsigned dt_op_inplace(enum dt_op op); /* the bit mask of the op list */

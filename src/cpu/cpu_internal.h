@@ -259,10 +259,10 @@ dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, dn
                                  int block);
 /* Adds plain ports for all tensors of the node that have none yet. */
 dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec);
-/* Adds all ports by kind: a = activation in format md, p = opaque block, w = block of mask_bytes.
- */
+/* Adds all ports by their letters in the op list: values in format md, a mask as a block of
+ * mask_bytes, the others as blocks. */
 dt_status dt_cpu_port_add_kinds(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md,
-                                const char *src_kinds, const char *dst_kinds, size_t mask_bytes);
+                                size_t mask_bytes);
 /* Makes the latest port the argument `arg` of the primitive; `md` may describe the same bytes with
  * other dimensions (NULL: the wanted format). */
 dt_status dt_cpu_port_argument(struct dt_device *dev, struct dt_exec *exec, int arg, dt_md_ref md);

@@ -200,11 +200,6 @@ static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
 
 static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
 {
-    static const struct {
-        const char *src, *dst;
-    } kinds[DT_N_OPS] = {[DT_OP_BN] = {"appppa", "appw"},
-                         [DT_OP_BN_BWD] = {"aappppwaa", "appa"},
-                         [DT_OP_BN_FROZEN_BWD] = {"app", "a"}};
     const struct dt_node *node = exec->node;
     dt_md md = NULL;
 
@@ -213,8 +208,7 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
         divide_images(&exec->rows);
     size_t n_sums = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
     size_t mask_bytes = n_sums * dt_n_groups(dt_cpu_block_elements(&exec->rows)) * sizeof(uint16_t);
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, kinds[node->op].src,
-                                             kinds[node->op].dst, (mask_bytes + 3) / 4 * 4);
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, (mask_bytes + 3) / 4 * 4);
     exec->work_offset =
         dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_sums * sizeof(struct dt_norm_sums) +
                                  2 * (size_t)exec->rows.n_blocks * sizeof(struct dt_norm_coefs));

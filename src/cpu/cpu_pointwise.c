@@ -27,7 +27,7 @@ dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
                                                 dims, dnnl_abcd)));
     }
     exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(real);
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "aaa", "a", 0);
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, 0);
     dt_md_destroy(md);
     return status;
 }
@@ -146,7 +146,7 @@ static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
     struct dt_cpu_rows rows;
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, exec->node->dst[0], dnnl_acdb));
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "pp", "a", 0);
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, 0);
     dt_md_destroy(md);
     return status;
 }

@@ -35,7 +35,7 @@ static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
 {
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, exec->node->src[0], dnnl_format_tag_undef));
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, "appp", "a", 0);
+    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, 0);
     dt_md_destroy(md);
     DT_TRY(status);
     const int most =

@@ -55,7 +55,7 @@ static struct matching matching_of(const struct dt_exec *exec)
 static dt_status prepare_match(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct matching m = matching_of(exec);
-    DT_TRY(dt_cpu_port_add_kinds(dev, exec, NULL, "pp", "pp", 0));
+    DT_TRY(dt_cpu_port_add_kinds(dev, exec, NULL, 0));
     exec->work_offset =
         dt_cpu_reserve(exec, (size_t)m.n * (size_t)(m.n_slots + m.n_rows) * sizeof(int32_t));
     return DT_OK;

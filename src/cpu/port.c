@@ -286,13 +286,12 @@ dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
 }
 
 dt_status dt_cpu_port_add_kinds(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md,
-                                const char *src_kinds, const char *dst_kinds, size_t mask_bytes)
+                                size_t mask_bytes)
 {
     const struct dt_node *node = exec->node;
     while (exec->n_ports < node->n_src + node->n_dst) {
         (void)next_tensor(exec);
-        const int d = exec->n_ports - node->n_src;
-        const char kind = d < 0 ? src_kinds[exec->n_ports] : dst_kinds[d];
+        const char kind = dt_node_kind(node, exec->n_ports);
         DT_TRY(kind == 'a' ? dt_cpu_port_add(dev, exec, md)
                            : dt_cpu_port_add_block(exec, kind == 'w' ? mask_bytes : 0));
     }

@@ -255,7 +255,8 @@ static dt_status cuda_prepare(struct dt_device *dev, struct dt_exec **out, const
             DT_TRY_OUT(dt_cuda_format(dev, &exec->src[i], g, own->src[i]));
     for (int i = 0; i < own->n_dst; i++)
         DT_TRY_OUT(dt_cuda_format(dev, &exec->dst[i], g, own->dst[i]));
-    DT_TRY_OUT(exec->op->prepare(dev, exec));
+    if (exec->op->prepare)
+        DT_TRY_OUT(exec->op->prepare(dev, exec));
     *out = exec;
     exec = NULL;
 out:

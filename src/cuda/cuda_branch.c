@@ -12,24 +12,11 @@ static struct dt_branch args_of(const struct dt_device *dev, const struct dt_exe
                               .seed = dev->options.seed};
 }
 
-static dt_status prepare_gate(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    return dt_cuda_check_kinds(exec, "ai", "a", 0);
-}
-
-static dt_status prepare_scaled_add(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    return dt_cuda_check_kinds(exec, "aav", "a", 0);
-}
-
 static dt_status prepare_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
-    const bool is_gate = exec->node->op == DT_OP_GATE_BWD;
     const struct dt_branch args = args_of(dev, exec);
     exec->scratch_bytes = exec->src[DT_BRANCH_BWD_SRC] ? dt_branch_partial_bytes(&args) : 0;
-    return dt_cuda_check_kinds(exec, is_gate ? "aia" : "ava", is_gate ? "ai" : "av", 0);
+    return DT_OK;
 }
 
 static dt_status run_gate(struct dt_device *dev, struct dt_exec *exec)
@@ -69,7 +56,7 @@ static dt_status run_bwd(struct dt_device *dev, struct dt_exec *exec)
                                         &args, dev->step));
 }
 
-const struct dt_cuda_op dt_cuda_gate = {.prepare = prepare_gate, .run = run_gate};
+const struct dt_cuda_op dt_cuda_gate = {.run = run_gate};
 const struct dt_cuda_op dt_cuda_gate_bwd = {.prepare = prepare_bwd, .run = run_bwd};
-const struct dt_cuda_op dt_cuda_scaled_add = {.prepare = prepare_scaled_add, .run = run_scaled_add};
+const struct dt_cuda_op dt_cuda_scaled_add = {.run = run_scaled_add};
 const struct dt_cuda_op dt_cuda_scaled_add_bwd = {.prepare = prepare_bwd, .run = run_bwd};

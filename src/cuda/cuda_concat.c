@@ -3,20 +3,6 @@
 
 _Static_assert((int)DT_MAX_PARTS >= (int)DT_MAX_SRC, "a node may have more sources");
 
-/* All tensors are rows of as many pixels. */
-static dt_status prepare_concat(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    const struct dt_cuda_format *dst = exec->dst[0];
-    for (int i = 0; i < exec->node->n_src; i++) {
-        const struct dt_cuda_format *src = exec->src[i];
-        if (src->layout != dst->layout || src->type != dst->type ||
-            src->elements / (size_t)src->cp != dst->elements / (size_t)dst->cp)
-            DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", exec->node->name);
-    }
-    return DT_OK;
-}
-
 static dt_status launch(struct dt_device *dev, const struct dt_exec *exec,
                         const struct dt_parts *parts)
 {
@@ -48,5 +34,5 @@ static dt_status run_concat_bwd(struct dt_device *dev, struct dt_exec *exec)
     return launch(dev, exec, &part);
 }
 
-const struct dt_cuda_op dt_cuda_concat = {.prepare = prepare_concat, .run = run_concat};
-const struct dt_cuda_op dt_cuda_concat_bwd = {.prepare = prepare_concat, .run = run_concat_bwd};
+const struct dt_cuda_op dt_cuda_concat = {.run = run_concat};
+const struct dt_cuda_op dt_cuda_concat_bwd = {.run = run_concat_bwd};

@@ -182,9 +182,9 @@ static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-const struct dt_cuda_op dt_cuda_conv = {prepare_conv, run_conv,        scratch_bytes,
-                                        bind,         dt_conv_release, NULL};
-const struct dt_cuda_op dt_cuda_conv_bwd_data = {prepare_conv, run_bwd_data,    scratch_bytes,
+const struct dt_cuda_op dt_cuda_conv = {run_conv, prepare_conv,    scratch_bytes,
+                                        bind,     dt_conv_release, NULL};
+const struct dt_cuda_op dt_cuda_conv_bwd_data = {run_bwd_data, prepare_conv,    scratch_bytes,
                                                  bind,         dt_conv_release, NULL};
-const struct dt_cuda_op dt_cuda_conv_bwd_weights = {prepare_conv, run_bwd_weights, scratch_bytes,
-                                                    bind,         dt_conv_release, NULL};
+const struct dt_cuda_op dt_cuda_conv_bwd_weights = {
+    run_bwd_weights, prepare_conv, scratch_bytes, bind, dt_conv_release, NULL};

@@ -103,12 +103,6 @@ static void set_weights(struct dt_cuda_format *weights, bool linear,
     *weights = finish_format(*weights);
 }
 
-static void set_bits(struct dt_cuda_format *workspace)
-{
-    workspace->layout = DT_LAYOUT_BITS;
-    *workspace = finish_format(*workspace);
-}
-
 static void set_used(struct dt_cuda_format *format, const struct dt_node *node)
 {
     const int *src = node->src, *dst = node->dst;
@@ -127,16 +121,15 @@ static void set_used(struct dt_cuda_format *format, const struct dt_node *node)
         set_weights(&format[dst[DT_BWD_DIFF_WEIGHTS]], node->op == DT_OP_LINEAR_BWD_WEIGHTS,
                     &format[src[DT_BWD_WEIGHTS_SRC]]);
         break;
-    case DT_OP_BN:
-        if (dst[DT_BN_MASK] >= 0)
-            set_bits(&format[dst[DT_BN_MASK]]);
-        break;
-    case DT_OP_BN_BWD:
-        if (src[DT_BN_BWD_MASK] >= 0)
-            set_bits(&format[src[DT_BN_BWD_MASK]]);
-        break;
     default:
         break;
+    }
+    for (int i = 0; i < node->n_src + node->n_dst; i++) {
+        const int t = i < node->n_src ? src[i] : dst[i - node->n_src];
+        if (t < 0 || dt_node_kind(node, i) != 'w')
+            continue;
+        format[t].layout = DT_LAYOUT_BITS;
+        format[t] = finish_format(format[t]);
     }
 }
 

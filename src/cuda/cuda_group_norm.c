@@ -26,10 +26,8 @@ static float *group_scratch(const struct dt_exec *exec, int i)
 static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
-    const bool forward = exec->node->op == DT_OP_GROUP_NORM;
     const struct dt_group_norm args = args_of(exec);
     const size_t n_groups = (size_t)args.n * (size_t)args.groups_padded;
-    DT_TRY(dt_cuda_check_kinds(exec, forward ? "avv" : "aavgg", forward ? "agg" : "avv", n_groups));
     exec->scratch_bytes = dt_group_norm_partial_bytes(&args) + 2 * n_groups * sizeof(float);
     return DT_OK;
 }

@@ -166,10 +166,10 @@ struct dt_exec {
 };
 
 struct dt_cuda_op {
-    /* src and dst (formats) are set. Sets scratch_bytes if it is already known. */
-    dt_status (*prepare)(struct dt_device *dev, struct dt_exec *exec);
     dt_status (*run)(struct dt_device *dev, struct dt_exec *exec);
     /* May be NULL: */
+    /* src and dst (formats) are set. Sets scratch_bytes if it is already known. */
+    dt_status (*prepare)(struct dt_device *dev, struct dt_exec *exec);
     size_t (*scratch_bytes)(
         const struct dt_exec *exec); /* called after autotune; NULL: exec's field */
     dt_status (*bind)(struct dt_device *dev, struct dt_exec *exec); /* addresses are set */
@@ -179,11 +179,6 @@ struct dt_cuda_op {
 };
 
 /* exec.c */
-/* Checks the tensors of a node: a = activation like src[0], v = vector of its channels, w = mask of
- * the ReLU, g = values of n_groups groups, i = activation with one value of each image and channel.
- */
-dt_status dt_cuda_check_kinds(const struct dt_exec *exec, const char *src_kinds,
-                              const char *dst_kinds, size_t n_groups);
 size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                        void *scratch);

@@ -13,16 +13,13 @@ static struct dt_layer_norm args_of(const struct dt_exec *exec)
 static dt_status prepare_layer_norm(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
-    const bool forward = exec->node->op == DT_OP_LAYER_NORM;
     const struct dt_layer_norm args = args_of(exec);
-    const size_t rows_padded =
-        (args.rows + DT_CHANNEL_PACK - 1) / DT_CHANNEL_PACK * DT_CHANNEL_PACK;
     if (args.cp > DT_ROW_CHANNELS)
         DT_FAIL(DT_ERR_CONFIG, "layer norm '%s' has %d channels, more than %d", exec->node->name,
                 args.channels, (int)DT_ROW_CHANNELS);
-    exec->scratch_bytes = forward ? 0 : dt_layer_norm_partial_bytes(&args);
-    return dt_cuda_check_kinds(exec, forward ? "avv" : "aavgg", forward ? "agg" : "avv",
-                               rows_padded);
+    exec->scratch_bytes =
+        exec->node->op == DT_OP_LAYER_NORM ? 0 : dt_layer_norm_partial_bytes(&args);
+    return DT_OK;
 }
 
 static dt_status run_layer_norm(struct dt_device *dev, struct dt_exec *exec)

@@ -42,11 +42,6 @@ static size_t n_coefs(const struct dt_exec *exec)
 
 dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec)
 {
-    static const struct {
-        const char *src, *dst;
-    } kinds[DT_N_OPS] = {[DT_OP_BN] = {"avvvva", "avvw"},
-                         [DT_OP_BN_BWD] = {"aavvvvwaa", "avva"},
-                         [DT_OP_BN_FROZEN_BWD] = {"avv", "a"}};
     const struct dt_node *node = exec->node;
     const size_t rows = args_of(exec).rows;
     if (rows > INT32_MAX)
@@ -55,7 +50,6 @@ dt_status dt_bn_prepare(struct dt_device *dev, struct dt_exec *exec)
                 "smaller "
                 "batch",
                 node->name, rows, INT32_MAX);
-    DT_TRY(dt_cuda_check_kinds(exec, kinds[node->op].src, kinds[node->op].dst, 0));
     if (node->op == DT_OP_BN_BWD || dt_node_has_statistics(node)) {
         /* A node by itself needs partial sums, then (backward) coefficients, then (synced) slots.
          */
@@ -269,5 +263,5 @@ static dt_status finish_bn(struct dt_device *dev, struct dt_exec *exec)
     return apply_bn(dev, exec);
 }
 
-const struct dt_cuda_op dt_cuda_bn = {dt_bn_prepare, run_bn,          bn_scratch_bytes,
-                                      bind_bn,       dt_conv_release, finish_bn};
+const struct dt_cuda_op dt_cuda_bn = {run_bn,  dt_bn_prepare,   bn_scratch_bytes,
+                                      bind_bn, dt_conv_release, finish_bn};

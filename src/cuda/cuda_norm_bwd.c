@@ -223,7 +223,7 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
                                       src[DT_BN_FROZEN_BWD_RUNNING_VAR], false, &args));
 }
 
-const struct dt_cuda_op dt_cuda_bn_bwd = {dt_bn_prepare, run_bn_bwd,      bwd_scratch_bytes,
-                                          bind_bn_bwd,   dt_conv_release, finish_bn_bwd};
+const struct dt_cuda_op dt_cuda_bn_bwd = {run_bn_bwd,  dt_bn_prepare,   bwd_scratch_bytes,
+                                          bind_bn_bwd, dt_conv_release, finish_bn_bwd};
 const struct dt_cuda_op dt_cuda_bn_frozen_bwd = {.prepare = dt_bn_prepare,
                                                  .run = run_bn_frozen_bwd};

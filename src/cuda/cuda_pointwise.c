@@ -1,30 +1,6 @@
 /* Elementwise ops: activations, additions, dropout, ingest. Each tensor of a node is treated as a
- * flat array, padding included, so all must have the same layout. */
+ * flat array, padding included. */
 #include "cuda/cuda_internal.h"
-
-/* All tensors must have the format of dst[0]. */
-static dt_status prepare_alike(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    const struct dt_node *node = exec->node;
-    const struct dt_cuda_format *like = exec->dst[0];
-    bool alike = like->elements % DT_CHANNEL_PACK == 0;
-    for (int i = 0; i < node->n_src; i++) {
-        const struct dt_cuda_format *src = exec->src[i];
-        alike = alike && src->layout == like->layout && src->type == like->type &&
-                src->cp == like->cp && src->elements == like->elements;
-    }
-    if (!alike)
-        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
-    return DT_OK;
-}
-
-static dt_status prepare_flat(struct dt_device *dev, struct dt_exec *exec)
-{
-    if (exec->dst[0]->layout != DT_LAYOUT_ACTIVATION)
-        DT_FAIL(DT_ERR_INTERNAL, "node '%s' writes no activation", exec->node->name);
-    return prepare_alike(dev, exec);
-}
 
 static dt_status run_add(struct dt_device *dev, struct dt_exec *exec)
 {
@@ -104,10 +80,9 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
 }
 
 const struct dt_cuda_op dt_cuda_ingest = {.prepare = prepare_ingest, .run = run_ingest};
-const struct dt_cuda_op dt_cuda_add = {.prepare = prepare_flat, .run = run_add};
-const struct dt_cuda_op dt_cuda_activation = {.prepare = prepare_flat, .run = run_activation};
-const struct dt_cuda_op dt_cuda_activation_bwd = {.prepare = prepare_flat,
-                                                  .run = run_activation_bwd};
-const struct dt_cuda_op dt_cuda_dropout = {.prepare = prepare_flat, .run = run_dropout};
-const struct dt_cuda_op dt_cuda_dropout_bwd = {.prepare = prepare_flat, .run = run_dropout};
-const struct dt_cuda_op dt_cuda_sum_grads = {.prepare = prepare_alike, .run = run_sum_grads};
+const struct dt_cuda_op dt_cuda_add = {.run = run_add};
+const struct dt_cuda_op dt_cuda_activation = {.run = run_activation};
+const struct dt_cuda_op dt_cuda_activation_bwd = {.run = run_activation_bwd};
+const struct dt_cuda_op dt_cuda_dropout = {.run = run_dropout};
+const struct dt_cuda_op dt_cuda_dropout_bwd = {.run = run_dropout};
+const struct dt_cuda_op dt_cuda_sum_grads = {.run = run_sum_grads};

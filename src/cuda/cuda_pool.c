@@ -20,25 +20,15 @@ static struct dt_pool_shape shape_of(const struct dt_node *node, const struct dt
     return shape;
 }
 
-static dt_status prepare_pool(struct dt_device *dev, struct dt_exec *exec)
-{
-    (void)dev;
-    const struct dt_node *node = exec->node;
-    const struct dt_cuda_format *src = exec->src[0], *dst = exec->dst[0];
-    if (src->n != dst->n || src->cp != dst->cp || src->cp % DT_CHANNEL_PACK != 0 ||
-        src->type != dst->type)
-        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", node->name);
-    return DT_OK;
-}
-
 static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
 {
+    (void)dev;
     const struct dt_node *node = exec->node;
     enum { MAX_KERNEL = 16 }; /* a position in the window is one byte */
     if (node->attr.pool.kernel > MAX_KERNEL)
         DT_FAIL(DT_ERR_CONFIG, "max pooling '%s' has windows of %d x %d, the GPU supports up to %d",
                 node->name, node->attr.pool.kernel, node->attr.pool.kernel, MAX_KERNEL);
-    return prepare_pool(dev, exec);
+    return DT_OK;
 }
 
 static dt_status run_max_pool(struct dt_device *dev, struct dt_exec *exec)
@@ -92,15 +82,6 @@ static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
                                           exec->src_data[0], &shape));
 }
 
-static dt_status prepare_upsample_add(struct dt_device *dev, struct dt_exec *exec)
-{
-    const struct dt_cuda_format *fine = exec->src[DT_UPSAMPLE_ADD_FINE], *dst = exec->dst[0];
-    DT_TRY(prepare_pool(dev, exec));
-    if (fine->cp != dst->cp || fine->elements != dst->elements || fine->type != dst->type)
-        DT_FAIL(DT_ERR_INTERNAL, "the tensors of node '%s' differ in layout", exec->node->name);
-    return DT_OK;
-}
-
 static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = shape_of(exec->node, exec->dst[0], exec->src[0]);
@@ -121,9 +102,7 @@ static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exe
 const struct dt_cuda_op dt_cuda_max_pool = {.prepare = prepare_max_pool, .run = run_max_pool};
 const struct dt_cuda_op dt_cuda_max_pool_bwd = {.prepare = prepare_max_pool,
                                                 .run = run_max_pool_bwd};
-const struct dt_cuda_op dt_cuda_avg_pool = {.prepare = prepare_pool, .run = run_avg_pool};
-const struct dt_cuda_op dt_cuda_avg_pool_bwd = {.prepare = prepare_pool, .run = run_avg_pool_bwd};
-const struct dt_cuda_op dt_cuda_upsample_add = {.prepare = prepare_upsample_add,
-                                                .run = run_upsample_add};
-const struct dt_cuda_op dt_cuda_upsample_add_bwd = {.prepare = prepare_pool,
-                                                    .run = run_upsample_add_bwd};
+const struct dt_cuda_op dt_cuda_avg_pool = {.run = run_avg_pool};
+const struct dt_cuda_op dt_cuda_avg_pool_bwd = {.run = run_avg_pool_bwd};
+const struct dt_cuda_op dt_cuda_upsample_add = {.run = run_upsample_add};
+const struct dt_cuda_op dt_cuda_upsample_add_bwd = {.run = run_upsample_add_bwd};

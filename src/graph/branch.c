@@ -4,18 +4,6 @@
 #include "base/rng.h"
 #include "graph/graph_internal.h"
 
-static dt_status infer_gate(const struct dt_graph *g, const struct dt_node *node, int dim[4])
-{
-    const struct dt_tensor *factor = &g->tensor[node->src[DT_GATE_FACTOR]];
-    if (factor->dim[0] != dim[0] || factor->dim[1] != dim[1] || factor->dim[2] != 1 ||
-        factor->dim[3] != 1) {
-        char text[48];
-        DT_FAIL(DT_ERR_INTERNAL, "%s: %s is not a factor of each of %d channels of %d images",
-                node->name, dt_tensor_format_dims(text, sizeof text, factor), dim[1], dim[0]);
-    }
-    return DT_OK;
-}
-
 int dt_graph_gate(struct dt_graph *g, int src, int factor, const char *name)
 {
     struct dt_node draft;
@@ -83,9 +71,7 @@ static void gradient_scaled_add(struct dt_autodiff *ad, const struct dt_node *no
     dt_autodiff_give(ad, value, dst[DT_BRANCH_BWD_DIFF_SRC]);
 }
 
-const struct dt_op_rule dt_rule_gate = {
-    .infer = infer_gate, .per_element = 1, .gradient = gradient_gate};
+const struct dt_op_rule dt_rule_gate = {.per_element = 1, .gradient = gradient_gate};
 const struct dt_op_rule dt_rule_gate_bwd = {.per_element = 3};
-const struct dt_op_rule dt_rule_scaled_add = {
-    .infer = dt_infer_add, .per_element = 2, .gradient = gradient_scaled_add};
+const struct dt_op_rule dt_rule_scaled_add = {.per_element = 2, .gradient = gradient_scaled_add};
 const struct dt_op_rule dt_rule_scaled_add_bwd = {.per_element = 3};

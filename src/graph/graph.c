@@ -2,6 +2,7 @@
  *
  * The first error of any building call is remembered in the graph (its text stays the thread's last
  * error); all later calls do nothing. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,16 +142,39 @@ int dt_graph_tensor(struct dt_graph *g, const char *name, enum dt_role role, enu
     return g->status == DT_OK ? g->n_tensors - 1 : -1;
 }
 
-static dt_status check_ids(const struct dt_graph *g, const char *name, int n, const int *id,
-                           int min_n, int max_n, const char *what)
+static bool fits(char kind, const struct dt_tensor *t, const struct dt_tensor *first)
 {
+    const int *a = t->dim, *b = first->dim;
+    const bool images = a[0] == b[0], channels = a[1] == b[1],
+               pixels = a[2] == b[2] && a[3] == b[3];
+    if (kind == 'v')
+        return t->dtype == DT_F32 && dt_tensor_is_vector(t) && a[0] == b[1];
+    if (t->dtype != (kind == 'w' ? DT_U8 : DT_F32))
+        return kind == 'o';
+    return kind == 'a' || kind == 'w' ? images && channels && pixels
+           : kind == 'c'              ? images && pixels
+           : kind == 'i'              ? images && channels && a[2] == 1 && a[3] == 1
+                                      : kind != 's' || (images && channels);
+}
+
+static dt_status check_ids(const struct dt_graph *g, const char *name, int n, const int *id,
+                           const char *kinds, int first, const char *what)
+{
+    const int min_n = (int)strspn(kinds, "acisxvwgpo"), max_n = (int)strlen(kinds);
+    char dims[2][48];
     if (n < min_n || n > max_n)
-        DT_FAIL(DT_ERR_INTERNAL, "node %s has %d %s; allowed: %d to %d", name, n, what, min_n,
+        DT_FAIL(DT_ERR_INTERNAL, "node %s has %d %ss; allowed: %d to %d", name, n, what, min_n,
                 max_n);
     for (int i = 0; i < n; i++) {
-        if (id[i] < (i < min_n ? 0 : -1) || id[i] >= g->n_tensors)
+        if (id[i] < (islower((unsigned char)kinds[i]) ? 0 : -1) || id[i] >= g->n_tensors)
             DT_FAIL(DT_ERR_INTERNAL, "node %s: %s %d is tensor %d, which does not exist", name,
                     what, i, id[i]);
+        const struct dt_tensor *t = id[i] < 0 ? NULL : &g->tensor[id[i]];
+        if (t && !fits((char)tolower((unsigned char)kinds[i]), t, &g->tensor[first]))
+            DT_FAIL(DT_ERR_INTERNAL, "node %s: %s %d, %s of %s, does not go with %s of %s", name,
+                    what, i, t->name, dt_tensor_format_dims(dims[0], sizeof dims[0], t),
+                    g->tensor[first].name,
+                    dt_tensor_format_dims(dims[1], sizeof dims[1], &g->tensor[first]));
     }
     return DT_OK;
 }
@@ -172,8 +196,8 @@ static dt_status add_node(struct dt_graph *g, enum dt_op op, const char *name, i
     if (strlen(name) >= DT_NAME_MAX)
         DT_FAIL(DT_ERR_INTERNAL, "the node name %s is longer than %d characters", name,
                 DT_NAME_MAX - 1);
-    DT_TRY(check_ids(g, name, n_src, src, row->n_src.min, row->n_src.max, "sources"));
-    DT_TRY(check_ids(g, name, n_dst, dst, row->n_dst.min, row->n_dst.max, "destinations"));
+    DT_TRY(check_ids(g, name, n_src, src, row->src, src[0], "source"));
+    DT_TRY(check_ids(g, name, n_dst, dst, row->dst, src[0], "destination"));
     struct dt_node node = {.op = op, .phase = dt_graph_program(g)->phase, .program = g->current};
     memcpy(node.name, name, strlen(name) + 1);
     node.n_src = copy_ids(node.src, DT_MAX_SRC, src, n_src);
@@ -301,6 +325,13 @@ const struct dt_op_row *dt_op_row(enum dt_op op)
 const char *dt_op_name(enum dt_op op)
 {
     return table[op].name;
+}
+
+char dt_node_kind(const struct dt_node *node, int i)
+{
+    const struct dt_op_row *row = &table[node->op];
+    const int kind = i < node->n_src ? row->src[i] : row->dst[i - node->n_src];
+    return (char)tolower(kind);
 }
 
 unsigned dt_op_inplace(enum dt_op op)

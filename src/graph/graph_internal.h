@@ -33,9 +33,7 @@ DT_OP_LIST(DT_RULE_DECLARE)
 
 struct dt_op_row {
     const char *name;
-    struct {
-        int min, max;
-    } n_src, n_dst;
+    const char *src, *dst;
     unsigned in_place;
     const struct dt_op_rule *rule;
 };
@@ -79,9 +77,6 @@ void dt_gradient_of_loss(struct dt_autodiff *ad, const struct dt_node *node);
 /* Output size of kernel x kernel windows over dim[2] x dim[3], for convolution and pooling; kernel:
  * of the dilated window. */
 dt_status dt_infer_window(const struct dt_node *node, int dim[4], int kernel, int stride, int pad);
-
-/* The shape of a sum: that of src[0] and src[1]. */
-dt_status dt_infer_add(const struct dt_graph *g, const struct dt_node *node, int dim[4]);
 
 /* Operation count of convolution and linear: dst = src * weights, its data gradient and its weight
  * gradient. */

@@ -51,20 +51,6 @@ static double flops_activation(const struct dt_graph *g, const struct dt_node *n
            (double)dt_tensor_elements(&g->tensor[node->src[0]]);
 }
 
-dt_status dt_infer_add(const struct dt_graph *g, const struct dt_node *node, int dim[4])
-{
-    const struct dt_tensor *b = &g->tensor[node->src[1]];
-    for (int i = 0; i < 4; i++) {
-        if (b->dim[i] != dim[i]) {
-            char text_a[48], text_b[48];
-            DT_FAIL(DT_ERR_INTERNAL, "%s: cannot add %s and %s", node->name,
-                    dt_tensor_format_dims(text_a, sizeof text_a, &g->tensor[node->src[0]]),
-                    dt_tensor_format_dims(text_b, sizeof text_b, b));
-        }
-    }
-    return DT_OK;
-}
-
 int dt_graph_add(struct dt_graph *g, int a, int b, const char *name)
 {
     struct dt_node draft;
@@ -108,8 +94,7 @@ const struct dt_op_rule dt_rule_ingest = {.per_element = 2};
 const struct dt_op_rule dt_rule_activation = {.flops = flops_activation,
                                               .gradient = gradient_activation};
 const struct dt_op_rule dt_rule_activation_bwd = {.flops = flops_activation};
-const struct dt_op_rule dt_rule_add = {
-    .infer = dt_infer_add, .per_element = 1, .gradient = gradient_add};
+const struct dt_op_rule dt_rule_add = {.per_element = 1, .gradient = gradient_add};
 const struct dt_op_rule dt_rule_dropout = {.per_element = 1, .gradient = gradient_dropout};
 const struct dt_op_rule dt_rule_dropout_bwd = {.per_element = 1};
 const struct dt_op_rule dt_rule_sum_grads = {.per_element = 2};

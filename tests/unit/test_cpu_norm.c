@@ -34,7 +34,8 @@ static void open_rank(struct net *net, int c, int threads, bool blocked, int ran
     net->dst = rig_tensor(rig, "dst", DT_ACT, N, c, SIZE, SIZE);
     net->mean = rig_vector(rig, "mean", DT_SAVED, DT_F32, c);
     net->variance = rig_vector(rig, "variance", DT_SAVED, DT_F32, c);
-    net->mask = rig_tensor(rig, "mask", DT_SAVED, N, c, SIZE, SIZE);
+    net->mask =
+        dt_graph_tensor(rig->g, "mask", DT_SAVED, DT_U8, 4, (const int[]){N, c, SIZE, SIZE});
     net->diff_dst = rig_tensor(rig, "diff_dst", DT_DIFF, N, c, SIZE, SIZE);
     net->diff_src = rig_tensor(rig, "diff_src", DT_DIFF, N, c, SIZE, SIZE);
     net->diff_scale = rig_vector(rig, "diff_scale", DT_DIFF_PARAM, DT_F32, c);

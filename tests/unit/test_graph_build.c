@@ -1,6 +1,7 @@
 /* Building graphs: shapes, shared parameters, remembered errors, the op table. */
 #include <string.h>
 
+#include "base/mem.h"
 #include "dtrain/graph.h"
 #include "test_status.h"
 
@@ -317,7 +318,8 @@ TEST(wrong_arguments)
     int src;
     struct dt_graph *g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_add(g, src, dt_graph_max_pool(g, src, "pool", 2, 2, 0), "add");
-    assert_refused(g, DT_ERR_INTERNAL, "add: cannot add 2x3x8x8 and 2x3x4x4");
+    assert_refused(g, DT_ERR_INTERNAL,
+                   "node add: source 1, pool of 2x3x4x4, does not go with ingest of 2x3x8x8");
 
     g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_upsample_add(g, src, dt_graph_max_pool(g, src, "pool", 2, 2, 0), "up");
@@ -326,7 +328,8 @@ TEST(wrong_arguments)
     g = begin(DT_TRAIN, 2, 8, &src);
     const int parts[] = {src, dt_graph_max_pool(g, src, "pool", 2, 2, 0)};
     dt_graph_concat(g, 2, parts, "cat");
-    assert_refused(g, DT_ERR_INTERNAL, "cat: cannot concatenate 2x3x8x8 and 2x3x4x4");
+    assert_refused(g, DT_ERR_INTERNAL,
+                   "node cat: source 1, pool of 2x3x4x4, does not go with ingest of 2x3x8x8");
 
     g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_group_norm(g, src, "norm", NULL, 2);
@@ -344,7 +347,8 @@ TEST(wrong_arguments)
 
     g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_gate(g, src, dt_graph_max_pool(g, src, "pool", 2, 2, 0), "gate");
-    assert_refused(g, DT_ERR_INTERNAL, "gate: 2x3x4x4 is not a factor of each of 3 channels");
+    assert_refused(g, DT_ERR_INTERNAL,
+                   "node gate: source 1, pool of 2x3x4x4, does not go with ingest of 2x3x8x8");
 
     g = begin(DT_TRAIN, 2, 8, &src);
     dt_graph_scaled_add(g, src, src, "depth", 1, NULL, 0);
@@ -409,6 +413,65 @@ TEST(low_level)
     g = new_graph();
     assert_int_equal(dt_graph_tensor(g, "a", DT_ACT, DT_F32, 2, dim), -1);
     assert_refused(g, DT_ERR_INTERNAL, "not a shape");
+}
+
+/* Each letter of the op list is checked; dst is the value, or three gradients. */
+TEST(operands)
+{
+    enum { VALUE, SMALL, VECTOR, VECTOR4, MASK, PIXEL };
+    static const struct {
+        enum dt_op op;
+        int n_src, src[7], n_dst, dst[3];
+        const char *refused;
+    } cases[] = {
+        {DT_OP_SCALED_ADD, 3, {VALUE, VALUE, VECTOR}, 1, {VALUE}, NULL},
+        {DT_OP_SCALED_ADD, 3, {VALUE, VALUE, VECTOR4}, 1, {VALUE}, "n: source 2, vector4 of 4,"},
+        {DT_OP_SCALED_ADD, 3, {VALUE, SMALL, VECTOR}, 1, {VALUE}, "n: source 1, small of 2x3x2x2,"},
+        {DT_OP_SCALED_ADD, 2, {VALUE, VALUE}, 1, {SMALL}, "n: destination 0, small of 2x3x2x2,"},
+        {DT_OP_ADD, 2, {VALUE, -1}, 1, {VALUE}, "n: source 1 is tensor -1"},
+        {DT_OP_GATE, 2, {VALUE, PIXEL}, 1, {VALUE}, NULL},
+        {DT_OP_GATE, 2, {VALUE, SMALL}, 1, {VALUE}, "does not go with value of 2x3x4x4"},
+        {DT_OP_AVG_POOL, 1, {VALUE}, 1, {SMALL}, NULL},
+        {DT_OP_AVG_POOL, 1, {VALUE}, 1, {VECTOR}, "n: destination 0, vector of 3,"},
+        {DT_OP_CONCAT, 2, {VALUE, SMALL}, 1, {VALUE}, "n: source 1, small"},
+        {DT_OP_BN_BWD,
+         7,
+         {VALUE, VALUE, VECTOR, VECTOR, VECTOR, VECTOR, MASK},
+         3,
+         {VALUE, VECTOR, VECTOR},
+         NULL},
+        {DT_OP_BN_BWD,
+         7,
+         {VALUE, VALUE, VECTOR, VECTOR, VECTOR, VECTOR, VALUE},
+         3,
+         {VALUE, VECTOR, VECTOR},
+         "n: source 6, value"},
+        {DT_OP_BN_BWD,
+         7,
+         {MASK, VALUE, VECTOR, VECTOR, VECTOR, VECTOR, -1},
+         3,
+         {VALUE, VECTOR, VECTOR},
+         "n: source 0, mask"},
+    };
+    for (size_t i = 0; i < DT_COUNT(cases); i++) {
+        struct dt_graph *g = new_graph();
+        const int value[] = {2, 3, 4, 4}, small[] = {2, 3, 2, 2}, vector[] = {3, 1, 1, 1};
+        dt_graph_tensor(g, "value", DT_ACT, DT_F32, 4, value);
+        dt_graph_tensor(g, "small", DT_ACT, DT_F32, 4, small);
+        dt_graph_tensor(g, "vector", DT_PARAM, DT_F32, 1, vector);
+        dt_graph_tensor(g, "vector4", DT_PARAM, DT_F32, 1, (int[]){4, 1, 1, 1});
+        dt_graph_tensor(g, "mask", DT_SAVED, DT_U8, 4, value);
+        dt_graph_tensor(g, "pixel", DT_ACT, DT_F32, 4, (int[]){2, 3, 1, 1});
+        const struct dt_node *node = dt_graph_node(g, cases[i].op, "n", cases[i].n_src,
+                                                   cases[i].src, cases[i].n_dst, cases[i].dst);
+        assert_int_equal(!node, cases[i].refused != NULL);
+        if (!node) {
+            assert_refused(g, DT_ERR_INTERNAL, cases[i].refused);
+            continue;
+        }
+        assert_int_equal(dt_graph_check(g), DT_OK);
+        dt_graph_destroy(g);
+    }
 }
 
 TEST(flops_and_bytes)
