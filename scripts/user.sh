@@ -11,6 +11,7 @@ MPI|program mpicc|openmpi|openmpi|openmpi
 oneDNN|header oneapi/dnnl/dnnl.h|onednn|onednn|onednn-devel-cpu-gomp
 libjpeg-turbo|library libjpeg|libjpeg-turbo|libjpeg-turbo|
 zlib|library zlib|zlib|zlib-api|
+cJSON|library libcjson|cjson|cjson|
 libarchive|library libarchive|libarchive|libarchive|
 xxHash|library libxxhash|xxhash|xxhash|
 Random123|header Random123/philox.h|random123|random123|

@@ -4,6 +4,7 @@ set(rows # name, version, license
     "libjpeg-turbo,${JPEG_VERSION},IJG AND BSD-3-Clause AND Zlib"
     "libarchive,${ARCHIVE_VERSION},BSD-2-Clause"
     "xxHash,${XXHASH_VERSION},BSD-2-Clause"
+    "cJSON,${CJSON_VERSION},MIT"
     "zlib,${ZLIB_VERSION},Zlib"
     "Random123,,BSD-3-Clause"
     "MPI,,NOASSERTION")

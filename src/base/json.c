@@ -1,68 +1,55 @@
-/* Strict JSON as a tree of read-only nodes with their places: one walk over the stream, which
- * checks the text. Keys and strings lie in one block, which the text itself bounds: decoded they
- * are shorter. Duplicate keys are detected here, where keys are already decoded ("a" and "\u0061"
- * are the same key). */
+/* Strict JSON parsing: a walk over the stream checks the text and finds the position of every
+ * value, so that cJSON only ever sees clean, small, shallow text; cJSON parses it, and its tree is
+ * turned into read-only nodes that carry those positions. The tree is kept, because the nodes
+ * borrow its strings. Duplicate keys are detected here, where keys are already decoded ("a" and
+ * "\u0061" are the same key). */
 #include "base/json.h"
 
+#include <cjson/cJSON.h>
+#include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "base/json_token.h"
 #include "base/mem.h"
 
 const struct dt_json_limits dt_json_default_limits = {.bytes = 1 << 20, .n_values = 10000};
 
 struct dt_json_doc {
+    cJSON *tree;
     struct dt_json *nodes; /* in document order */
     int n_nodes;
-    char *strings, *end; /* the block, and where the next one goes */
 };
+
+/* --- The walk: line and column of every node --- */
 
 struct walk {
     struct dt_json_stream *stream;
     struct dt_json_doc *doc;
+    size_t capacity;
     int max_values;
 };
 
-static const char *keep(struct dt_json_doc *doc, const char *text, size_t bytes)
-{
-    char *copy = doc->end;
-    memcpy(copy, text, bytes + 1);
-    doc->end += bytes + 1;
-    return copy;
-}
+static dt_status walk_value(struct walk *walk);
 
-static dt_status walk_value(struct walk *walk, struct dt_json **out);
-
-static dt_status walk_children(struct walk *walk, struct dt_json *node)
+static dt_status walk_children(struct walk *walk, enum dt_json_type type)
 {
-    const bool is_object = node->type == DT_JSON_OBJECT;
-    const struct dt_json **link = &node->child;
-    struct dt_json *child;
     const char *key = NULL;
     bool more;
-    DT_TRY(dt_json_stream_enter(walk->stream, node->type));
+    DT_TRY(dt_json_stream_enter(walk->stream, type));
     for (;;) {
-        if (is_object)
+        if (type == DT_JSON_OBJECT)
             DT_TRY(dt_json_stream_member(walk->stream, &key));
         else
             DT_TRY(dt_json_stream_item(walk->stream, &more));
-        if (is_object ? !key : !more)
+        if (type == DT_JSON_OBJECT ? !key : !more)
             return DT_OK;
-        key = key ? keep(walk->doc, key, strlen(key)) : NULL;
-        DT_TRY(walk_value(walk, &child));
-        child->key = key;
-        *link = child;
-        link = &child->next;
-        node->n_children++;
+        DT_TRY(walk_value(walk));
     }
 }
 
-/* Recursive; the stream limits the depth. */
-static dt_status walk_value(struct walk *walk, struct dt_json **out)
+static dt_status walk_value(struct walk *walk)
 {
     struct dt_json_doc *doc = walk->doc;
     enum dt_json_type type;
@@ -72,25 +59,22 @@ static dt_status walk_value(struct walk *walk, struct dt_json **out)
     if (doc->n_nodes == walk->max_values)
         return dt_json_stream_fail(walk->stream, dt_json_stream_offset(walk->stream),
                                    "more than %d values", walk->max_values);
-    struct dt_json *node = *out = &doc->nodes[doc->n_nodes++];
-    node->type = type;
+    DT_TRY(DT_GROW(doc->nodes, walk->capacity, (size_t)doc->n_nodes, "JSON values"));
+    struct dt_json *node = &doc->nodes[doc->n_nodes++];
     dt_json_stream_place(walk->stream, &node->line, &node->column);
-    switch (type) {
-    case DT_JSON_OBJECT:
-    case DT_JSON_ARRAY:
-        return walk_children(walk, node);
-    case DT_JSON_NUMBER:
-        return dt_json_stream_number(walk->stream, &node->number);
-    case DT_JSON_BOOL:
-        return dt_json_stream_bool(walk->stream, &node->boolean);
-    case DT_JSON_NULL:
-        return dt_json_stream_skip(walk->stream);
-    case DT_JSON_STRING:
-        DT_TRY(dt_json_stream_string(walk->stream, &text, &bytes));
-        node->string = keep(doc, text, bytes);
-    }
-    return DT_OK;
+    if (type == DT_JSON_OBJECT || type == DT_JSON_ARRAY)
+        return walk_children(walk, type);
+    return type == DT_JSON_STRING ? dt_json_stream_string(walk->stream, &text, &bytes)
+                                  : dt_json_stream_skip(walk->stream);
 }
+
+/* --- From cJSON's tree to nodes --- */
+
+struct converter {
+    struct dt_json_doc *doc;
+    const char *source;
+    int n_done;
+};
 
 static int compare_keys(const void *a, const void *b)
 {
@@ -100,11 +84,11 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x > y) - (x < y);
 }
 
-static dt_status check_duplicates(const struct dt_json *object, const char *source)
+static dt_status check_duplicates(const struct converter *c, const struct dt_json *object)
 {
     const struct dt_json **members = NULL, *twice = NULL, *first = NULL;
     size_t n = 0;
-    if (object->type != DT_JSON_OBJECT || object->n_children < 2)
+    if (object->n_children < 2)
         return DT_OK;
     DT_TRY(DT_NEW(members, (size_t)object->n_children));
     for (const struct dt_json *m = object->child; m; m = m->next)
@@ -119,8 +103,62 @@ static dt_status check_duplicates(const struct dt_json *object, const char *sour
     free(members);
     if (twice)
         DT_FAIL(DT_ERR_DATA, "%s:%d:%d: %s%s%s: key appears twice in this object, first on line %d",
-                source, twice->line, twice->column, object->key ? object->key : "",
+                c->source, twice->line, twice->column, object->key ? object->key : "",
                 object->key ? "." : "", twice->key, first->line);
+    return DT_OK;
+}
+
+static enum dt_json_type type_of(const cJSON *item)
+{
+    static const struct {
+        int cjson;
+        enum dt_json_type type;
+    } types[] = {
+        {cJSON_False, DT_JSON_BOOL},    {cJSON_True, DT_JSON_BOOL},
+        {cJSON_Number, DT_JSON_NUMBER}, {cJSON_String, DT_JSON_STRING},
+        {cJSON_Array, DT_JSON_ARRAY},   {cJSON_Object, DT_JSON_OBJECT},
+    };
+    for (size_t i = 0; i < DT_COUNT(types); i++)
+        if ((item->type & 0xff) == types[i].cjson)
+            return types[i].type;
+    return DT_JSON_NULL;
+}
+
+/* Recursive; the walk has already limited the depth. */
+static dt_status convert(struct converter *c, const struct dt_json **out, const cJSON *item)
+{
+    if (c->n_done >= c->doc->n_nodes)
+        DT_FAIL(DT_ERR_INTERNAL, "%s: cJSON found more values than the walk", c->source);
+    struct dt_json *node = &c->doc->nodes[c->n_done];
+    node->type = type_of(item);
+    node->key = item->string;
+    node->string = item->valuestring;
+    node->number = item->valuedouble;
+    node->boolean = (item->type & 0xff) == cJSON_True;
+    c->n_done++;
+    *out = node;
+    const struct dt_json **link = &node->child;
+    for (const cJSON *child = item->child; child; child = child->next) {
+        struct dt_json *made = &c->doc->nodes[c->n_done];
+        DT_TRY(convert(c, link, child));
+        link = &made->next;
+        node->n_children++;
+    }
+    if (node->type == DT_JSON_OBJECT)
+        DT_TRY(check_duplicates(c, node));
+    return DT_OK;
+}
+
+/* cJSON reads past the end of a text that is not NUL-terminated, so it gets a terminated copy. */
+static dt_status parse_tree(cJSON **tree, const char *text, size_t bytes, const char *source)
+{
+    char *copy = NULL;
+    DT_TRY(DT_NEW(copy, bytes + 1));
+    memcpy(copy, text, bytes);
+    *tree = cJSON_ParseWithLengthOpts(copy, bytes + 1, NULL, 1);
+    free(copy);
+    if (!*tree)
+        DT_FAIL(DT_ERR_MEMORY, "%s: out of memory while parsing %zu bytes of JSON", source, bytes);
     return DT_OK;
 }
 
@@ -129,26 +167,23 @@ dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes
 {
     dt_status status = DT_OK;
     struct dt_json_doc *made = NULL;
-    struct dt_json *root;
+    const struct dt_json *root = NULL;
     limits = limits ? limits : &dt_json_default_limits;
-    if (bytes > limits->bytes)
+    const size_t most = limits->bytes < INT_MAX ? limits->bytes : INT_MAX;
+    if (bytes > most)
         DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", source, bytes,
-                limits->bytes);
-    /* A value takes a byte, and a comma or a bracket, which those around it may lack at the end. */
-    const size_t n = bytes / 2 + 1 + DT_JSON_DEPTH_MAX, most = (size_t)limits->n_values;
+                most);
     DT_TRY_OUT(DT_NEW(made, 1));
-    DT_TRY_OUT(DT_NEW(made->nodes, n < most ? n : most));
-    DT_TRY_OUT(DT_NEW(made->strings, bytes + 1));
-    made->end = made->strings;
     struct walk walk = {.doc = made, .max_values = limits->n_values};
     DT_TRY_OUT(dt_json_stream_open_text(&walk.stream, text, bytes, source));
-    status = walk_value(&walk, &root);
+    status = walk_value(&walk);
     if (status == DT_OK)
         status = dt_json_stream_end(walk.stream);
     dt_json_stream_close(walk.stream);
     DT_TRY_OUT(status);
-    for (int i = 0; i < made->n_nodes; i++)
-        DT_TRY_OUT(check_duplicates(&made->nodes[i], source));
+    DT_TRY_OUT(parse_tree(&made->tree, text, bytes, source));
+    struct converter c = {.doc = made, .source = source};
+    DT_TRY_OUT(convert(&c, &root, made->tree));
     *doc = made;
     made = NULL;
 out:
@@ -191,8 +226,8 @@ void dt_json_destroy(struct dt_json_doc *doc)
 {
     if (!doc)
         return;
+    cJSON_Delete(doc->tree);
     free(doc->nodes);
-    free(doc->strings);
     free(doc);
 }
 

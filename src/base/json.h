@@ -1,7 +1,7 @@
 /* Strict JSON: a reader that knows the line and column of every value, and a small writer.
  *
- * The reader makes a tree of what base/json_stream.h reads. Duplicate keys, trailing text, numbers
- * like 01, control characters and bad UTF-8 are errors. Limits: 1 MiB unless the caller says
+ * Reading wraps cJSON, which accepts duplicate keys, trailing text, numbers like 01, control
+ * characters and bad UTF-8; all of these are errors here. Limits: 1 MiB unless the caller says
  * otherwise, depth 16, 10,000 values, strings of 4,096 bytes, finite numbers. */
 #ifndef DTRAIN_BASE_JSON_H
 #define DTRAIN_BASE_JSON_H

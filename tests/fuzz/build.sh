@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the fuzz targets with clang's libFuzzer, ASan and UBSan: build.sh [FOLDER [TARGET...]]
 #
-# libjpeg-turbo and libarchive are built from their Debian sources with instrumentation, as
+# cJSON, libjpeg-turbo and libarchive are built from their Debian sources with instrumentation, as
 # the fuzzer cannot see into them otherwise. If the sources cannot be fetched, the system's
 # libraries are linked and a message says so.
 set -euo pipefail
@@ -25,7 +25,7 @@ fetch_sources() {
     printf "deb-src [$key] %s main\n" "http://deb.debian.org/debian bookworm" \
         "http://deb.debian.org/debian-security bookworm-security" > apt/list
     timeout 120 "${apt[@]}" update &&
-        (cd src && timeout 300 "${apt[@]}" source libjpeg-turbo libarchive)
+        (cd src && timeout 300 "${apt[@]}" source cjson libjpeg-turbo libarchive)
 }
 
 # build_cmake NAME SOURCE-FOLDER LIBRARY TARGET OPTIONS...
@@ -40,7 +40,9 @@ build_cmake() {
 }
 
 build_libraries() {
-    build_jpeg && build_archive
+    # shellcheck disable=SC2086
+    "$cc" $cover -c src/cjson-*/cJSON.c -o src/cjson.o && ar rcs lib/libcjson.a src/cjson.o &&
+        build_jpeg && build_archive
 }
 
 build_jpeg() {
@@ -58,12 +60,12 @@ build_archive() {
         "${without[@]}"
 }
 
-if ls lib/lib{jpeg,archive}.a > /dev/null 2>&1 || { fetch_sources && build_libraries; }; then
-    libraries=(lib/libjpeg.a lib/libarchive.a)
+if ls lib/lib{cjson,jpeg,archive}.a > /dev/null 2>&1 || { fetch_sources && build_libraries; }; then
+    libraries=(lib/libcjson.a lib/libjpeg.a lib/libarchive.a)
 else
-    echo "build.sh: no sources of libjpeg-turbo and libarchive; using the system's" \
+    echo "build.sh: no sources of cJSON, libjpeg-turbo and libarchive; using the system's" \
         "libraries, which the fuzzer cannot see into" >&2
-    libraries=(-ljpeg -larchive)
+    libraries=(-lcjson -ljpeg -larchive)
 fi
 
 compile() { # SOURCE

@@ -24,6 +24,7 @@ class Dtrain(CMakePackage):
     depends_on("libjpeg-turbo")
     depends_on("libpng")
     depends_on("zlib-api")
+    depends_on("cjson")
     depends_on("libarchive")
     depends_on("xxhash")
     depends_on("hwloc@2:", when="+hwloc")
