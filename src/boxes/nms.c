@@ -1,7 +1,7 @@
 /* Suppression in the order of the scores. Every candidate is compared with those taken before it,
  * of which there are at most `max`, so that thousands of candidates need no more than a millisecond
  * or two. */
-#include "boxes/nms.h"
+#include "boxes/boxes.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "cli/commands.h"
 #include "page/page.h"
-#include "page/serve.h"
 
 /* A run may begin later, but not in a folder that does not exist. */
 static dt_status watch_runs(const struct dt_arguments *args)

@@ -2,8 +2,8 @@
 #include <stdio.h>
 
 #include "cli/commands.h"
+#include "eval/drawing.h"
 #include "eval/evaluator.h"
-#include "eval/samples.h"
 #include "image/draw.h"
 
 static dt_status make_sheet(const struct dt_engine *engine, const struct dt_sets *sets,

@@ -23,7 +23,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/pulse.h"
-#include "comm/slices.h"
+#include "comm/comm_internal.h"
 #include "kernels/kernels.h"
 
 #define HAS_NAMES (NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0))

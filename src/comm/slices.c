@@ -12,7 +12,7 @@
 #include "base/pulse.h"
 #include "base/trace.h"
 #include "comm/add.h"
-#include "comm/slices.h"
+#include "comm/comm_internal.h"
 
 struct sum {
     enum { IDLE, PARTS, SUMS } stage;

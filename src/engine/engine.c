@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/pulse.h"
 #include "base/text.h"
-#include "engine/numa.h"
+#include "engine/devices.h"
 #include "engine/parallel.h"
 #include "engine/task.h"
 

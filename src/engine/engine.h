@@ -4,6 +4,7 @@
 #define DTRAIN_ENGINE_ENGINE_H
 
 #include "checkpoint/weights.h"
+#include "dtrain/comm.h"
 #include "dtrain/models.h"
 #include "dtrain/plan.h"
 #include "engine/devices.h"
@@ -156,5 +157,20 @@ dt_status dt_engine_eval(struct dt_engine *engine, const struct dt_sets *sets,
  * ranks: which rank and host differ from the majority (with two ranks, which have no majority, both
  * are named), at which step, and `last_good` (a path or ""). Waits for the device. Collective. */
 dt_status dt_replicas_compare(struct dt_engine *engine, int64_t step, const char *last_good);
+
+/* link.c: the links between nodes, by which sums on CPU ranks choose their algorithm.
+ * Measures them, or takes what an earlier start on as many nodes and ranks has left in the run
+ * folder (sums-2-nodes-16-ranks.json), so that a resumed run sums in the same order. `dir` may be
+ * NULL: nothing is kept. Rank 0 decides. Collective; with ranks of one node nothing is to be
+ * chosen. */
+dt_status dt_link_find(struct dt_link *link, struct dt_comm *comm, const char *dir);
+
+/* freeze.c, for optim.freeze: the run leaves the parameters of these modules (names, a newline
+ * after each) as they are, in a graph that is built but not fused. DT_ERR_CONFIG if the model has
+ * no such module, or if nothing is left to train. */
+dt_status dt_freeze(struct dt_graph *g, const char *modules);
+/* "12 of 62 parameters for 5 epochs; the backward pass ends at layer2.0.conv1"; "" if none is
+ * frozen. */
+void dt_freeze_describe(char *out, size_t bytes, const struct dt_graph *g, int unfreeze_epoch);
 
 #endif

@@ -3,8 +3,6 @@
 
 #include "base/host.h"
 #include "engine/engine.h"
-#include "engine/freeze.h"
-#include "engine/link.h"
 #include "engine/parallel.h"
 #include "engine/task.h"
 

@@ -1,4 +1,4 @@
-#include "engine/freeze.h"
+#include "engine/engine.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "engine/link.h"
+#include "engine/engine.h"
 
 #include "base/file.h"
 #include "base/json.h"

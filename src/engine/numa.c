@@ -1,6 +1,6 @@
 /* Runs a rank near its GPU, so that batches are decoded into memory of the NUMA node the GPU copies
  * them from: memory belongs to the node of the thread that first touches it. */
-#include "engine/numa.h"
+#include "engine/devices.h"
 
 #ifdef DTRAIN_HAVE_HWLOC
 #include <hwloc.h>

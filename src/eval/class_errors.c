@@ -1,4 +1,4 @@
-#include "eval/class_errors.h"
+#include "eval/predictions.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,6 @@
 #include "data/mix.h"
 #include "dtrain/eval.h"
 #include "engine/task.h"
-#include "eval/class_errors.h"
 #include "eval/class_metrics.h"
 #include "eval/evaluator.h"
 #include "eval/predictions.h"

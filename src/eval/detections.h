@@ -7,7 +7,7 @@
 #ifndef DTRAIN_EVAL_DETECTIONS_H
 #define DTRAIN_EVAL_DETECTIONS_H
 
-#include "boxes/nms.h"
+#include "boxes/boxes.h"
 #include "dtrain/plan.h"
 #include "engine/engine.h"
 

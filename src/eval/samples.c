@@ -1,4 +1,4 @@
-#include "eval/samples.h"
+#include "eval/drawing.h"
 
 #include <math.h>
 #include <stdio.h>

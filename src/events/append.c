@@ -1,4 +1,4 @@
-#include "events/append.h"
+#include "events/events_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,6 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "events/append.h"
 #include "events/events_internal.h"
 
 #define METRIC(NAME, name, ...) #name,

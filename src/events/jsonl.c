@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "events/append.h"
 #include "events/events_internal.h"
 
 static bool count_damaged(void *n_damaged, const char *line)

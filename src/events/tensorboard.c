@@ -11,7 +11,6 @@
 #include "base/host.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "events/append.h"
 #include "events/events_internal.h"
 #include "events/tfevents.h"
 

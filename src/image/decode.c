@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "image/exif.h"
 #include "image/png.h"
 
 struct dt_decoder {

@@ -33,4 +33,8 @@ dt_status dt_decoder_expect(const struct dt_decoder *decoder, int width, int hei
 int dt_decoder_orientation(const struct dt_decoder *decoder);
 int dt_decoder_peak(const struct dt_decoder *decoder);
 
+/* exif.c: the orientation that a photo's EXIF data give to its pixels, 1 to 8; 1, as stored, if a
+ * JPEG or PNG file says nothing before its pixels. */
+int dt_exif_orientation(const uint8_t *data, size_t bytes);
+
 #endif

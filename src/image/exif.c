@@ -1,4 +1,4 @@
-#include "image/exif.h"
+#include "image/decode.h"
 
 #include <stdbool.h>
 

@@ -1,4 +1,3 @@
-#include "launch/hosts.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "launch/process.h"
+#include "launch/launcher.h"
 
 enum { SLOTS_MAX = 65536, TEXT_MAX = 1 << 20 };
 static const char name_characters[] =

@@ -1,4 +1,4 @@
-#include "launch/process.h"
+#include "launch/launcher.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,4 +1,3 @@
-#include "page/live.h"
 
 #include <ctype.h>
 #include <stdlib.h>

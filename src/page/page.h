@@ -58,4 +58,23 @@ dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run);
 dt_status dt_facts_config(struct dt_table *table, const struct dt_run *runs, size_t n);
 dt_status dt_facts_environment(struct dt_table *table, const struct dt_run *runs, size_t n);
 
+/* --- serve.c: the pages of live.c for browsers --- */
+
+/* Listens on this IP address and port (0: any free one), prints the URL, and answers until SIGINT
+ * or SIGTERM end the process with code 0. PAGE?events=STATE sends "changed" as server-sent
+ * events when its runs are no longer in that state, data-live of the page. On a loopback address,
+ * requests to another host's name are refused. Returns only DT_ERR_USAGE if the address is none,
+ * DT_ERR_IO or DT_ERR_PERMISSION if it cannot be used. */
+dt_status dt_serve(char *const *paths, size_t n, const char *address, int port);
+
+/* live.c: the pages of runs that may still be going on. "/" shows the runs of these paths on one
+ * page; or, if the only path is that of a folder of runs, a list of them, and each as "/run/NAME".
+ */
+bool dt_live_has(char *const *paths, size_t n, const char *page);
+/* Another number after a file of the page's runs has changed, one of them was killed, or one has
+ * been added or removed; never 0. *bytes: of their metrics. */
+uint64_t dt_live_state(char *const *paths, size_t n, const char *page, uint64_t *bytes);
+/* If the runs cannot be read, the page says why. DT_ERR_MEMORY. */
+dt_status dt_live_print(FILE *out, char *const *paths, size_t n, const char *page);
+
 #endif

@@ -1,7 +1,7 @@
 /* A small HTTP server: GET and HEAD, a process for each connection, which therefore may take its
  * time.
  */
-#include "page/serve.h"
+#include "page/page.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -21,7 +21,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "page/live.h"
 
 enum { CLIENTS_MOST = 100, REQUEST_MOST = 8 << 10, REQUEST_S = 10, SILENCE_S = 15 };
 

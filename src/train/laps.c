@@ -1,4 +1,4 @@
-#include "train/laps.h"
+#include "train/metrics.h"
 
 #include "base/clock.h"
 

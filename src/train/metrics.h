@@ -1,8 +1,38 @@
-/* Metrics of a training run: the counters of all ranks, summed once per interval. */
+/* Metrics of a training run: where its time goes, the counters of all ranks, summed once per
+ * interval, and how the hardware does. */
 #ifndef DTRAIN_TRAIN_METRICS_H
 #define DTRAIN_TRAIN_METRICS_H
 
-#include "train/laps.h"
+#include "engine/engine.h"
+
+/* laps.c: where the time of training goes: a clock whose laps each belong to one kind, so that the
+ * kinds add up to the time that has passed. Main thread only. */
+
+/* The kinds of a step, with their fields of the step event (dtrain/events.h). */
+#define DT_LAP_LIST(X)                                                                          \
+    X(DATA, data_wait_s)  /* waiting for the loader */                                          \
+    X(COMPUTE, compute_s) /* passes; on devices with queues with whatever the host waits for */ \
+    X(COMM, comm_s)       /* in passes, but for sums of gradients; 0 on devices with queues */  \
+    X(SYNC, sync_s)       /* in other collective calls: agreements, sums of counters */         \
+    X(OTHER, other_s)     /* the rest: reports, telemetry, beginning an epoch */
+
+#define DT_LAP_ID(NAME, field) DT_LAP_##NAME,
+enum dt_lap { DT_LAP_LIST(DT_LAP_ID) DT_N_LAPS, DT_LAP_PAUSE = DT_N_LAPS };
+#undef DT_LAP_ID
+
+struct dt_laps {
+    double s[DT_N_LAPS + 1]; /* seconds so far, by kind; the last are those of no step */
+    double at_s;             /* dt_clock_s of the last call */
+    double comm_s, sync_s;   /* of plan and comm at that time */
+};
+
+void dt_laps_begin(struct dt_laps *laps, const struct dt_engine *engine);
+/* Ends a lap: the time since the last call belongs to `kind`, except the parts of it that were COMM
+ * or SYNC. All of a PAUSE (evaluation, saving) belongs to it. */
+void dt_lap(struct dt_laps *laps, const struct dt_engine *engine, enum dt_lap kind);
+double dt_laps_total(const double s[DT_N_LAPS]); /* of dt_laps.s or differences: without pauses */
+
+/* --- metrics.c --- */
 
 /* Clock and counter values at the start of a stretch of training. */
 struct dt_input_mark {
@@ -46,5 +76,18 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *
                                   struct dt_sets *sets, int64_t step, int64_t epoch, int64_t least);
 /* The dt_clock_s at which output.log_every_s makes the next progress line due. */
 double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_config *config);
+
+/* telemetry.c: how the hardware does: memory and load of the host, sensors of the GPU. Now and then
+ * rank 0 sends an event; every rank warns of its own GPU, once for each reason. No communication.
+ */
+struct dt_telemetry {
+    double next_s;           /* when the next event is due; 0 = at the first call */
+    unsigned long long told; /* reasons for throttling that this rank has warned of */
+    double ecc_errors;       /* that it has warned of */
+};
+
+/* Call after each step. Does nothing until it is due: every output.telemetry_s. */
+void dt_telemetry_step(struct dt_telemetry *telemetry, const struct dt_engine *engine,
+                       int64_t step);
 
 #endif

@@ -16,10 +16,9 @@
 #include "base/pulse.h"
 #include "base/text.h"
 #include "engine/preflight.h"
-#include "eval/samples.h"
+#include "eval/drawing.h"
 #include "train/resume.h"
 #include "train/run.h"
-#include "train/summary.h"
 #include "watch/heartbeat.h"
 
 /* The key to raise in order to continue; NULL if the run is not complete. */

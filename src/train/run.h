@@ -11,7 +11,6 @@
 #include "train/best.h"
 #include "train/metrics.h"
 #include "train/save_policy.h"
-#include "train/telemetry.h"
 #include "watch/stragglers.h"
 #include "watch/watchdog.h"
 
@@ -74,5 +73,24 @@ void dt_run_enter_compute(struct run *r);
 /* Ranks tell each other what failed (`status`, of this rank) and what is due, which goes to r->due.
  * Collective. */
 dt_status dt_run_agree(struct run *r, dt_status status);
+
+/* --- summary.c: the run that is about to start, as lines (rank 0) and as an event --- */
+
+struct dt_summary {
+    const struct dt_engine *engine;
+    const struct dt_sets *sets;
+    const char *run_dir, *start; /* "from scratch", "from .../step-N" */
+    uint64_t checkpoint_bytes;
+    int64_t n_parameters;
+    double seconds;  /* since dt_train was called */
+    const char *end; /* why the run may stop before its last step, or "" */
+};
+void dt_summary_print(const struct dt_summary *summary);
+/* --dry-run: schedule and memory. Rank 0. */
+void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *sets, FILE *out);
+
+/* Sends run_start; `config_json` is the complete configuration. Collective. */
+dt_status dt_announce_start(struct dt_engine *engine, struct dt_sets *sets, const char *config_json,
+                            int64_t start_step);
 
 #endif

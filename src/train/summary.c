@@ -1,6 +1,6 @@
 /* The run that is about to begin: a table in the log, the figures of --dry-run, and the event
  * run_start. */
-#include "train/summary.h"
+#include "train/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "checkpoint/run_folder.h"
-#include "engine/freeze.h"
+#include "engine/engine.h"
 
 static void add_bytes(struct dt_text *line, const char *before, uint64_t bytes, const char *after)
 {

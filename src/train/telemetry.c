@@ -1,4 +1,4 @@
-#include "train/telemetry.h"
+#include "train/metrics.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -21,7 +21,6 @@
 #include "engine/task.h"
 #include "train/resume.h"
 #include "train/run.h"
-#include "train/summary.h"
 
 /* --- A step --- */
 

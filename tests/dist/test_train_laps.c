@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "dist_rig.h"
-#include "train/laps.h"
+#include "train/metrics.h"
 
 static const double rounding_s = 1e-6; /* of clocks that count from the machine's start */
 static struct dt_plan plan;

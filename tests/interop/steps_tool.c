@@ -13,7 +13,7 @@
 
 #include "../support/plan_files.h"
 #include "dtrain/models.h"
-#include "engine/freeze.h"
+#include "engine/engine.h"
 
 struct run {
     const char *model;

@@ -7,7 +7,7 @@
  * numbers of parameters and of those that are trained. */
 #include "../support/plan_files.h"
 #include "checkpoint/weights.h"
-#include "engine/freeze.h"
+#include "engine/engine.h"
 
 enum { HEIGHT = 1, WIDTH, IN, OUT, SETS };
 

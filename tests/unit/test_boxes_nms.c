@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "boxes/nms.h"
+#include "boxes/boxes.h"
 #include "test.h"
 
 enum { MANY = 400 };

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "engine/numa.h"
+#include "engine/devices.h"
 #include "test.h"
 
 #ifdef DTRAIN_HAVE_HWLOC

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "eval/class_errors.h"
 #include "eval/class_metrics.h"
+#include "eval/predictions.h"
 #include "test.h"
 
 TEST(prediction)

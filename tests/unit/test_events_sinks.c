@@ -14,7 +14,7 @@
 #include "capture.h"
 #include "dtrain/config.h"
 #include "dtrain/events.h"
-#include "events/append.h"
+#include "events/events_internal.h"
 #include "test_dir.h"
 
 static struct dt_config settings;

@@ -5,7 +5,6 @@
 
 #include "base/mem.h"
 #include "image/decode.h"
-#include "image/exif.h"
 #include "test_status.h"
 
 enum { WIDTH = 21, HEIGHT = 13 };

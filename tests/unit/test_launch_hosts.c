@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "launch/hosts.h"
 #include "launch/launcher.h"
 #include "test.h"
 #include "test_dir.h"
