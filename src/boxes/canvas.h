@@ -13,7 +13,7 @@
 
 #include "boxes/boxes.h"
 #include "dtrain/config.h"
-#include "image/warp.h"
+#include "image/resize.h"
 
 /* The canvases of a loader, at least one; the section `data` has the keys. */
 struct dt_layout {

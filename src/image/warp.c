@@ -1,4 +1,4 @@
-#include "image/warp.h"
+#include "image/resize.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Finds the checkpoint from which a run starts, and decides whether it may. Rank 0 reads, the
  * others receive copies. */
-#include "train/resume.h"
+#include "train/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "engine/parallel.h"
 #include "engine/preflight.h"
 #include "train/best.h"
-#include "train/resume.h"
+#include "train/run.h"
 
 enum { CLASSES_BYTES = 320 };
 

@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "engine/preflight.h"
 #include "eval/drawing.h"
-#include "train/resume.h"
 #include "train/run.h"
 #include "watch/heartbeat.h"
 

@@ -19,7 +19,6 @@
 #include "base/text.h"
 #include "engine/parallel.h"
 #include "engine/task.h"
-#include "train/resume.h"
 #include "train/run.h"
 
 /* --- A step --- */

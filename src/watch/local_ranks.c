@@ -1,5 +1,5 @@
 /* /proc, and what launchers write where it can be seen. */
-#include "watch/local_ranks.h"
+#include "watch/diagnosis.h"
 
 #include <ctype.h>
 #include <dirent.h>

@@ -24,7 +24,6 @@
 #include "base/pulse.h"
 #include "base/thread.h"
 #include "watch/diagnosis.h"
-#include "watch/local_ranks.h"
 
 enum {
     PERIODS_OF_LIMIT = 10, /* at least: after some, another rank relays */

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/rng.h"
-#include "image/warp.h"
+#include "image/resize.h"
 #include "test.h"
 
 enum { WIDTH = 45, HEIGHT = 31, PITCH = 3 * WIDTH + 7 };

@@ -4,7 +4,6 @@
 #include "base/pulse.h"
 #include "test_dir.h"
 #include "watch/diagnosis.h"
-#include "watch/local_ranks.h"
 
 enum { N_MAX = 1024 };
 
