@@ -123,7 +123,7 @@ void dt_schedule_round(struct dt_round *out, enum dt_schedule schedule, int n, i
     rounds[schedule](out, n, rank, round, count);
 }
 
-double dt_schedule_s(enum dt_schedule schedule, int n, double bytes, const struct dt_link *link)
+static double model_s(enum dt_schedule schedule, int n, double bytes, const struct dt_link *link)
 {
     const int k = log2_of(n), is_uneven = n != 1 << k;
     const double messages = dt_schedule_rounds(schedule, n), p = 1 << k;
@@ -144,7 +144,7 @@ enum dt_schedule dt_schedule_choose(enum dt_sum sum, int n, double bytes,
     if (sum == DT_SUM_TREE)
         return DT_SCHEDULE_TREE;
     for (enum dt_schedule s = 0; s < DT_N_SCHEDULES && sum == DT_SUM_AUTO; s++)
-        if (dt_schedule_s(s, n, bytes, link) < dt_schedule_s(best, n, bytes, link))
+        if (model_s(s, n, bytes, link) < model_s(best, n, bytes, link))
             best = s;
     return best;
 }

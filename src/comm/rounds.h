@@ -50,10 +50,9 @@ int dt_schedule_rounds(enum dt_schedule schedule, int n);
 void dt_schedule_round(struct dt_round *out, enum dt_schedule schedule, int n, int rank, int round,
                        size_t count);
 
-/* Seconds by the alpha-beta model: messages on the critical path x latency, and their bytes; what
- * a range waits for while others are sent is not counted. */
-double dt_schedule_s(enum dt_schedule schedule, int n, double bytes, const struct dt_link *link);
-/* For `bytes`, of AUTO the fastest by the model, the first one if several are. */
+/* For `bytes`, of AUTO the fastest by the alpha-beta model, the first one if several are: messages
+ * on the critical path x latency, and their bytes; what a range waits for while others are sent is
+ * not counted. */
 enum dt_schedule dt_schedule_choose(enum dt_sum sum, int n, double bytes,
                                     const struct dt_link *link);
 

@@ -7,7 +7,7 @@
 
 enum { VARINT, FIXED64, LENGTH, FIXED32 = 5 };
 
-void dt_proto_raw(struct dt_proto *p, const void *data, size_t bytes)
+static void put_raw(struct dt_proto *p, const void *data, size_t bytes)
 {
     if (p->status != DT_OK || bytes == 0)
         return;
@@ -18,17 +18,18 @@ void dt_proto_raw(struct dt_proto *p, const void *data, size_t bytes)
     p->used += bytes;
 }
 
-void dt_proto_fixed(struct dt_proto *p, uint64_t value, size_t bytes)
+/* Little-endian. */
+static void put_fixed(struct dt_proto *p, uint64_t value, size_t bytes)
 {
     for (; bytes > 0; bytes--, value >>= 8)
-        dt_proto_raw(p, &(uint8_t){(uint8_t)value}, 1);
+        put_raw(p, &(uint8_t){(uint8_t)value}, 1);
 }
 
 static void put_varint(struct dt_proto *p, uint64_t value)
 {
     for (; value > 127; value >>= 7)
-        dt_proto_fixed(p, (value & 127) | 128, 1);
-    dt_proto_fixed(p, value, 1);
+        put_fixed(p, (value & 127) | 128, 1);
+    put_fixed(p, value, 1);
 }
 
 static void put_key(struct dt_proto *p, int field, int type)
@@ -47,27 +48,27 @@ void dt_proto_double(struct dt_proto *p, int field, double value)
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
     put_key(p, field, FIXED64);
-    dt_proto_fixed(p, bits, sizeof bits);
+    put_fixed(p, bits, sizeof bits);
 }
 
-void dt_proto_float(struct dt_proto *p, int field, float value)
+static void put_float(struct dt_proto *p, int field, float value)
 {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     put_key(p, field, FIXED32);
-    dt_proto_fixed(p, bits, sizeof bits);
+    put_fixed(p, bits, sizeof bits);
 }
 
-void dt_proto_bytes(struct dt_proto *p, int field, const void *data, size_t bytes)
+static void put_bytes(struct dt_proto *p, int field, const void *data, size_t bytes)
 {
     put_key(p, field, LENGTH);
     put_varint(p, bytes);
-    dt_proto_raw(p, data, bytes);
+    put_raw(p, data, bytes);
 }
 
 void dt_proto_text(struct dt_proto *p, int field, const char *text)
 {
-    dt_proto_bytes(p, field, text, strlen(text));
+    put_bytes(p, field, text, strlen(text));
 }
 
 size_t dt_proto_open(struct dt_proto *p, int field)
@@ -112,7 +113,7 @@ void dt_tfevents_begin(struct dt_proto *p, double wall_time_s, int64_t step)
 {
     p->used = 0;
     p->status = DT_OK;
-    dt_proto_raw(p, (uint8_t[HEAD_BYTES]){0}, HEAD_BYTES);
+    put_raw(p, (uint8_t[HEAD_BYTES]){0}, HEAD_BYTES);
     dt_proto_double(p, EVENT_TIME, wall_time_s);
     if (step != 0)
         dt_proto_integer(p, EVENT_STEP, step);
@@ -130,7 +131,7 @@ dt_status dt_tfevents_end(struct dt_proto *p)
         return p->status;
     store(p->at, p->used - HEAD_BYTES, LENGTH_BYTES);
     store(p->at + LENGTH_BYTES, dt_crc32c_masked(p->at, LENGTH_BYTES), CRC_BYTES);
-    dt_proto_fixed(p, dt_crc32c_masked(p->at + HEAD_BYTES, p->used - HEAD_BYTES), CRC_BYTES);
+    put_fixed(p, dt_crc32c_masked(p->at + HEAD_BYTES, p->used - HEAD_BYTES), CRC_BYTES);
     return p->status;
 }
 
@@ -181,7 +182,7 @@ void dt_tfevents_scalar(struct dt_proto *p, const char *tag, double number, cons
         dt_proto_integer(p, METADATA_CLASS, CLASS_SCALAR);
         dt_proto_close(p, metadata);
     }
-    dt_proto_float(p, VALUE_SIMPLE, (float)number);
+    put_float(p, VALUE_SIMPLE, (float)number);
     dt_proto_close(p, value);
 }
 
@@ -224,7 +225,7 @@ void dt_tfevents_image(struct dt_proto *p, const char *tag, int64_t width, int64
     dt_proto_integer(p, HEIGHT, height);
     dt_proto_integer(p, WIDTH, width);
     dt_proto_integer(p, COLOURS, RGB);
-    dt_proto_bytes(p, FILE_BYTES, file, bytes);
+    put_bytes(p, FILE_BYTES, file, bytes);
     dt_proto_close(p, image);
     dt_proto_close(p, value);
 }

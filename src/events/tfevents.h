@@ -15,13 +15,9 @@ struct dt_proto {
     dt_status status;
 };
 
-void dt_proto_raw(struct dt_proto *p, const void *data, size_t bytes);
-void dt_proto_fixed(struct dt_proto *p, uint64_t value, size_t bytes); /* little-endian */
-/* Fields of the types int64, double, float, bytes and string. */
+/* Fields of the types int64, double and string. */
 void dt_proto_integer(struct dt_proto *p, int field, int64_t value);
 void dt_proto_double(struct dt_proto *p, int field, double value);
-void dt_proto_float(struct dt_proto *p, int field, float value);
-void dt_proto_bytes(struct dt_proto *p, int field, const void *data, size_t bytes);
 void dt_proto_text(struct dt_proto *p, int field, const char *text);
 /* Returns what close needs. */
 size_t dt_proto_open(struct dt_proto *p, int field);

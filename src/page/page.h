@@ -47,13 +47,10 @@ bool dt_table_row_differs(const struct dt_table *table, size_t row);
 /* Status, best and last value of each metric, time to 75 and 90 % of the best accuracy of all runs,
  * speed, time. Each fills an empty table; DT_ERR_MEMORY. */
 dt_status dt_facts_results(struct dt_table *table, const struct dt_run *runs, size_t n);
-/* A row for the run in the folder and for each in a folder in it, if they have begun; what cannot
- * be read is only a warning. DT_ERR_NO_INPUT if there is none; the caller frees the cells in any
- * case. */
+/* A row for the run in the folder and for each in a folder in it, if they have begun: name, state,
+ * epochs, best value, speed, time since its last event, and why it ended; what cannot be read is
+ * only a warning. DT_ERR_NO_INPUT if there is none; the caller frees the cells in any case. */
 dt_status dt_facts_list(struct dt_table *table, const char *folder);
-/* Adds a row to a table with one for each run: name, state, epochs, best value, speed, time since
- * its last event, and why it ended; before the first row the names of the columns. */
-dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run);
 /* All keys of the runs but output.dir; next to those of a single run, the defaults. */
 dt_status dt_facts_config(struct dt_table *table, const struct dt_run *runs, size_t n);
 dt_status dt_facts_environment(struct dt_table *table, const struct dt_run *runs, size_t n);

@@ -249,7 +249,7 @@ static void put_best(struct dt_table *table, struct results *results)
     append(table, "%s", results->curve[0] == 's' ? " in training" : "");
 }
 
-dt_status dt_facts_row(struct dt_table *table, const struct dt_run *run)
+static dt_status add_row_of(struct dt_table *table, const struct dt_run *run)
 {
     struct results results = {.runs = run, .n_runs = 1};
     const double epochs = dt_run_epochs(run, run->step);
@@ -283,7 +283,7 @@ static dt_status add_run(struct dt_table *table, const char *folder, const char 
     dt_status status = dt_run_load(&run, folder);
     snprintf(run.name, sizeof run.name, "%s", name);
     if (status == DT_OK)
-        status = dt_facts_row(table, &run);
+        status = add_row_of(table, &run);
     else
         dt_log(DT_LOG_WARNING, "skipping %s: %s", folder, dt_error_text());
     dt_run_reset(&run);
