@@ -10,8 +10,9 @@
  *   LIST(section, member, longest, most, help, ...)         with n_member; RGB: always 3
  *   TABLE(section, member, type, longest, columns, help)    with n_member
  *
- * help is one sentence without its full stop. Further members of struct dt_key may follow it:
- * DETECTORS, and unless a change makes it another run the effect of a change on resuming. */
+ * help is one sentence without its full stop; DETECTORS(help): classifiers do not have the key.
+ * Further members of struct dt_key may follow it, such as the effect of a change on resuming,
+ * unless that makes it another run. */
 
 /* Why a change on resuming is harmless (FREE) or changes rounding only (INEXACT):
  *
@@ -41,10 +42,9 @@ INT(model, num_classes, 0, 0, 1000000,
     "Number of classes; 0: as many as the data have (synthetic: 1000)", FREE)
 INT(model, image_size, 224, 8, 2048, "Height and width of the training crop in pixels")
 NAMES(model, canvases, 128, "",
-      "Detectors: up to 4 sizes \"WIDTHxHEIGHT\", multiples of 32, in whose upper left corner an "
-      "image lies; each takes the smallest that it fits into, and all images of a global batch "
-      "have the same; empty: the square of image_size",
-      DETECTORS)
+      DETECTORS("up to 4 sizes \"WIDTHxHEIGHT\", multiples of 32, in whose upper left corner an "
+                "image lies; each takes the smallest that it fits into, and all images of a global "
+                "batch have the same; empty: the square of image_size"))
 BOOL(model, zero_init_residual, false,
      "ResNets: initialise the last batch norm scale of each residual block to 0")
 INT(model, sync_bn, 0, 2, 1 << 20,
@@ -62,29 +62,24 @@ REAL(model, stochastic_depth, -1, -1, 1,
 TEXT(model, initial_checkpoint, DT_PATH_MAX, "", 0,
      "Safetensors file with the initial weights; empty: random weights", FREE)
 INT(model, fpn_channels, 256, 1, 4096,
-    "Detectors: channels of the feature pyramid and of the heads", DETECTORS)
+    DETECTORS("channels of the feature pyramid and of the heads"))
 INT(model, anchor_base, 32, 2, 512,
-    "Detectors: side of the smallest anchor in pixels; every level of the pyramid doubles it",
-    DETECTORS)
+    DETECTORS("side of the smallest anchor in pixels; every level of the pyramid doubles it"))
 INT(model, trainable_layers, 5, 0, 5,
-    "Detectors: stages of the backbone that are trained, from the last; 5: all, as random weights "
-    "need it, where torchvision trains 3 of a pretrained backbone. The batch norms of the others "
-    "use the running statistics",
-    DETECTORS)
+    DETECTORS("stages of the backbone that are trained, from the last; 5: all, as random weights "
+              "need it, where torchvision trains 3 of a pretrained backbone. The batch norms of "
+              "the others use the running statistics"))
 BOOL(model, frozen_norm, false,
-     "Detectors: constants from the initial weights as batch norm of the backbone, for batches of "
-     "few images per rank",
-     DETECTORS)
+     DETECTORS("constants from the initial weights as batch norm of the backbone, for batches of "
+               "few images per rank"))
 REAL(model, norm_eps, 1e-5, 0, 1,
-     "Detectors: added to the variance by frozen_norm; 0 for torchvision's published weights of "
-     "retinanet_resnet50_fpn",
-     DETECTORS)
+     DETECTORS("added to the variance by frozen_norm; 0 for torchvision's published weights of "
+               "retinanet_resnet50_fpn"))
 CHOICE(model, p6_from, enum dt_p6_from, DT_P6_FROM_P5, WORDS("p5", "c5", NULL),
-       "Detectors: level 6 is computed from level 5 of the pyramid (p5), or from the last stage of "
-       "the backbone (c5: the paper, and torchvision's version 2)",
-       DETECTORS)
+       DETECTORS("level 6 is computed from level 5 of the pyramid (p5), or from the last stage of "
+                 "the backbone (c5: the paper, and torchvision's version 2)"))
 CHOICE(model, head_norm, enum dt_head_norm, DT_HEAD_NORM_NONE, WORDS("none", "group", NULL),
-       "Detectors: norm in the heads; group: 32 groups, as in torchvision's version 2", DETECTORS)
+       DETECTORS("norm in the heads; group: 32 groups, as in torchvision's version 2"))
 END(model)
 
 SECTION(data)
@@ -97,10 +92,10 @@ TEXT(data, train, DT_PATH_MAX, "", 0,
 TEXT(data, val, DT_PATH_MAX, "", 0,
      "Validation data, specified in the same way; empty: data.val_fraction, or no evaluation", EVAL)
 TEXT(data, train_images, DT_PATH_MAX, "", 0,
-     "Detectors: folder of the images of a .json file of data.train; empty: ../X for "
-     "instances_X.json, otherwise the folder of the file",
-     FREE, DETECTORS)
-TEXT(data, val_images, DT_PATH_MAX, "", 0, "Detectors: the same for data.val", EVAL, DETECTORS)
+     DETECTORS("folder of the images of a .json file of data.train; empty: ../X for "
+               "instances_X.json, otherwise the folder of the file"),
+     FREE)
+TEXT(data, val_images, DT_PATH_MAX, "", 0, DETECTORS("the same for data.val"), EVAL)
 FRACTION(data, val_fraction, 0,
          "Fraction of the images of every class in data.train that is kept for validation, chosen "
          "by file name and seed; 0: none")
@@ -138,24 +133,23 @@ REAL(data, mixup, 0, 0, 100,
 REAL(data, cutmix, 0, 0, 100,
      "Alpha of CutMix, which swaps rectangles between pairs of images; 0: off")
 INT(data, min_side, 0, 0, 4096,
-    "Detectors: the shorter side of an image is resized to this, unless the longer one would "
-    "exceed max_side; 0: as large as fits on the canvas",
-    DETECTORS)
+    DETECTORS("the shorter side of an image is resized to this, unless the longer one would exceed "
+              "max_side; 0: as large as fits on the canvas"))
 INT(data, max_side, 0, 0, 4096,
-    "Detectors: most pixels of the longer side; 0: as many as fit on the canvas", DETECTORS)
+    DETECTORS("most pixels of the longer side; 0: as many as fit on the canvas"))
 INT(data, min_side_low, 0, 0, 4096,
     "Detectors, training: the shorter side is drawn from this, this + 32, ... min_side "
     "(torchvision's multiscale: 480); 0: always min_side",
-    DETECTORS)
-BOOL(data, stretch, false, "Detectors: images fill the canvas, whatever their proportions",
-     DETECTORS)
+    .of_detectors = true)
+BOOL(data, stretch, false, DETECTORS("images fill the canvas, whatever their proportions"))
 REAL(data, rotate, 0, 0, 3.1416, "Detectors, training: rotate by up to this angle in radians",
-     DETECTORS)
-REAL(data, shear, 0, 0, 1.5, "Detectors, training: shear by up to this angle in radians", DETECTORS)
+     .of_detectors = true)
+REAL(data, shear, 0, 0, 1.5, "Detectors, training: shear by up to this angle in radians",
+     .of_detectors = true)
 REAL(data, translate, 0, 0, 1,
-     "Detectors, training: move by up to this fraction of width and height", DETECTORS)
+     "Detectors, training: move by up to this fraction of width and height", .of_detectors = true)
 FRACTION(data, scale, 0, "Detectors, training: scale width and height by up to this fraction each",
-         DETECTORS)
+         .of_detectors = true)
 INT(data, val_resize, 0, 0, 4096,
     "Evaluation: shorter side before the centre crop; 0: image_size * 256 / 224")
 RGB(data, mean, NUMBERS(0.485, 0.456, 0.406), "Mean of R, G, B for pixels in 0..1")
@@ -227,22 +221,19 @@ BOOL(train, average_states, false,
      "bit-identical if there is momentum")
 FRACTION(train, outer_momentum, 0, "Local SGD: momentum of the averaged weights; 0: off")
 CHOICE(train, box_loss, enum dt_box_loss, DT_BOX_L1, WORDS("l1", "smooth_l1", "giou", NULL),
-       "Detectors: loss of the boxes; giou: of the decoded boxes (torchvision's version 2), "
-       "otherwise of the four deltas",
-       DETECTORS)
+       DETECTORS("loss of the boxes; giou: of the decoded boxes (torchvision's version 2), "
+                 "otherwise of the four deltas"))
 POSITIVE(train, box_loss_beta, 1, 100,
          "Detectors, smooth_l1: difference from which on it is linear (keras-retinanet: 0.111)",
-         DETECTORS)
+         .of_detectors = true)
 REAL(train, focal_alpha, 0.25, 0, 1,
-     "Detectors: weight of an anchor's own class in the focal loss; the others have 1 - alpha",
-     DETECTORS)
-REAL(train, focal_gamma, 2, 0, 10, "Detectors: exponent of the focal loss; 0: cross entropy",
-     DETECTORS)
-CHOICE(train, loss_normalizer, enum dt_loss_normalizer, DT_NORMALIZER_IMAGE,
-       WORDS("image", "global", NULL),
-       "Detectors: losses are divided by the foreground anchors of each image, then averaged over "
-       "the images (torchvision), or divided by the foreground anchors of the step (global)",
-       DETECTORS)
+     DETECTORS("weight of an anchor's own class in the focal loss; the others have 1 - alpha"))
+REAL(train, focal_gamma, 2, 0, 10, DETECTORS("exponent of the focal loss; 0: cross entropy"))
+CHOICE(
+    train, loss_normalizer, enum dt_loss_normalizer, DT_NORMALIZER_IMAGE,
+    WORDS("image", "global", NULL),
+    DETECTORS("losses are divided by the foreground anchors of each image, then averaged over the "
+              "images (torchvision), or divided by the foreground anchors of the step (global)"))
 END(train)
 
 SECTION(eval)
@@ -264,11 +255,13 @@ CHOICE(eval, weights, enum dt_weights, DT_WEIGHTS_BOTH, WORDS("both", "raw", "em
        "and so on. Where a run, a checkpoint or RUN@best is given, dtrain eval, predict and "
        "average and model.initial_checkpoint take the weights that decided in that run",
        EVAL)
-FRACTION(eval, score_threshold, 0.05, "Detections: only scores above it", EVAL, DETECTORS)
+FRACTION(eval, score_threshold, 0.05, "Detections: only scores above it", EVAL,
+         .of_detectors = true)
 REAL(eval, nms_iou, 0.5, 0, 1,
      "Detections: NMS drops one whose IoU with a better one of its class exceeds this", EVAL,
-     DETECTORS)
-INT(eval, max_detections, 300, 1, 10000, "Detections: most of them per image", EVAL, DETECTORS)
+     .of_detectors = true)
+INT(eval, max_detections, 300, 1, 10000, "Detections: most of them per image", EVAL,
+    .of_detectors = true)
 END(eval)
 
 SECTION(early_stop)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "cli/commands.h"
 
 /* What is known of a training that will have a run folder; its configuration must be right. */
@@ -74,18 +75,15 @@ dt_status dt_cmd_launch(const struct dt_arguments *args)
 {
     sigset_t signals;
     dt_launch_listen(&signals);
-    char *end = NULL;
-    const long n_ranks = args->ranks ? strtol(args->ranks, &end, 10) : 0;
+    struct dt_launch_options options = args->launch;
     int code = 0;
-    if (args->ranks && (*end || n_ranks < 1 || n_ranks > 1 << 20))
+    if (args->ranks && dt_text_integers(&options.n_ranks, 1, 1 << 20, args->ranks) == 0)
         DT_FAIL(DT_ERR_USAGE, "--ranks: \"%s\" is not a number of ranks", args->ranks);
     if (args->launch.hosts && args->launch.hostfile)
         DT_FAIL(DT_ERR_USAGE, "--hosts and --hostfile: give one of them");
     if (dt_comm_launched().n_ranks > 1)
         DT_FAIL(DT_ERR_USAGE, "dtrain launch starts the ranks itself; call it without mpirun");
     DT_TRY(set_variables(args));
-    struct dt_launch_options options = args->launch;
-    options.n_ranks = (int)n_ranks;
     options.variables = args->sets;
     options.n_variables = args->n_sets;
     options.words = args->operands;

@@ -30,11 +30,11 @@ static_assert(sizeof(struct dt_train_stage) == DT_COUNT(stage_columns) * sizeof(
 
 #define MAX_EXACT 9007199254740991.0 /* 2^53 - 1: integers up to here survive JSON */
 
-#define FREE      .effect = DT_KEY_FREE
-#define INEXACT   .effect = DT_KEY_INEXACT
-#define LENGTH    .effect = DT_KEY_LENGTH
-#define EVAL      .effect = DT_KEY_EVAL
-#define DETECTORS .of_detectors = true
+#define FREE            .effect = DT_KEY_FREE
+#define INEXACT         .effect = DT_KEY_INEXACT
+#define LENGTH          .effect = DT_KEY_LENGTH
+#define EVAL            .effect = DT_KEY_EVAL
+#define DETECTORS(text) "Detectors: " text, .of_detectors = true
 
 #define SECTION(section)
 #define END(section)
