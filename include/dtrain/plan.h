@@ -70,12 +70,19 @@ struct dt_bucket {
 };
 
 /* kept_stats: stats after slice 0. */
-#define DT_ARENA_LIST(X)                                                                      \
-    X(PARAMS, params)                                                                         \
-    X(SHADOW, shadow) X(GRADS, grads) X(MOMENTUM, momentum) X(SQUARE, square) X(OUTER, outer) \
-        X(ANCHOR, anchor) X(NORMS, norms) X(COUNTS, counts) X(ACCUM, accum) X(STATS, stats)   \
-            X(KEPT_STATS, kept_stats) X(EMA, ema) X(EMA_STATS, ema_stats) X(WORK, work)       \
-                X(LANES, lanes)
+#define DT_ARENA_LIST(X)  \
+    X(PARAMS, params)     \
+    X(SHADOW, shadow)     \
+    X(GRADS, grads)       \
+    X(MOMENTUM, momentum) \
+    X(SQUARE, square)     \
+    X(OUTER, outer)       \
+    X(ANCHOR, anchor)     \
+    X(NORMS, norms)       \
+    X(COUNTS, counts)     \
+    X(ACCUM, accum)       \
+    X(STATS, stats)       \
+    X(KEPT_STATS, kept_stats) X(EMA, ema) X(EMA_STATS, ema_stats) X(WORK, work) X(LANES, lanes)
 #define DT_ARENA_VALUE(NAME, name) DT_ARENA_##NAME,
 enum dt_arena { DT_ARENA_NONE = -1, DT_ARENA_LIST(DT_ARENA_VALUE) DT_N_ARENAS };
 #undef DT_ARENA_VALUE
