@@ -302,6 +302,10 @@ dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes);
  * reused; within a program only where `module` asks for the parameters of that module instead.
  * Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node.
  */
+/* Any op without parameters, whose sources are values of the network: its op, attr and activation
+ * are those of `node`, the rest of which is ignored. */
+int dt_graph_op(struct dt_graph *g, struct dt_node node, const char *name, int n_src,
+                const int *src);
 struct dt_conv_options {
     int out_channels, kernel, stride, pad;
     int groups;   /* output channel o reads the channels of group o / (O / groups); 0 means 1 */
@@ -313,10 +317,12 @@ struct dt_conv_options {
 };
 int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3]);
 int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_options options);
-int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init);
-/* With values other than eps 1e-5 and momentum 0.1. */
 int dt_graph_bn_with(struct dt_graph *g, int src, const char *name, double scale_init, double eps,
                      double momentum);
+static inline int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init)
+{
+    return dt_graph_bn_with(g, src, name, scale_init, 1e-5, 0.1);
+}
 /* Batch norm with constants instead of weight, bias and statistics (torchvision's
  * FrozenBatchNorm2d): they are saved under the same names and not trained. It is the same in both
  * phases. */
@@ -326,28 +332,55 @@ int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const cha
                         int groups);
 /* Normalises the channels of each pixel (torchvision's LayerNorm2d; eps is 1e-6). */
 int dt_graph_layer_norm(struct dt_graph *g, int src, const char *name);
-int dt_graph_activation(struct dt_graph *g, int src, const char *name, enum dt_activation kind);
+static inline int dt_graph_activation(struct dt_graph *g, int src, const char *name,
+                                      enum dt_activation kind)
+{
+    const struct dt_node node = {.op = DT_OP_ACTIVATION, .activation = kind};
+    return dt_graph_op(g, node, name, 1, &src);
+}
 static inline int dt_graph_relu(struct dt_graph *g, int src, const char *name)
 {
     return dt_graph_activation(g, src, name, DT_RELU);
 }
-int dt_graph_add(struct dt_graph *g, int a, int b, const char *name);
+static inline int dt_graph_add(struct dt_graph *g, int a, int b, const char *name)
+{
+    return dt_graph_op(g, (struct dt_node){.op = DT_OP_ADD}, name, 2, (const int[]){a, b});
+}
 /* The gate of a squeeze-and-excitation block: a factor of each image and channel. */
-int dt_graph_gate(struct dt_graph *g, int src, int factor, const char *name);
+static inline int dt_graph_gate(struct dt_graph *g, int src, int factor, const char *name)
+{
+    return dt_graph_op(g, (struct dt_node){.op = DT_OP_GATE}, name, 2, (const int[]){src, factor});
+}
 /* The end of a residual block with layer scale (ConvNeXt; the parameter is "<module>.layer_scale",
  * module NULL: none) and stochastic depth in torchvision's mode "row": in training an image goes
  * without src with probability p. With neither it is dt_graph_add. */
 int dt_graph_scaled_add(struct dt_graph *g, int src, int residual, const char *name, double p,
                         const char *module, double scale_init);
-int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
-                      int pad);
+static inline int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel,
+                                    int stride, int pad)
+{
+    const struct dt_node node = {.op = DT_OP_MAX_POOL, .attr.pool = {kernel, stride, pad, false}};
+    return dt_graph_op(g, node, name, 1, &src);
+}
 /* Without padding, and the last pixels are pooled even if they fill no window: PyTorch's
  * ceil_mode. */
-int dt_graph_max_pool_ceil(struct dt_graph *g, int src, const char *name, int kernel, int stride);
+static inline int dt_graph_max_pool_ceil(struct dt_graph *g, int src, const char *name, int kernel,
+                                         int stride)
+{
+    const struct dt_node node = {.op = DT_OP_MAX_POOL, .attr.pool = {kernel, stride, 0, true}};
+    return dt_graph_op(g, node, name, 1, &src);
+}
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size);
-int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *name);
+static inline int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *name)
+{
+    const int src[] = {[DT_UPSAMPLE_ADD_COARSE] = coarse, [DT_UPSAMPLE_ADD_FINE] = fine};
+    return dt_graph_op(g, (struct dt_node){.op = DT_OP_UPSAMPLE_ADD}, name, 2, src);
+}
 /* 2 to DT_MAX_SRC sources of the same size, one after the other along the channels. */
-int dt_graph_concat(struct dt_graph *g, int n_src, const int *src, const char *name);
+static inline int dt_graph_concat(struct dt_graph *g, int n_src, const int *src, const char *name)
+{
+    return dt_graph_op(g, (struct dt_node){.op = DT_OP_CONCAT}, name, n_src, src);
+}
 int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_features,
                     struct dt_init weight_init, struct dt_init bias_init);
 int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p);

@@ -4,16 +4,6 @@
 #include "base/rng.h"
 #include "graph/graph_internal.h"
 
-int dt_graph_gate(struct dt_graph *g, int src, int factor, const char *name)
-{
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_GATE, name, factor) ||
-        !dt_draft_begin(g, &draft, DT_OP_GATE, name, src))
-        return -1;
-    draft.src[draft.n_src++] = factor;
-    return dt_draft_infer_and_commit(g, &draft);
-}
-
 static void gradient_gate(struct dt_autodiff *ad, const struct dt_node *node)
 {
     const int *value = node->src;
@@ -30,27 +20,18 @@ static void gradient_gate(struct dt_autodiff *ad, const struct dt_node *node)
 int dt_graph_scaled_add(struct dt_graph *g, int src, int residual, const char *name, double p,
                         const char *module, double scale_init)
 {
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_SCALED_ADD, name, residual) ||
-        !dt_draft_begin(g, &draft, DT_OP_SCALED_ADD, name, src))
-        return -1;
-    if (!(p >= 0 && (float)p < 1)) {
-        dt_graph_remember(
-            g, DT_ERROR(DT_ERR_CONFIG, "%s: stochastic depth %g is not in [0, 1)", name, p));
-        return -1;
-    }
     if (dt_graph_program(g)->phase == DT_EVAL)
         p = 0;
     if (p == 0 && !module)
         return dt_graph_add(g, src, residual, name);
-    draft.src[draft.n_src++] = residual;
-    draft.attr.dropout.p = (float)p;
-    draft.attr.dropout.stream = dt_rng_hash(name);
+    struct dt_node draft = {.op = DT_OP_SCALED_ADD, .attr.dropout = {(float)p, dt_rng_hash(name)}};
+    if (!dt_draft_begin(g, &draft, name, 2, (const int[]){src, residual}))
+        return -1;
     const int shape[4] = {g->tensor[src].dim[1], 1, 1, 1};
     if (module)
         dt_draft_param(g, &draft, module, "layer_scale", DT_PARAM, 3, shape,
                        (struct dt_init){DT_INIT_CONSTANT, scale_init});
-    return dt_draft_infer_and_commit(g, &draft);
+    return dt_draft_commit(g, &draft);
 }
 
 static void gradient_scaled_add(struct dt_autodiff *ad, const struct dt_node *node)
@@ -73,5 +54,6 @@ static void gradient_scaled_add(struct dt_autodiff *ad, const struct dt_node *no
 
 const struct dt_op_rule dt_rule_gate = {.per_element = 1, .gradient = gradient_gate};
 const struct dt_op_rule dt_rule_gate_bwd = {.per_element = 3};
-const struct dt_op_rule dt_rule_scaled_add = {.per_element = 2, .gradient = gradient_scaled_add};
+const struct dt_op_rule dt_rule_scaled_add = {
+    .infer = dt_infer_drop, .per_element = 2, .gradient = gradient_scaled_add};
 const struct dt_op_rule dt_rule_scaled_add_bwd = {.per_element = 3};

@@ -8,20 +8,6 @@ static dt_status infer_concat(const struct dt_graph *g, const struct dt_node *no
     return DT_OK;
 }
 
-int dt_graph_concat(struct dt_graph *g, int n_src, const int *src, const char *name)
-{
-    struct dt_node draft;
-    if (n_src > DT_MAX_SRC)
-        dt_graph_remember(g, DT_ERROR(DT_ERR_INTERNAL, "%s: %d sources are more than %d", name,
-                                      n_src, DT_MAX_SRC));
-    for (int i = n_src - 1; i >= 0; i--)
-        if (!dt_draft_begin(g, &draft, DT_OP_CONCAT, name, src[i]))
-            return -1;
-    for (; draft.n_src < n_src; draft.n_src++)
-        draft.src[draft.n_src] = src[draft.n_src];
-    return dt_draft_infer_and_commit(g, &draft);
-}
-
 static void gradient_concat(struct dt_autodiff *ad, const struct dt_node *node)
 {
     const int diff_dst = dt_autodiff_take(ad, node);

@@ -15,9 +15,11 @@ static dt_status infer_conv(const struct dt_graph *g, const struct dt_node *node
 
 int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_options options)
 {
-    struct dt_node draft;
+    struct dt_node draft = {
+        .op = DT_OP_CONV,
+        .attr.conv = {options.stride, options.pad, options.dilation > 0 ? options.dilation : 1}};
     const int groups = options.groups > 0 ? options.groups : 1;
-    if (!dt_draft_begin(g, &draft, DT_OP_CONV, name, src))
+    if (!dt_draft_begin(g, &draft, name, 1, &src))
         return -1;
     const int channels = g->tensor[src].dim[1];
     if (channels % groups != 0 || options.out_channels % groups != 0) {
@@ -25,9 +27,6 @@ int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_
                                       name, channels, options.out_channels, groups));
         return -1;
     }
-    draft.attr.conv.stride = options.stride;
-    draft.attr.conv.pad = options.pad;
-    draft.attr.conv.dilation = options.dilation > 0 ? options.dilation : 1;
     const int weights[4] = {options.out_channels, channels / groups, options.kernel,
                             options.kernel};
     const int bias[4] = {options.out_channels, 1, 1, 1};
@@ -35,7 +34,7 @@ int dt_graph_conv(struct dt_graph *g, int src, const char *name, struct dt_conv_
                    options.init);
     if (options.bias)
         dt_draft_param(g, &draft, options.module, "bias", DT_PARAM, 1, bias, options.bias_init);
-    return dt_draft_infer_and_commit(g, &draft);
+    return dt_draft_commit(g, &draft);
 }
 
 static void gradient_conv(struct dt_autodiff *ad, const struct dt_node *node)

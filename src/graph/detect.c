@@ -80,11 +80,11 @@ static dt_status check_values(const struct dt_graph *g, int values, const struct
 static void add_loss(struct dt_graph *g, enum dt_op op, int values, const struct dt_detect *detect,
                      int boxes, int each)
 {
-    struct dt_node draft;
+    struct dt_node draft = {.op = op, .attr.detect = *detect};
     char name[2 * DT_NAME_MAX];
     const struct dt_program *p = dt_graph_program(g);
     snprintf(name, sizeof name, "%s.%d", dt_op_name(op), detect->level);
-    if (!dt_draft_begin(g, &draft, op, name, values))
+    if (!dt_draft_begin(g, &draft, name, 1, &values))
         return;
     dt_graph_remember(g, check_values(g, values, detect, each));
     if (g->status != DT_OK)
@@ -93,7 +93,6 @@ static void add_loss(struct dt_graph *g, enum dt_op op, int values, const struct
     draft.src[DT_DETECT_LOSS_BOXES] = boxes;
     draft.src[DT_DETECT_LOSS_COUNT] = p->count;
     draft.n_src = DT_DETECT_LOSS_COUNT + 1;
-    draft.attr.detect = *detect;
     dt_draft_commit_loss(g, &draft);
 }
 
@@ -141,19 +140,17 @@ static dt_status check_heads(const struct dt_graph *g, int logits, int deltas,
 void dt_graph_top_detections(struct dt_graph *g, int logits, int deltas,
                              const struct dt_detect *detect)
 {
-    struct dt_node draft;
+    struct dt_node draft = {.op = DT_OP_TOP_DETECTIONS, .attr.detect = *detect};
     struct dt_program *p = &g->program[g->current];
     char name[DT_NAME_MAX];
     snprintf(name, sizeof name, "detections%d", detect->level);
-    if (!dt_draft_begin(g, &draft, DT_OP_TOP_DETECTIONS, name, logits))
+    if (!dt_draft_begin(g, &draft, name, 2, (const int[]){logits, deltas}))
         return;
     dt_graph_remember(g, check_heads(g, logits, deltas, detect));
     if (g->status != DT_OK)
         return;
-    draft.src[DT_TOP_DELTAS] = deltas;
     draft.src[DT_TOP_SIZES] = p->sizes;
     draft.n_src = DT_TOP_SIZES + 1;
-    draft.attr.detect = *detect;
     const int *dim = g->tensor[logits].dim, scores = dim[1] * dim[2] * dim[3];
     const int most = scores < MAX_CANDIDATES ? scores : MAX_CANDIDATES;
     dt_draft_dst(g, &draft, "", DT_OUTPUT, DT_F32, 3, (const int[4]){dim[0], most, 6, 1});

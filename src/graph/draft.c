@@ -3,29 +3,34 @@
 
 #include "graph/graph_internal.h"
 
-static dt_status check_source(const struct dt_graph *g, const char *name, int src)
+static dt_status check_sources(const struct dt_graph *g, const char *name, int n, const int *src)
 {
     if (strlen(name) >= DT_NAME_MAX)
         DT_FAIL(DT_ERR_INTERNAL, "the node name %s is longer than %d characters", name,
                 DT_NAME_MAX - 1);
-    if (src < 0 || src >= g->n_tensors)
-        DT_FAIL(DT_ERR_INTERNAL, "node %s reads tensor %d, which does not exist", name, src);
-    const struct dt_tensor *t = &g->tensor[src];
-    if (t->dtype != DT_F32 || t->role != DT_ACT)
-        DT_FAIL(DT_ERR_INTERNAL, "node %s reads %s, which is not a value of the network", name,
-                t->name);
+    if (n > DT_MAX_SRC)
+        DT_FAIL(DT_ERR_INTERNAL, "%s: %d sources are more than %d", name, n, DT_MAX_SRC);
+    for (int i = 0; i < n; i++) {
+        if (src[i] < 0 || src[i] >= g->n_tensors)
+            DT_FAIL(DT_ERR_INTERNAL, "node %s reads tensor %d, which does not exist", name, src[i]);
+        const struct dt_tensor *t = &g->tensor[src[i]];
+        if (t->dtype != DT_F32 || t->role != DT_ACT)
+            DT_FAIL(DT_ERR_INTERNAL, "node %s reads %s, which is not a value of the network", name,
+                    t->name);
+    }
     return DT_OK;
 }
 
-bool dt_draft_begin(struct dt_graph *g, struct dt_node *draft, enum dt_op op, const char *name,
-                    int src)
+bool dt_draft_begin(struct dt_graph *g, struct dt_node *draft, const char *name, int n_src,
+                    const int *src)
 {
     if (g->status == DT_OK)
-        dt_graph_remember(g, check_source(g, name, src));
+        dt_graph_remember(g, check_sources(g, name, n_src, src));
     if (g->status != DT_OK)
         return false;
-    *draft = (struct dt_node){.op = op, .n_src = 1, .src = {src}};
     memcpy(draft->name, name, strlen(name) + 1);
+    memcpy(draft->src, src, (size_t)n_src * sizeof *src);
+    draft->n_src = n_src;
     return true;
 }
 
@@ -37,21 +42,22 @@ void dt_draft_dst(struct dt_graph *g, struct dt_node *draft, const char *suffix,
     draft->dst[draft->n_dst++] = dt_graph_tensor(g, name, role, dtype, n_dims, dim);
 }
 
-void dt_draft_infer(struct dt_graph *g, struct dt_node *draft, int dim[4])
+static void infer(struct dt_graph *g, struct dt_node *draft)
 {
-    int local[4];
-    int *out = dim ? dim : local;
-    if (g->status != DT_OK)
-        return;
-    memcpy(out, g->tensor[draft->src[0]].dim, sizeof local);
     const struct dt_op_rule *rule = dt_op_row(draft->op)->rule;
+    int dim[4];
+    memcpy(dim, g->tensor[draft->src[0]].dim, sizeof dim);
     if (rule->infer)
-        dt_graph_remember(g, rule->infer(g, draft, out));
-    dt_draft_dst(g, draft, "", DT_ACT, DT_F32, 4, out);
+        dt_graph_remember(g, rule->infer(g, draft, dim));
+    dt_draft_dst(g, draft, "", DT_ACT, DT_F32, 4, dim);
+    if (rule->save && g->status == DT_OK && dt_graph_program(g)->phase == DT_TRAIN)
+        rule->save(g, draft, dim);
 }
 
-int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft)
+int dt_draft_commit(struct dt_graph *g, struct dt_node *draft)
 {
+    if (g->status == DT_OK && draft->n_dst == 0 && !dt_op_row(draft->op)->rule->is_loss)
+        infer(g, draft);
     struct dt_node *node = dt_graph_node(g, draft->op, draft->name, draft->n_src, draft->src,
                                          draft->n_dst, draft->dst);
     if (!node)
@@ -61,10 +67,10 @@ int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft)
     return node->dst[0];
 }
 
-int dt_draft_infer_and_commit(struct dt_graph *g, struct dt_node *draft)
+int dt_graph_op(struct dt_graph *g, struct dt_node node, const char *name, int n_src,
+                const int *src)
 {
-    dt_draft_infer(g, draft, NULL);
-    return dt_draft_commit(g, draft);
+    return dt_draft_begin(g, &node, name, n_src, src) ? dt_draft_commit(g, &node) : -1;
 }
 
 static dt_status check_shape(const struct dt_graph *g, int id, int n_dims, const int dim[4])
@@ -118,7 +124,24 @@ void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *modul
     draft->src[draft->n_src++] = id;
 }
 
+void dt_draft_vector(struct dt_graph *g, struct dt_node *draft, const char *module,
+                     const char *suffix, enum dt_role role, int n, double value)
+{
+    dt_draft_param(g, draft, module, suffix, role, 1, (const int[4]){n, 1, 1, 1},
+                   (struct dt_init){DT_INIT_CONSTANT, value});
+}
+
 /* --- Shapes and operation counts --- */
+
+dt_status dt_infer_drop(const struct dt_graph *g, const struct dt_node *node, int dim[4])
+{
+    (void)g, (void)dim;
+    const float p = node->attr.dropout.p;
+    if (!(p >= 0 && p < 1))
+        DT_FAIL(DT_ERR_CONFIG, "%s: %s %g is not in [0, 1)", node->name,
+                node->op == DT_OP_DROPOUT ? "dropout" : "stochastic depth", (double)p);
+    return DT_OK;
+}
 
 dt_status dt_infer_window(const struct dt_node *node, int dim[4], int kernel, int stride, int pad)
 {

@@ -13,8 +13,10 @@ struct dt_autodiff;
 /* The rule of one op. Pointers may be NULL, with these defaults: dst[0] has the shape of src[0],
  * the operation count follows from `per_element`, and there is no gradient (backward ops). */
 struct dt_op_rule {
-    /* Turns `dim` from the dims of src[0] into those of dst[0]; checks the other sources. */
+    /* Turns `dim` from the dims of src[0] into those of dst[0]; checks attributes and sources. */
     dt_status (*infer)(const struct dt_graph *g, const struct dt_node *node, int dim[4]);
+    /* Adds the destinations that are saved for the backward pass, in training; dim: of dst[0]. */
+    void (*save)(struct dt_graph *g, struct dt_node *draft, const int dim[4]);
     /* Exact for convolution and linear (2 per multiply-add), which dominate the time; the other ops
      * are memory-bound and count `per_element`, a nominal number, per element of src[0]. */
     double (*flops)(const struct dt_graph *g, const struct dt_node *node);
@@ -48,31 +50,36 @@ void dt_node_save_nothing(struct dt_node *node);
 /* Id of the tensor of that name and role, -1 if absent. */
 int dt_graph_find_role(const struct dt_graph *g, const char *name, enum dt_role role);
 
-/* --- draft.c: helpers of the builders. A builder starts a draft of its node, adds parameters,
- * lets the rule infer dst[0] and commits the node. --- */
-/* False if the graph already has an error or gets one here because `src` is not a forward value. */
-bool dt_draft_begin(struct dt_graph *g, struct dt_node *draft, enum dt_op op, const char *name,
-                    int src);
+/* --- draft.c: what dt_graph_op consists of, for builders with parameters or destinations of their
+ * own: they begin a draft, a node with op and attributes, add to it, and commit it. --- */
+/* Adds the name and the sources; false if the graph already has an error or gets one here because
+ * one of these is not a forward value. */
+bool dt_draft_begin(struct dt_graph *g, struct dt_node *draft, const char *name, int n_src,
+                    const int *src);
 /* Adds a source: the parameter or statistic "<module>.<suffix>"; module NULL: the node. If another
  * program has already created it, it is shared, and within a program if it is another module's; the
  * shapes must agree. */
 void dt_draft_param(struct dt_graph *g, struct dt_node *draft, const char *module,
                     const char *suffix, enum dt_role role, int n_dims, const int dim[4],
                     struct dt_init init);
+/* The same with a constant for every one of n channels. */
+void dt_draft_vector(struct dt_graph *g, struct dt_node *draft, const char *module,
+                     const char *suffix, enum dt_role role, int n, double value);
 /* Adds a destination "<node><suffix>" of the given shape. */
 void dt_draft_dst(struct dt_graph *g, struct dt_node *draft, const char *suffix, enum dt_role role,
                   enum dt_dtype dtype, int n_dims, const int dim[4]);
-/* Adds dst[0] with the dims that the rule infers; they are also returned in `dim` (may be NULL). */
-void dt_draft_infer(struct dt_graph *g, struct dt_node *draft, int dim[4]);
-/* Adds the node; returns the id of dst[0], -1 if there is none or after an error. */
-int dt_draft_commit(struct dt_graph *g, const struct dt_node *draft);
-int dt_draft_infer_and_commit(struct dt_graph *g, struct dt_node *draft);
+/* Adds the node, of which an op but a loss gets its destinations by the rule if it has none;
+ * returns the id of dst[0], -1 if there is none or after an error. */
+int dt_draft_commit(struct dt_graph *g, struct dt_node *draft);
 
 /* --- loss.c: shared by all losses --- */
 /* Adds, in training, the gradient of src[0] as dst[0], and then the node. */
 void dt_draft_commit_loss(struct dt_graph *g, struct dt_node *draft);
 /* The gradient rule of a loss: the forward node has already computed that. */
 void dt_gradient_of_loss(struct dt_autodiff *ad, const struct dt_node *node);
+
+/* The check of attr dropout. */
+dt_status dt_infer_drop(const struct dt_graph *g, const struct dt_node *node, int dim[4]);
 
 /* Output size of kernel x kernel windows over dim[2] x dim[3], for convolution and pooling; kernel:
  * of the dilated window. */

@@ -16,15 +16,15 @@ static dt_status infer_linear(const struct dt_graph *g, const struct dt_node *no
 int dt_graph_linear(struct dt_graph *g, int src, const char *name, int out_features,
                     struct dt_init weight_init, struct dt_init bias_init)
 {
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_LINEAR, name, src))
+    struct dt_node draft = {.op = DT_OP_LINEAR};
+    if (!dt_draft_begin(g, &draft, name, 1, &src))
         return -1;
     const struct dt_tensor *t = &g->tensor[src];
     const int weights[4] = {out_features, t->dim[1] * t->dim[2] * t->dim[3], 1, 1};
     const int bias[4] = {out_features, 1, 1, 1};
     dt_draft_param(g, &draft, NULL, "weight", DT_PARAM, 2, weights, weight_init);
     dt_draft_param(g, &draft, NULL, "bias", DT_PARAM, 1, bias, bias_init);
-    return dt_draft_infer_and_commit(g, &draft);
+    return dt_draft_commit(g, &draft);
 }
 
 static void gradient_linear(struct dt_autodiff *ad, const struct dt_node *node)

@@ -36,9 +36,9 @@ void dt_gradient_of_loss(struct dt_autodiff *ad, const struct dt_node *node)
 
 void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
 {
-    struct dt_node draft;
+    struct dt_node draft = {.op = DT_OP_SOFTMAX_XENT, .attr.xent = {(float)smoothing}};
     const struct dt_program *p = dt_graph_program(g);
-    if (!dt_draft_begin(g, &draft, DT_OP_SOFTMAX_XENT, "softmax_xent", logits))
+    if (!dt_draft_begin(g, &draft, "softmax_xent", 1, &logits))
         return;
     dt_graph_remember(g, check_logits(g, logits, smoothing));
     if (g->status != DT_OK)
@@ -48,7 +48,6 @@ void dt_graph_softmax_xent(struct dt_graph *g, int logits, double smoothing)
     draft.src[DT_XENT_MIX_SHARE] = p->mix_share;
     draft.src[DT_XENT_CLASS_WEIGHTS] = p->class_weights;
     draft.n_src = DT_XENT_CLASS_WEIGHTS + 1;
-    draft.attr.xent.smoothing = (float)smoothing;
     dt_draft_commit_loss(g, &draft);
     g->program[g->current].logits = logits;
 }

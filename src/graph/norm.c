@@ -3,50 +3,41 @@
 #include "graph/graph_internal.h"
 
 /* Weight and bias have the role; the statistics follow them, as in PyTorch. */
-static void draft_vectors(struct dt_graph *g, struct dt_node *draft, enum dt_role role,
-                          double scale_init)
+static int add_bn(struct dt_graph *g, struct dt_node draft, int src, const char *name,
+                  enum dt_role role, double scale_init)
 {
-    const int channels[4] = {g->tensor[draft->src[0]].dim[1], 1, 1, 1};
-    const struct dt_init scale = {DT_INIT_CONSTANT, scale_init};
-    const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
-    dt_draft_param(g, draft, NULL, "weight", role, 1, channels, scale);
-    dt_draft_param(g, draft, NULL, "bias", role, 1, channels, zeros);
-    dt_draft_param(g, draft, NULL, "running_mean", DT_STAT, 1, channels, zeros);
-    dt_draft_param(g, draft, NULL, "running_var", DT_STAT, 1, channels, ones);
-}
-
-int dt_graph_bn(struct dt_graph *g, int src, const char *name, double scale_init)
-{
-    return dt_graph_bn_with(g, src, name, scale_init, 1e-5, 0.1);
+    if (!dt_draft_begin(g, &draft, name, 1, &src))
+        return -1;
+    const int channels = g->tensor[src].dim[1];
+    dt_draft_vector(g, &draft, NULL, "weight", role, channels, scale_init);
+    dt_draft_vector(g, &draft, NULL, "bias", role, channels, 0);
+    dt_draft_vector(g, &draft, NULL, "running_mean", DT_STAT, channels, 0);
+    dt_draft_vector(g, &draft, NULL, "running_var", DT_STAT, channels, 1);
+    return dt_draft_commit(g, &draft);
 }
 
 int dt_graph_bn_with(struct dt_graph *g, int src, const char *name, double scale_init, double eps,
                      double momentum)
 {
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_BN, name, src))
-        return -1;
-    draft.attr.bn.eps = (float)eps;
-    draft.attr.bn.momentum = (float)momentum;
-    draft.attr.bn.n_ranks = dt_graph_program(g)->phase == DT_TRAIN ? g->bn_ranks : 0;
-    const int channels[4] = {g->tensor[src].dim[1], 1, 1, 1};
-    draft_vectors(g, &draft, DT_PARAM, scale_init);
-    dt_draft_infer(g, &draft, NULL);
-    if (dt_graph_program(g)->phase == DT_TRAIN) {
-        dt_draft_dst(g, &draft, ".mean", DT_SAVED, DT_F32, 1, channels);
-        dt_draft_dst(g, &draft, ".variance", DT_SAVED, DT_F32, 1, channels);
-    }
-    return dt_draft_commit(g, &draft);
+    const int n_ranks = dt_graph_program(g)->phase == DT_TRAIN ? g->bn_ranks : 0;
+    const struct dt_node node = {.op = DT_OP_BN, .attr.bn = {(float)eps, (float)momentum, n_ranks}};
+    return add_bn(g, node, src, name, DT_PARAM, scale_init);
 }
 
 int dt_graph_frozen_bn(struct dt_graph *g, int src, const char *name, double eps)
 {
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_BN, name, src))
-        return -1;
-    draft.attr.bn.eps = (float)eps;
-    draft_vectors(g, &draft, DT_STAT, 1);
-    return dt_draft_infer_and_commit(g, &draft);
+    const struct dt_node node = {.op = DT_OP_BN, .attr.bn.eps = (float)eps};
+    return add_bn(g, node, src, name, DT_STAT, 1);
+}
+
+/* A frozen one takes no statistics. */
+static void save_bn(struct dt_graph *g, struct dt_node *draft, const int dim[4])
+{
+    const int channels[4] = {dim[1], 1, 1, 1};
+    if (g->tensor[draft->src[DT_BN_SCALE]].role == DT_STAT)
+        return;
+    dt_draft_dst(g, draft, ".mean", DT_SAVED, DT_F32, 1, channels);
+    dt_draft_dst(g, draft, ".variance", DT_SAVED, DT_F32, 1, channels);
 }
 
 /* With fixed statistics it is a multiplication; a fused ReLU and addition come after it. */
@@ -101,47 +92,44 @@ static void gradient_bn(struct dt_autodiff *ad, const struct dt_node *node)
         dt_autodiff_give(ad, residual, dst[DT_BN_BWD_DIFF_RESIDUAL]);
 }
 
-/* Adds weight, bias and, in training, mean and inverse_std of the given shape. */
-static int commit_norm(struct dt_graph *g, struct dt_node *draft, const char *module, int n_dims,
-                       const int statistics[4])
+static int add_norm(struct dt_graph *g, struct dt_node draft, int src, const char *name,
+                    const char *module)
 {
-    const int channels[4] = {g->tensor[draft->src[0]].dim[1], 1, 1, 1};
-    const struct dt_init zeros = {DT_INIT_CONSTANT, 0}, ones = {DT_INIT_CONSTANT, 1};
-    dt_draft_param(g, draft, module, "weight", DT_PARAM, 1, channels, ones);
-    dt_draft_param(g, draft, module, "bias", DT_PARAM, 1, channels, zeros);
-    dt_draft_infer(g, draft, NULL);
-    if (dt_graph_program(g)->phase == DT_TRAIN) {
-        dt_draft_dst(g, draft, ".mean", DT_SAVED, DT_F32, n_dims, statistics);
-        dt_draft_dst(g, draft, ".inverse_std", DT_SAVED, DT_F32, n_dims, statistics);
-    }
-    return dt_draft_commit(g, draft);
+    if (!dt_draft_begin(g, &draft, name, 1, &src))
+        return -1;
+    dt_draft_vector(g, &draft, module, "weight", DT_PARAM, g->tensor[src].dim[1], 1);
+    dt_draft_vector(g, &draft, module, "bias", DT_PARAM, g->tensor[src].dim[1], 0);
+    return dt_draft_commit(g, &draft);
 }
 
 int dt_graph_group_norm(struct dt_graph *g, int src, const char *name, const char *module,
                         int groups)
 {
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_GROUP_NORM, name, src))
-        return -1;
-    const int n = g->tensor[src].dim[0], c = g->tensor[src].dim[1];
-    if (groups < 1 || c % groups != 0) {
-        dt_graph_remember(
-            g, DT_ERROR(DT_ERR_CONFIG, "%s: %d channels do not make %d groups", name, c, groups));
-        return -1;
-    }
-    draft.attr.group_norm.groups = groups;
-    draft.attr.group_norm.eps = 1e-5f;
-    return commit_norm(g, &draft, module, 2, (const int[4]){n, groups, 1, 1});
+    const struct dt_node node = {.op = DT_OP_GROUP_NORM, .attr.group_norm = {groups, 1e-5f}};
+    return add_norm(g, node, src, name, module);
 }
 
 int dt_graph_layer_norm(struct dt_graph *g, int src, const char *name)
 {
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_LAYER_NORM, name, src))
-        return -1;
-    const int *dim = g->tensor[src].dim;
-    draft.attr.group_norm.eps = 1e-6f;
-    return commit_norm(g, &draft, NULL, 1, (const int[4]){dim[0] * dim[2] * dim[3], 1, 1, 1});
+    const struct dt_node node = {.op = DT_OP_LAYER_NORM, .attr.group_norm.eps = 1e-6f};
+    return add_norm(g, node, src, name, NULL);
+}
+
+static dt_status infer_group_norm(const struct dt_graph *g, const struct dt_node *node, int dim[4])
+{
+    (void)g;
+    const int groups = node->attr.group_norm.groups;
+    if (groups < 1 || dim[1] % groups != 0)
+        DT_FAIL(DT_ERR_CONFIG, "%s: %d channels do not make %d groups", node->name, dim[1], groups);
+    return DT_OK;
+}
+
+static void save_norm(struct dt_graph *g, struct dt_node *draft, const int dim[4])
+{
+    const int groups = draft->attr.group_norm.groups, pixels = dim[2] * dim[3];
+    const int shape[4] = {groups ? dim[0] : dim[0] * pixels, groups ? groups : 1, 1, 1};
+    dt_draft_dst(g, draft, ".mean", DT_SAVED, DT_F32, groups ? 2 : 1, shape);
+    dt_draft_dst(g, draft, ".inverse_std", DT_SAVED, DT_F32, groups ? 2 : 1, shape);
 }
 
 static void gradient_norm(struct dt_autodiff *ad, const struct dt_node *node)
@@ -161,10 +149,12 @@ static void gradient_norm(struct dt_autodiff *ad, const struct dt_node *node)
     dt_autodiff_give(ad, node->src[0], dst[0]);
 }
 
-const struct dt_op_rule dt_rule_bn = {.per_element = 5, .gradient = gradient_bn};
+const struct dt_op_rule dt_rule_bn = {.save = save_bn, .per_element = 5, .gradient = gradient_bn};
 const struct dt_op_rule dt_rule_bn_bwd = {.per_element = 8};
 const struct dt_op_rule dt_rule_bn_frozen_bwd = {.per_element = 1};
-const struct dt_op_rule dt_rule_group_norm = {.per_element = 5, .gradient = gradient_norm};
+const struct dt_op_rule dt_rule_group_norm = {
+    .infer = infer_group_norm, .save = save_norm, .per_element = 5, .gradient = gradient_norm};
 const struct dt_op_rule dt_rule_group_norm_bwd = {.per_element = 8};
-const struct dt_op_rule dt_rule_layer_norm = {.per_element = 7, .gradient = gradient_norm};
+const struct dt_op_rule dt_rule_layer_norm = {
+    .save = save_norm, .per_element = 7, .gradient = gradient_norm};
 const struct dt_op_rule dt_rule_layer_norm_bwd = {.per_element = 12};

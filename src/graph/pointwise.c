@@ -27,16 +27,7 @@ int dt_graph_ingest(struct dt_graph *g, const double mean[3], const double std[3
         draft.attr.ingest.mean[i] = (float)mean[i];
         draft.attr.ingest.std[i] = (float)std[i];
     }
-    return dt_draft_infer_and_commit(g, &draft);
-}
-
-int dt_graph_activation(struct dt_graph *g, int src, const char *name, enum dt_activation kind)
-{
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_ACTIVATION, name, src))
-        return -1;
-    draft.activation = kind;
-    return dt_draft_infer_and_commit(g, &draft);
+    return dt_draft_commit(g, &draft);
 }
 
 static void gradient_activation(struct dt_autodiff *ad, const struct dt_node *node)
@@ -51,16 +42,6 @@ static double flops_activation(const struct dt_graph *g, const struct dt_node *n
            (double)dt_tensor_elements(&g->tensor[node->src[0]]);
 }
 
-int dt_graph_add(struct dt_graph *g, int a, int b, const char *name)
-{
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_ADD, name, b) ||
-        !dt_draft_begin(g, &draft, DT_OP_ADD, name, a))
-        return -1;
-    draft.src[draft.n_src++] = b;
-    return dt_draft_infer_and_commit(g, &draft);
-}
-
 /* The gradient of a sum is the gradient of both summands: one tensor, no copy. */
 static void gradient_add(struct dt_autodiff *ad, const struct dt_node *node)
 {
@@ -71,18 +52,10 @@ static void gradient_add(struct dt_autodiff *ad, const struct dt_node *node)
 
 int dt_graph_dropout(struct dt_graph *g, int src, const char *name, double p)
 {
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_DROPOUT, name, src))
-        return -1;
-    if (!(p >= 0 && p < 1)) {
-        dt_graph_remember(g, DT_ERROR(DT_ERR_CONFIG, "%s: dropout %g is not in [0, 1)", name, p));
-        return -1;
-    }
-    if (dt_graph_program(g)->phase == DT_EVAL || p == 0)
-        return src; /* the identity needs no node */
-    draft.attr.dropout.p = (float)p;
-    draft.attr.dropout.stream = dt_rng_hash(name);
-    return dt_draft_infer_and_commit(g, &draft);
+    const struct dt_node node = {.op = DT_OP_DROPOUT,
+                                 .attr.dropout = {(float)p, dt_rng_hash(name)}};
+    const bool is_identity = p == 0 || dt_graph_program(g)->phase == DT_EVAL;
+    return is_identity ? src : dt_graph_op(g, node, name, 1, &src);
 }
 
 static void gradient_dropout(struct dt_autodiff *ad, const struct dt_node *node)
@@ -95,6 +68,7 @@ const struct dt_op_rule dt_rule_activation = {.flops = flops_activation,
                                               .gradient = gradient_activation};
 const struct dt_op_rule dt_rule_activation_bwd = {.flops = flops_activation};
 const struct dt_op_rule dt_rule_add = {.per_element = 1, .gradient = gradient_add};
-const struct dt_op_rule dt_rule_dropout = {.per_element = 1, .gradient = gradient_dropout};
+const struct dt_op_rule dt_rule_dropout = {
+    .infer = dt_infer_drop, .per_element = 1, .gradient = gradient_dropout};
 const struct dt_op_rule dt_rule_dropout_bwd = {.per_element = 1};
 const struct dt_op_rule dt_rule_sum_grads = {.per_element = 2};

@@ -12,32 +12,9 @@ static dt_status infer_max_pool(const struct dt_graph *g, const struct dt_node *
     return DT_OK;
 }
 
-static int max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride, int pad,
-                    bool ceil)
+static void save_max_pool(struct dt_graph *g, struct dt_node *draft, const int dim[4])
 {
-    struct dt_node draft;
-    int dim[4];
-    if (!dt_draft_begin(g, &draft, DT_OP_MAX_POOL, name, src))
-        return -1;
-    draft.attr.pool.kernel = kernel;
-    draft.attr.pool.stride = stride;
-    draft.attr.pool.pad = pad;
-    draft.attr.pool.ceil = ceil;
-    dt_draft_infer(g, &draft, dim);
-    if (dt_graph_program(g)->phase == DT_TRAIN)
-        dt_draft_dst(g, &draft, ".workspace", DT_SAVED, DT_U8, 4, dim);
-    return dt_draft_commit(g, &draft);
-}
-
-int dt_graph_max_pool(struct dt_graph *g, int src, const char *name, int kernel, int stride,
-                      int pad)
-{
-    return max_pool(g, src, name, kernel, stride, pad, false);
-}
-
-int dt_graph_max_pool_ceil(struct dt_graph *g, int src, const char *name, int kernel, int stride)
-{
-    return max_pool(g, src, name, kernel, stride, 0, true);
+    dt_draft_dst(g, draft, ".workspace", DT_SAVED, DT_U8, 4, dim);
 }
 
 static void gradient_max_pool(struct dt_autodiff *ad, const struct dt_node *node)
@@ -47,8 +24,8 @@ static void gradient_max_pool(struct dt_autodiff *ad, const struct dt_node *node
 
 int dt_graph_avg_pool(struct dt_graph *g, int src, const char *name, int out_size)
 {
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_AVG_POOL, name, src))
+    struct dt_node draft = {.op = DT_OP_AVG_POOL};
+    if (!dt_draft_begin(g, &draft, name, 1, &src))
         return -1;
     const struct dt_tensor *t = &g->tensor[src];
     if (t->dim[2] == out_size && t->dim[3] == out_size)
@@ -82,16 +59,6 @@ static dt_status infer_upsample_add(const struct dt_graph *g, const struct dt_no
     return DT_OK;
 }
 
-int dt_graph_upsample_add(struct dt_graph *g, int coarse, int fine, const char *name)
-{
-    struct dt_node draft;
-    if (!dt_draft_begin(g, &draft, DT_OP_UPSAMPLE_ADD, name, fine) ||
-        !dt_draft_begin(g, &draft, DT_OP_UPSAMPLE_ADD, name, coarse))
-        return -1;
-    draft.src[draft.n_src++] = fine;
-    return dt_draft_infer_and_commit(g, &draft);
-}
-
 static void gradient_upsample_add(struct dt_autodiff *ad, const struct dt_node *node)
 {
     dt_autodiff_give(ad, node->src[DT_UPSAMPLE_ADD_FINE], dt_autodiff_take(ad, node));
@@ -99,8 +66,10 @@ static void gradient_upsample_add(struct dt_autodiff *ad, const struct dt_node *
         dt_autodiff_one_to_one(ad, DT_OP_UPSAMPLE_ADD_BWD, node, -1);
 }
 
-const struct dt_op_rule dt_rule_max_pool = {
-    .infer = infer_max_pool, .per_element = 2, .gradient = gradient_max_pool};
+const struct dt_op_rule dt_rule_max_pool = {.infer = infer_max_pool,
+                                            .save = save_max_pool,
+                                            .per_element = 2,
+                                            .gradient = gradient_max_pool};
 const struct dt_op_rule dt_rule_max_pool_bwd = {.per_element = 1};
 const struct dt_op_rule dt_rule_avg_pool = {.per_element = 1, .gradient = gradient_avg_pool};
 const struct dt_op_rule dt_rule_avg_pool_bwd = {.per_element = 1};
