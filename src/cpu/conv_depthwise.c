@@ -141,10 +141,10 @@ bool dt_cpu_depthwise_pays(const struct dt_exec *exec)
            (dim[2] == 5 || dim[2] == 7);
 }
 
-dt_status dt_cpu_depthwise_prepare(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_depthwise_prepare(struct dt_exec *exec)
 {
     const struct depthwise d = depthwise_of(exec);
-    DT_TRY(dt_cpu_port_add_blocks(dev, exec, DT_CPU_BLOCKS, BLOCK));
+    DT_TRY(dt_cpu_port_add_blocks(exec, DT_CPU_BLOCKS, BLOCK));
     exec->loops = run;
     exec->way = "depthwise";
     exec->work_offset =

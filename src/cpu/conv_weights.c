@@ -441,15 +441,13 @@ bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec)
            (is_whole || !exec->formats->nhwc) && dt_cpu_product_type(exec) == DT_BF16;
 }
 
-dt_status dt_cpu_weights_bf16_prepare(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_weights_bf16_prepare(struct dt_exec *exec)
 {
     const struct products p = products_of(exec);
     const dnnl_format_tag_t tag = exec->formats->nhwc ? dnnl_acdb : dnnl_aBcd16b;
-    dt_md md = NULL;
     DT_TRY(
-        dt_cpu_rows_choose(&exec->rows, &md, exec, exec->node->src[DT_BWD_WEIGHTS_DIFF_DST], tag));
-    dt_md_destroy(md);
-    DT_TRY(dt_cpu_port_add_blocks(dev, exec, tag, BLOCK));
+        dt_cpu_rows_choose(&exec->rows, NULL, exec, exec->node->src[DT_BWD_WEIGHTS_DIFF_DST], tag));
+    DT_TRY(dt_cpu_port_add_blocks(exec, tag, BLOCK));
     exec->loops = run;
     exec->way = p.by_amx ? "products of pairs of pixels, AMX" : "products of pairs of pixels";
     size_t bytes = pairs_bytes(exec);
@@ -467,9 +465,9 @@ bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec)
     return false;
 }
 
-dt_status dt_cpu_weights_bf16_prepare(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_weights_bf16_prepare(struct dt_exec *exec)
 {
-    (void)dev, (void)exec;
+    (void)exec->dev, (void)exec;
     return DT_ERR_INTERNAL;
 }
 

@@ -45,19 +45,17 @@ static void activation_bwd(enum dt_activation kind, real *diff_src, const real *
 enum { CHUNK = 4096 };
 
 /* Padding stays 0. */
-static dt_status prepare_activation(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_activation(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     if (dt_activate(node->activation, 0) == 0)
-        return dt_cpu_prepare_like_value(dev, exec);
+        return dt_cpu_prepare_like_value(exec);
     exec->n_elements = dt_tensor_elements(&exec->graph->tensor[node->src[0]]);
-    return dt_cpu_port_add_plain(dev, exec);
+    return dt_cpu_port_add_plain(exec);
 }
 
-static dt_status run_activation(struct dt_device *dev, struct dt_exec *exec,
-                                const struct dt_scalars *scalars)
+static dt_status run_activation(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const real *src = dt_cpu_src(exec, 0);
     real *dst = dt_cpu_dst(exec, 0);
     const size_t n = exec->n_elements;
@@ -68,10 +66,8 @@ static dt_status run_activation(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-static dt_status run_activation_bwd(struct dt_device *dev, struct dt_exec *exec,
-                                    const struct dt_scalars *scalars)
+static dt_status run_activation_bwd(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const real *src = dt_cpu_src(exec, DT_ACTIVATION_BWD_SRC);
     const real *diff_dst = dt_cpu_src(exec, DT_ACTIVATION_BWD_DIFF_DST);
     const real *diff_dst2 = dt_cpu_src(exec, DT_ACTIVATION_BWD_DIFF_DST2);
@@ -85,6 +81,5 @@ static dt_status run_activation_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_activation) = {prepare_activation, run_activation, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_activation_bwd) = {prepare_activation, run_activation_bwd,
-                                                             true};
+DT_CPU_OP(activation, prepare_activation, run_activation, true);
+DT_CPU_OP(activation_bwd, prepare_activation, run_activation_bwd, true);

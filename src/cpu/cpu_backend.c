@@ -145,12 +145,13 @@ static dt_status cpu_prepare(struct dt_device *dev, struct dt_exec **out, const 
 
     omp_set_num_threads(dev->options.threads);
     DT_TRY(DT_NEW(exec, 1));
+    exec->dev = dev;
     exec->graph = g;
     exec->node = &g->node[node];
     exec->op = dev->isa->op[exec->node->op];
     DT_TRY_OUT(dt_cpu_formats_acquire(dev, &exec->formats, g));
     exec->type = exec->op->has_reals ? exec->formats->type : DT_F32;
-    DT_TRY_OUT(exec->op->prepare(dev, exec));
+    DT_TRY_OUT(exec->op->prepare(exec));
     *out = exec;
     exec = NULL;
 out:
@@ -218,17 +219,17 @@ static const struct dt_cpu_isa *loops(struct dt_device *dev)
 static dt_status cpu_run(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)loops(dev);
-    DT_TRY(dt_cpu_ports_read(dev, exec));
-    DT_TRY(exec->op->run(dev, exec, &dev->scalars));
+    DT_TRY(dt_cpu_ports_read(exec));
+    DT_TRY(exec->op->run(exec));
     if (!dt_node_is_synced(exec->node))
-        DT_TRY(dt_cpu_ports_write(dev, exec));
+        DT_TRY(dt_cpu_ports_write(exec));
     return DT_OK;
 }
 
 static dt_status cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec)
 {
-    DT_TRY(loops(dev)->run_second_half(dev, exec));
-    return dt_cpu_ports_write(dev, exec);
+    DT_TRY(loops(dev)->run_second_half(exec));
+    return dt_cpu_ports_write(exec);
 }
 
 static dt_status cpu_check(struct dt_device *dev, const void *grads, enum dt_dtype type,

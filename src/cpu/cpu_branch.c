@@ -18,13 +18,12 @@ struct branch {
     bool past_caches;
 };
 
-static float keep_image(const struct dt_device *dev, const struct dt_exec *exec, int image,
-                        const struct dt_scalars *scalars)
+static float keep_image(const struct dt_exec *exec, int image)
 {
     const double p = (double)exec->node->attr.dropout.p;
-    const uint64_t at = (uint64_t)scalars->first_row + (uint64_t)image;
+    const uint64_t at = (uint64_t)exec->dev->scalars.first_row + (uint64_t)image;
     uint32_t word[4];
-    dt_rng_fill(word, 4, dev->options.seed, DT_RNG_DROPOUT, scalars->step,
+    dt_rng_fill(word, 4, exec->dev->options.seed, DT_RNG_DROPOUT, exec->dev->scalars.step,
                 exec->node->attr.dropout.stream, at - at % 4);
     return word[at % 4] >= (uint32_t)(p * 0x1p32) ? (float)(1 / (1 - p)) : 0;
 }
@@ -115,32 +114,27 @@ static void store_scale_gradients(const struct branch *b, float *diff_scale)
 }
 
 /* The scratch holds keep of every image, then the sums of the rows. */
-static dt_status prepare_branch(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_branch(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const bool backward = node->op == DT_OP_GATE_BWD || node->op == DT_OP_SCALED_ADD_BWD;
     const int value = backward ? node->src[DT_BRANCH_BWD_SRC] : -1;
-    dt_md md = NULL;
-
-    DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, value < 0 ? node->src[0] : value,
+    DT_TRY(dt_cpu_rows_choose(&exec->rows, NULL, exec, value < 0 ? node->src[0] : value,
                               dnnl_format_tag_any));
-    dt_md_destroy(md);
     const size_t n_sums = backward ? (size_t)exec->rows.n_blocks * LANES : 0;
     exec->work_offset = dt_cpu_reserve(exec, (size_t)exec->rows.n * (1 + n_sums) * sizeof(float));
-    return exec->rows.block == 1
-               ? dt_cpu_port_add_plain(dev, exec)
-               : dt_cpu_port_add_blocks(dev, exec, exec->rows.tag, exec->rows.block);
+    return exec->rows.block == 1 ? dt_cpu_port_add_plain(exec)
+                                 : dt_cpu_port_add_blocks(exec, exec->rows.tag, exec->rows.block);
 }
 
-static void run(struct dt_device *dev, struct dt_exec *exec, const struct dt_scalars *scalars,
-                struct branch *b)
+static void run(struct dt_exec *exec, struct branch *b)
 {
     float *keep = exec->work;
     b->rows = &exec->rows;
     b->src = dt_cpu_src(exec, 0);
     b->dst = dt_cpu_dst(exec, 0);
     for (int image = 0; image < b->rows->n; image++)
-        keep[image] = keep_image(dev, exec, image, scalars);
+        keep[image] = keep_image(exec, image);
     b->keep = keep;
     b->sums = (void *)(keep + b->rows->n);
     b->past_caches =
@@ -150,45 +144,39 @@ static void run(struct dt_device *dev, struct dt_exec *exec, const struct dt_sca
         run_row(b, row);
 }
 
-static dt_status run_gate(struct dt_device *dev, struct dt_exec *exec,
-                          const struct dt_scalars *scalars)
+static dt_status run_gate(struct dt_exec *exec)
 {
-    run(dev, exec, scalars, &(struct branch){.factor = dt_cpu_src(exec, DT_GATE_FACTOR)});
+    run(exec, &(struct branch){.factor = dt_cpu_src(exec, DT_GATE_FACTOR)});
     return DT_OK;
 }
 
-static dt_status run_scaled_add(struct dt_device *dev, struct dt_exec *exec,
-                                const struct dt_scalars *scalars)
+static dt_status run_scaled_add(struct dt_exec *exec)
 {
-    run(dev, exec, scalars,
-        &(struct branch){.residual = dt_cpu_src(exec, DT_SCALED_ADD_RESIDUAL),
-                         .scale = dt_cpu_src(exec, DT_SCALED_ADD_SCALE)});
+    run(exec, &(struct branch){.residual = dt_cpu_src(exec, DT_SCALED_ADD_RESIDUAL),
+                               .scale = dt_cpu_src(exec, DT_SCALED_ADD_SCALE)});
     return DT_OK;
 }
 
-static dt_status run_gate_bwd(struct dt_device *dev, struct dt_exec *exec,
-                              const struct dt_scalars *scalars)
+static dt_status run_gate_bwd(struct dt_exec *exec)
 {
     struct branch b = {.factor = dt_cpu_src(exec, DT_BRANCH_BWD_FACTOR),
                        .other = dt_cpu_src(exec, DT_BRANCH_BWD_SRC)};
-    run(dev, exec, scalars, &b);
+    run(exec, &b);
     store_factor_gradients(&b, dt_cpu_dst(exec, DT_BRANCH_BWD_DIFF_FACTOR));
     return DT_OK;
 }
 
-static dt_status run_scaled_add_bwd(struct dt_device *dev, struct dt_exec *exec,
-                                    const struct dt_scalars *scalars)
+static dt_status run_scaled_add_bwd(struct dt_exec *exec)
 {
     struct branch b = {.scale = dt_cpu_src(exec, DT_BRANCH_BWD_FACTOR),
                        .other = dt_cpu_src(exec, DT_BRANCH_BWD_SRC)};
-    run(dev, exec, scalars, &b);
+    run(exec, &b);
     if (b.other)
         store_scale_gradients(&b, dt_cpu_dst(exec, DT_BRANCH_BWD_DIFF_FACTOR));
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_gate) = {prepare_branch, run_gate, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_gate_bwd) = {prepare_branch, run_gate_bwd, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_scaled_add) = {prepare_branch, run_scaled_add, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_scaled_add_bwd) = {prepare_branch, run_scaled_add_bwd,
-                                                             true};
+DT_CPU_OP(gate, prepare_branch, run_gate, true);
+DT_CPU_OP(gate_bwd, prepare_branch, run_gate_bwd, true);
+DT_CPU_OP(scaled_add, prepare_branch, run_scaled_add, true);
+DT_CPU_OP(scaled_add_bwd, prepare_branch, run_scaled_add_bwd, true);

@@ -23,27 +23,14 @@ static bool is_in_blocks(const struct dt_exec *exec, int whole, int block)
 }
 
 /* All tensors take the row format of src[0], or plain order where a block would be divided. */
-static dt_status prepare_concat(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_concat(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const int whole = node->op == DT_OP_CONCAT ? node->dst[0] : node->src[0];
     struct dt_cpu_rows rows;
-    dt_md md = NULL;
-
-    DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, node->src[0], dnnl_format_tag_any));
-    dt_md_destroy(md);
+    DT_TRY(dt_cpu_rows_choose(&rows, NULL, exec, node->src[0], dnnl_format_tag_any));
     const bool as_stored = dt_cpu_is_nhwc(&rows) || is_in_blocks(exec, whole, rows.block);
-    const dnnl_format_tag_t tag = as_stored ? rows.tag : dnnl_abcd;
-    int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
-    for (int i = 0; i < n; i++) {
-        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, tensor[i], tag));
-        dt_status status = dt_cpu_port_add(dev, exec, md);
-        dt_md_destroy(md);
-        DT_TRY(status);
-        if (tensor[i] == whole)
-            exec->rows = rows;
-    }
-    return DT_OK;
+    return dt_cpu_port_add_rows(exec, as_stored ? rows.tag : dnnl_abcd, whole);
 }
 
 /* Values of a tensor of so many channels in a piece: all those of an image, or in nhwc of a pixel.
@@ -79,10 +66,8 @@ static void copy_pieces(const struct dt_exec *exec, real *dst, int to, const rea
     }
 }
 
-static dt_status run_concat(struct dt_device *dev, struct dt_exec *exec,
-                            const struct dt_scalars *scalars)
+static dt_status run_concat(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const struct dt_node *node = exec->node;
     real *dst = dt_cpu_dst(exec, 0);
     for (int i = 0; i < node->n_src; i++) {
@@ -93,10 +78,8 @@ static dt_status run_concat(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-static dt_status run_concat_bwd(struct dt_device *dev, struct dt_exec *exec,
-                                const struct dt_scalars *scalars)
+static dt_status run_concat_bwd(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const struct dt_node *node = exec->node;
     const real *diff_dst = dt_cpu_src(exec, 0);
     copy_pieces(exec, dt_cpu_dst(exec, 0), node->dst[0],
@@ -105,5 +88,5 @@ static dt_status run_concat_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_concat) = {prepare_concat, run_concat, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_concat_bwd) = {prepare_concat, run_concat_bwd, true};
+DT_CPU_OP(concat, prepare_concat, run_concat, true);
+DT_CPU_OP(concat_bwd, prepare_concat, run_concat_bwd, true);

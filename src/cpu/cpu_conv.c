@@ -182,9 +182,8 @@ static bool is_generated(const_dnnl_primitive_desc_t pd)
 
 /* *pd remains NULL if the activations are wanted as stored or in bf16, and oneDNN generates no code
  * for that. The caller destroys it. */
-static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
-                              const struct dt_exec *exec, const struct roles *id, bool as_stored,
-                              make_fn *make_pd)
+static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, const struct dt_exec *exec,
+                              const struct roles *id, bool as_stored, make_fn *make_pd)
 {
     const char *name = exec->node->name;
     dt_status status = DT_OK;
@@ -193,7 +192,7 @@ static dt_status make_conv_pd(dnnl_primitive_desc_t *pd, struct dt_device *dev,
 
     DT_TRY_OUT(shapes_init(&s, exec, id, as_stored));
     DT_TRY_OUT(DT_DNNL(name, dt_attr_create(&attr, exec->node->activation == DT_RELU)));
-    dnnl_status_t created = make_pd(pd, dev->engine, &s, attr);
+    dnnl_status_t created = make_pd(pd, exec->dev->engine, &s, attr);
     const bool is_picky = as_stored || exec->type == DT_BF16;
     if (is_picky && created == dnnl_success && !is_generated(*pd)) {
         dnnl_primitive_desc_destroy(*pd);
@@ -223,8 +222,7 @@ struct port {
 };
 
 /* Weights have the format of fp32 convolutions in bf16 too: that of their gradient. */
-static dt_status set_weights_format(struct dt_device *dev, struct dt_exec *exec,
-                                    const struct roles *id)
+static dt_status set_weights_format(struct dt_exec *exec, const struct roles *id)
 {
     dt_status status = DT_OK;
     dnnl_primitive_desc_t pd = NULL;
@@ -233,7 +231,7 @@ static dt_status set_weights_format(struct dt_device *dev, struct dt_exec *exec,
         dt_cpu_format_of(exec->formats, id->weights)->md)
         return DT_OK;
     exec->type = DT_F32;
-    DT_TRY_OUT(make_conv_pd(&pd, dev, exec, id, false, make_forward));
+    DT_TRY_OUT(make_conv_pd(&pd, exec, id, false, make_forward));
     DT_TRY_OUT(dt_cpu_format_set(exec->formats, id->weights,
                                  dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0),
                                  w.n_dims, w.dims));
@@ -267,29 +265,29 @@ static int passes_of(const struct dt_exec *exec, const struct roles *id)
 }
 
 /* The next port of a primitive. */
-static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, const struct roles *id,
-                          const struct port *port, dt_md_ref md)
+static dt_status add_port(struct dt_exec *exec, const struct roles *id, const struct port *port,
+                          dt_md_ref md)
 {
     const bool is_weights = port->index == 0 && (port->query == dnnl_query_weights_md ||
                                                  port->query == dnnl_query_diff_weights_md);
     if (is_weights) {
         const struct weights w = weights_of(exec, id);
-        DT_TRY(w.merge.merged > 1 ? dt_cpu_port_add_merged(dev, exec, md, w.dims, &w.merge)
-                                  : dt_cpu_port_add_dims(dev, exec, md, w.n_dims, w.dims));
+        DT_TRY(w.merge.merged > 1 ? dt_cpu_port_add_merged(exec, md, w.dims, &w.merge)
+                                  : dt_cpu_port_add_dims(exec, md, w.n_dims, w.dims));
     } else if (is_spread(exec) && port->query == dnnl_query_dst_md) {
         dt_md all = NULL;
         DT_TRY(dt_cpu_rows_choose(&exec->rows, &all, exec, id->dst, dnnl_acdb));
-        dt_status status = dt_cpu_port_add(dev, exec, all);
+        dt_status status = dt_cpu_port_add(exec, all);
         dt_md_destroy(all);
         DT_TRY(status);
-        return dt_cpu_port_argument(dev, exec, port->arg, md);
+        return dt_cpu_port_argument(exec, port->arg, md);
     } else
-        DT_TRY(dt_cpu_port_add(dev, exec, md));
-    return dt_cpu_port_argument(dev, exec, port->arg, NULL);
+        DT_TRY(dt_cpu_port_add(exec, md));
+    return dt_cpu_port_argument(exec, port->arg, NULL);
 }
 
-static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, struct roles id,
-                                 make_fn *make_pd, const struct port *ports, size_t n_ports)
+static dt_status prepare_conv_op(struct dt_exec *exec, struct roles id, make_fn *make_pd,
+                                 const struct port *ports, size_t n_ports)
 {
     dt_status status = DT_OK;
     dnnl_primitive_desc_t pd = NULL;
@@ -297,35 +295,35 @@ static dt_status prepare_conv_op(struct dt_device *dev, struct dt_exec *exec, st
     const struct dt_tensor *tensor = exec->graph->tensor;
     const bool is_dense =
         dt_conv_groups(exec->graph, exec->node) == 1 && exec->node->attr.conv.dilation == 1;
-    if (is_dense && dev->options.winograd && !exec->formats->nhwc && !has_fast_direct(exec) &&
+    if (is_dense && exec->dev->options.winograd && !exec->formats->nhwc && !has_fast_direct(exec) &&
         dt_cpu_winograd_pays(exec->node, &tensor[id.src], &tensor[id.weights]))
-        return dt_cpu_winograd_prepare(dev, exec);
+        return dt_cpu_winograd_prepare(exec);
     if (is_dense && dt_cpu_weights_bf16_pays(exec))
-        return dt_cpu_weights_bf16_prepare(dev, exec);
+        return dt_cpu_weights_bf16_prepare(exec);
     if (dt_cpu_depthwise_pays(exec))
-        return dt_cpu_depthwise_prepare(dev, exec);
+        return dt_cpu_depthwise_prepare(exec);
     exec->type = dt_cpu_product_type(exec);
-    DT_TRY_OUT(set_weights_format(dev, exec, &id));
+    DT_TRY_OUT(set_weights_format(exec, &id));
     if (exec->type == DT_BF16)
-        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, true, make_pd));
+        DT_TRY_OUT(make_conv_pd(&pd, exec, &id, true, make_pd));
     if (!pd && exec->type == DT_BF16)
-        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
+        DT_TRY_OUT(make_conv_pd(&pd, exec, &id, false, make_pd));
     if (!pd) {
         exec->type = DT_F32;
         exec->n_passes = exec->formats->type == DT_BF16 ? passes_of(exec, &id) : 1;
-        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, true, make_pd));
+        DT_TRY_OUT(make_conv_pd(&pd, exec, &id, true, make_pd));
     }
     if (!pd) {
         exec->n_passes = 1;
-        DT_TRY_OUT(make_conv_pd(&pd, dev, exec, &id, false, make_pd));
+        DT_TRY_OUT(make_conv_pd(&pd, exec, &id, false, make_pd));
     }
     for (size_t i = 0; i < n_ports; i++) {
         const struct port *port = &ports[i];
         if (port->index == 0 || id.bias >= 0)
-            DT_TRY_OUT(add_port(dev, exec, &id, port,
+            DT_TRY_OUT(add_port(exec, &id, port,
                                 dnnl_primitive_desc_query_md(pd, port->query, port->index)));
     }
-    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
+    DT_TRY_OUT(dt_cpu_primitive(exec, pd));
     exec->work_offset = exec->scratch_bytes;
     if (is_spread(exec))
         (void)dt_cpu_reserve(exec, dnnl_memory_desc_get_size(
@@ -339,7 +337,7 @@ out:
     return status;
 }
 
-static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_conv(struct dt_exec *exec)
 {
     static const struct port ports[] = {{dnnl_query_src_md, 0, DNNL_ARG_SRC},
                                         {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
@@ -348,7 +346,7 @@ static dt_status prepare_conv(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_node *node = exec->node;
     const struct roles roles = {node->src[DT_CONV_SRC], node->src[DT_CONV_WEIGHTS],
                                 node->src[DT_CONV_BIAS], node->dst[0]};
-    return prepare_conv_op(dev, exec, roles, make_forward, ports, DT_COUNT(ports));
+    return prepare_conv_op(exec, roles, make_forward, ports, DT_COUNT(ports));
 }
 
 /* Whether weights are stored in the blocks from which own loops make mirrored ones. */
@@ -367,7 +365,7 @@ static dt_status has_blocks(bool *has, const struct dt_exec *exec, const struct 
 }
 
 /* oneDNN has better code for convolutions by AMX than for their gradients. */
-static dt_status mirror(struct dt_device *dev, struct dt_exec *exec, const struct roles *id)
+static dt_status mirror(struct dt_exec *exec, const struct roles *id)
 {
     const struct dt_tensor *weights = &exec->graph->tensor[id->weights];
     dnnl_primitive_desc_t pd = NULL;
@@ -381,7 +379,7 @@ static dt_status mirror(struct dt_device *dev, struct dt_exec *exec, const struc
          (weights->dim[2] > 1 || exec->node->attr.conv.pad > 0)))
         return DT_OK;
     exec->mirrored = true;
-    dt_status status = make_conv_pd(&pd, dev, exec, id, true, make_forward);
+    dt_status status = make_conv_pd(&pd, exec, id, true, make_forward);
     if (!pd || !dt_cpu_is_wide(&wide, dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 0),
                                weights_of(exec, id).dims))
         exec->mirrored = false;
@@ -390,7 +388,7 @@ static dt_status mirror(struct dt_device *dev, struct dt_exec *exec, const struc
     return status;
 }
 
-static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_conv_bwd_data(struct dt_exec *exec)
 {
     static const struct port mirrored[] = {{dnnl_query_src_md, 0, DNNL_ARG_SRC},
                                            {dnnl_query_weights_md, 0, DNNL_ARG_WEIGHTS},
@@ -402,13 +400,13 @@ static dt_status prepare_conv_bwd_data(struct dt_device *dev, struct dt_exec *ex
     const struct roles roles = {node->dst[0], node->src[DT_BWD_DATA_WEIGHTS], -1,
                                 node->src[DT_BWD_DATA_DIFF_DST]};
     const struct roles exchanged = {roles.dst, roles.weights, -1, roles.src};
-    DT_TRY(mirror(dev, exec, &exchanged));
+    DT_TRY(mirror(exec, &exchanged));
     if (exec->mirrored)
-        return prepare_conv_op(dev, exec, exchanged, make_forward, mirrored, DT_COUNT(mirrored));
-    return prepare_conv_op(dev, exec, roles, make_bwd_data, ports, DT_COUNT(ports));
+        return prepare_conv_op(exec, exchanged, make_forward, mirrored, DT_COUNT(mirrored));
+    return prepare_conv_op(exec, roles, make_bwd_data, ports, DT_COUNT(ports));
 }
 
-static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_conv_bwd_weights(struct dt_exec *exec)
 {
     static const struct port ports[] = {{dnnl_query_src_md, 0, DNNL_ARG_SRC},
                                         {dnnl_query_diff_dst_md, 0, DNNL_ARG_DIFF_DST},
@@ -417,11 +415,11 @@ static dt_status prepare_conv_bwd_weights(struct dt_device *dev, struct dt_exec 
     const struct dt_node *node = exec->node;
     const struct roles roles = {node->src[DT_BWD_WEIGHTS_SRC], node->dst[DT_BWD_DIFF_WEIGHTS],
                                 node->dst[DT_BWD_DIFF_BIAS], node->src[DT_BWD_WEIGHTS_DIFF_DST]};
-    return prepare_conv_op(dev, exec, roles, make_bwd_weights, ports, DT_COUNT(ports));
+    return prepare_conv_op(exec, roles, make_bwd_weights, ports, DT_COUNT(ports));
 }
 
 /* Runs the primitive into scratch, and puts its pixels where they belong. */
-static dt_status run_spread(struct dt_device *dev, struct dt_exec *exec)
+static dt_status run_spread(struct dt_exec *exec)
 {
     const struct dt_cpu_rows *rows = &exec->rows;
     struct dt_cpu_port *port = &exec->port[exec->node->n_src];
@@ -430,7 +428,7 @@ static dt_status run_spread(struct dt_device *dev, struct dt_exec *exec)
     const size_t small_line = pixel * (size_t)((rows->width + stride - 1) / stride);
     real *dst = port->data;
     DT_TRY(DT_DNNL(exec->node->name, dnnl_memory_set_data_handle(port->argument, exec->work)));
-    DT_TRY(dt_cpu_run_primitive(dev, exec, NULL));
+    DT_TRY(dt_cpu_run_primitive(exec));
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < rows->n * rows->height; i++) {
         const int image = i / rows->height, y = i % rows->height;
@@ -451,20 +449,16 @@ static dt_status run_spread(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-static dt_status run_conv_op(struct dt_device *dev, struct dt_exec *exec,
-                             const struct dt_scalars *scalars)
+static dt_status run_conv_op(struct dt_exec *exec)
 {
     if (is_spread(exec))
-        return run_spread(dev, exec);
+        return run_spread(exec);
     if (!exec->loops)
-        return exec->n_passes > 1 ? dt_cpu_run_passes(dev, exec)
-                                  : dt_cpu_run_primitive(dev, exec, scalars);
+        return exec->n_passes > 1 ? dt_cpu_run_passes(exec) : dt_cpu_run_primitive(exec);
     exec->loops(exec);
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv) = {prepare_conv, run_conv_op, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_data) = {prepare_conv_bwd_data, run_conv_op,
-                                                            true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_conv_bwd_weights) = {prepare_conv_bwd_weights,
-                                                               run_conv_op, true};
+DT_CPU_OP(conv, prepare_conv, run_conv_op, true);
+DT_CPU_OP(conv_bwd_data, prepare_conv_bwd_data, run_conv_op, true);
+DT_CPU_OP(conv_bwd_weights, prepare_conv_bwd_weights, run_conv_op, true);

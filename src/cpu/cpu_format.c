@@ -219,8 +219,9 @@ dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct d
         dt_md_destroy(candidate);
         if (!matches && kinds[i].block != 1)
             continue;
-        DT_TRY(DT_DNNL(t->name,
-                       dt_md_create(md, dt_cpu_wanted_type(exec, tensor), 4, dims, kinds[i].tag)));
+        if (md)
+            DT_TRY(DT_DNNL(t->name, dt_md_create(md, dt_cpu_wanted_type(exec, tensor), 4, dims,
+                                                 kinds[i].tag)));
         *rows = (struct dt_cpu_rows){.n = t->dim[0],
                                      .channels = t->dim[1],
                                      .height = t->dim[2],

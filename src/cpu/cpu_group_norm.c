@@ -85,19 +85,29 @@ static void make_statistics(const struct group_norm *gn, int image, int group)
     gn->inverse_std[image * gn->groups + group] = (float)(1 / sqrt(m2 / n + (double)gn->eps));
 }
 
-static void apply(const struct group_norm *gn, int image, int block)
+/* What the lanes of a block need, forward or, where there is an offset, backward. */
+static struct dt_norm_coefs coefs_of(const struct group_norm *gn, int image, int block)
 {
-    const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
     struct dt_norm_coefs k = {0};
-    size_t at = block_offset(gn, image, block);
     for (int lane = 0; lane < LANES; lane++) {
         int c = channel_of(gn, block, lane), i = image * gn->groups + c / gn->size;
         if (c < 0)
             continue;
         double a = (double)gn->scale[c] * (double)gn->inverse_std[i];
+        k.mean[lane] = gn->mean[i];
         k.a[lane] = (float)a;
-        k.b[lane] = (float)((double)gn->shift[c] - (double)gn->mean[i] * a);
+        k.b[lane] =
+            gn->offset ? gn->offset[i] : (float)((double)gn->shift[c] - (double)gn->mean[i] * a);
+        k.c[lane] = gn->slope ? gn->slope[i] : 0;
     }
+    return k;
+}
+
+static void apply(const struct group_norm *gn, int image, int block)
+{
+    const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
+    const struct dt_norm_coefs k = coefs_of(gn, image, block);
+    size_t at = block_offset(gn, image, block);
     dt_norm_rows.apply(gn->dst + at, NULL, gn->src + at, NULL, &k, DT_NO_ACTIVATION,
                        gn->past_caches, &row);
 }
@@ -107,16 +117,10 @@ static void apply(const struct group_norm *gn, int image, int block)
 static void bwd_sum_rows(const struct group_norm *gn, int image, int block)
 {
     const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
-    struct dt_norm_sums *sums = sums_of(gn, image, block);
+    const struct dt_norm_coefs k = coefs_of(gn, image, block); /* of which the mean is known */
     size_t at = block_offset(gn, image, block);
-    struct dt_norm_coefs k = {0};
-    for (int lane = 0; lane < LANES; lane++) {
-        int c = channel_of(gn, block, lane);
-        if (c >= 0)
-            k.mean[lane] = gn->mean[image * gn->groups + c / gn->size];
-    }
-    dt_norm_rows.bwd_sums(sums, gn->diff_dst + at, NULL, gn->src + at, NULL, DT_NO_ACTIVATION, NULL,
-                          &k, &row);
+    dt_norm_rows.bwd_sums(sums_of(gn, image, block), gn->diff_dst + at, NULL, gn->src + at, NULL,
+                          DT_NO_ACTIVATION, NULL, &k, &row);
 }
 
 /* With S1 = sum of scale * dy and S2 = sum of scale * dy * (x - mean) over the n values of a group:
@@ -142,17 +146,8 @@ static void make_bwd_coefs(const struct group_norm *gn, int image, int group)
 static void bwd_apply(const struct group_norm *gn, int image, int block)
 {
     const struct dt_norm_row row = dt_cpu_norm_row(gn->rows, block, 1);
-    struct dt_norm_coefs k = {0};
+    const struct dt_norm_coefs k = coefs_of(gn, image, block);
     size_t at = block_offset(gn, image, block);
-    for (int lane = 0; lane < LANES; lane++) {
-        int c = channel_of(gn, block, lane), i = image * gn->groups + c / gn->size;
-        if (c < 0)
-            continue;
-        k.mean[lane] = gn->mean[i];
-        k.a[lane] = gn->scale[c] * gn->inverse_std[i];
-        k.b[lane] = gn->offset[i];
-        k.c[lane] = gn->slope[i];
-    }
     dt_norm_rows.group_bwd_apply(gn->diff_src + at, gn->diff_dst + at, gn->src + at, &k,
                                  gn->past_caches, &row);
 }
@@ -205,13 +200,13 @@ static void run_tasks(const struct group_norm *gn, const struct stages *stages)
 /* --- Nodes --- */
 
 /* The scratch holds the sums of all rows and two values for each group. */
-static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_group_norm(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     dt_md md = NULL;
 
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, node->src[0], dnnl_format_tag_any));
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, 0);
+    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
     size_t n_groups = (size_t)(exec->rows.n * node->attr.group_norm.groups);
     exec->work_offset = dt_cpu_reserve(exec, (size_t)(exec->rows.n * exec->rows.n_blocks) *
                                                      sizeof(struct dt_norm_sums) +
@@ -239,10 +234,8 @@ static struct group_norm arguments(const struct dt_exec *exec)
                                .eps = exec->node->attr.group_norm.eps};
 }
 
-static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec,
-                                const struct dt_scalars *scalars)
+static dt_status run_group_norm(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     struct group_norm gn = arguments(exec);
     float *mean = dt_cpu_dst(exec, DT_GN_MEAN), *inverse_std = dt_cpu_dst(exec, DT_GN_INVERSE_STD);
     gn.scale = dt_cpu_src(exec, DT_GN_SCALE);
@@ -255,10 +248,8 @@ static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
-                                    const struct dt_scalars *scalars)
+static dt_status run_group_norm_bwd(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     struct group_norm gn = arguments(exec);
     gn.diff_dst = dt_cpu_src(exec, DT_GN_BWD_DIFF_DST);
     gn.scale = dt_cpu_src(exec, DT_GN_BWD_SCALE);
@@ -276,6 +267,5 @@ static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm) = {prepare_group_norm, run_group_norm, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_group_norm_bwd) = {prepare_group_norm, run_group_norm_bwd,
-                                                             true};
+DT_CPU_OP(group_norm, prepare_group_norm, run_group_norm, true);
+DT_CPU_OP(group_norm_bwd, prepare_group_norm, run_group_norm_bwd, true);

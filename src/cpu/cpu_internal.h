@@ -152,9 +152,9 @@ static inline struct dt_norm_row dt_cpu_norm_row(const struct dt_cpu_rows *rows,
                                 .words = rows->columns};
 }
 
-/* Chooses the format in which a loop over rows sees `tensor` (a new md in *md): that of `tag`; or,
- * with dnnl_format_tag_any, the stored one if it consists of rows, else the plain one of the graph;
- * with dnnl_format_tag_undef, for loops that cannot take nhwc, the same without it. */
+/* Chooses the format in which a loop over rows sees `tensor` (a new md in *md, or NULL): that of
+ * `tag`; or, with dnnl_format_tag_any, the stored one if it consists of rows, else the plain one of
+ * the graph; with dnnl_format_tag_undef, for loops that cannot take nhwc, the same without it. */
 dt_status dt_cpu_rows_choose(struct dt_cpu_rows *rows, dt_md *md, const struct dt_exec *exec,
                              int tensor, dnnl_format_tag_t tag);
 
@@ -210,6 +210,7 @@ enum { DT_CPU_MAX_ARGS = DT_MAX_SRC + DT_MAX_DST + 1 };
 
 /* A prepared node. Port i belongs to src[i], port n_src + i to dst[i]. */
 struct dt_exec {
+    struct dt_device *dev;
     const struct dt_cpu_op *op;
     const struct dt_graph *graph;
     const struct dt_node *node;
@@ -242,43 +243,43 @@ struct dt_exec {
 /* Adds the port of the next tensor of the node that is present: in format `wanted` (which becomes
  * the stored format if the tensor has none), or as an opaque block. Ports are added in the order of
  * the tensors. */
-dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted);
+dt_status dt_cpu_port_add(struct dt_exec *exec, dt_md_ref wanted);
 /* The same for a tensor that oneDNN sees with dimensions other than its own. */
-dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
-                               int n_dims, const dnnl_dims_t dims);
+dt_status dt_cpu_port_add_dims(struct dt_exec *exec, dt_md_ref wanted, int n_dims,
+                               const dnnl_dims_t dims);
 /* The same for weights that are merged; stored in plain order. */
-dt_status dt_cpu_port_add_merged(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
-                                 const dnnl_dims_t dims, const struct dt_cpu_merge *merge);
+dt_status dt_cpu_port_add_merged(struct dt_exec *exec, dt_md_ref wanted, const dnnl_dims_t dims,
+                                 const struct dt_cpu_merge *merge);
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes);
 /* Whether weights O I H W can be copied to this format of AMX, which has whole blocks. */
 bool dt_cpu_is_wide(int *wide, dt_md_ref md, const dnnl_dims_t dims);
 /* Adds the ports of all tensors: activations in a format of rows (nhwc, or blocks of 8 or 16
  * channels), weights in blocks of so many channels: of outputs x of inputs x H x W x inputs x
  * outputs, or with one input each of blocks of outputs x H x W x outputs. */
-dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec, dnnl_format_tag_t tag,
-                                 int block);
+dt_status dt_cpu_port_add_blocks(struct dt_exec *exec, dnnl_format_tag_t tag, int block);
+/* Adds the ports of all tensors, activations, as rows of `tag`; exec->rows describes `own`. */
+dt_status dt_cpu_port_add_rows(struct dt_exec *exec, dnnl_format_tag_t tag, int own);
 /* Adds plain ports for all tensors of the node that have none yet. */
-dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_port_add_plain(struct dt_exec *exec);
 /* Adds all ports by their letters in the op list: values in format md, a mask as a block of
  * mask_bytes, the others as blocks. */
-dt_status dt_cpu_port_add_kinds(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md,
-                                size_t mask_bytes);
+dt_status dt_cpu_port_add_kinds(struct dt_exec *exec, dt_md_ref md, size_t mask_bytes);
 /* Makes the latest port the argument `arg` of the primitive; `md` may describe the same bytes with
  * other dimensions (NULL: the wanted format). */
-dt_status dt_cpu_port_argument(struct dt_device *dev, struct dt_exec *exec, int arg, dt_md_ref md);
+dt_status dt_cpu_port_argument(struct dt_exec *exec, int arg, dt_md_ref md);
 /* Reserves bytes of scratch and returns their offset. */
 size_t dt_cpu_reserve(struct dt_exec *exec, size_t bytes);
 /* Creates the primitive and its scratchpad. Does not take ownership of pd. */
-dt_status dt_cpu_primitive(struct dt_device *dev, struct dt_exec *exec, dnnl_primitive_desc_t pd);
+dt_status dt_cpu_primitive(struct dt_exec *exec, dnnl_primitive_desc_t pd);
 
 dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *scratch);
-dt_status dt_cpu_ports_read(struct dt_device *dev, struct dt_exec *exec);  /* before the node */
-dt_status dt_cpu_ports_write(struct dt_device *dev, struct dt_exec *exec); /* after it */
+dt_status dt_cpu_ports_read(struct dt_exec *exec);  /* before the node */
+dt_status dt_cpu_ports_write(struct dt_exec *exec); /* after it */
 void dt_cpu_exec_destroy(struct dt_exec *exec);
 
 /* Converts activations, runs the primitive, and adds up the gradients of parameters, pass by pass;
  * exec->work has room for these. */
-dt_status dt_cpu_run_passes(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_run_passes(struct dt_exec *exec);
 
 /* NULL if it is absent. */
 static inline void *dt_cpu_src(const struct dt_exec *exec, int i)
@@ -309,7 +310,7 @@ static inline struct dt_cpu_span dt_cpu_own_span(int n_tasks)
 
 /* The prepare of flat loops whose values are those of src[0], or src[1] of a gradient. */
 #define dt_cpu_prepare_like_value DT_ISA_NAME(dt_cpu_prepare_like_value)
-dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_prepare_like_value(struct dt_exec *exec);
 
 /* --- winograd.c: 3x3 convolutions and their gradients by our own loops --- */
 
@@ -321,7 +322,7 @@ dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
 bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
                           const struct dt_tensor *weights);
 /* The whole of the op's prepare; sets exec->loops. */
-dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_winograd_prepare(struct dt_exec *exec);
 
 /* --- conv_weights.c: gradients of weights in bf16; the same two functions --- */
 
@@ -329,7 +330,7 @@ dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec);
 #define dt_cpu_weights_bf16_prepare DT_ISA_NAME(dt_cpu_weights_bf16_prepare)
 
 bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec);
-dt_status dt_cpu_weights_bf16_prepare(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_weights_bf16_prepare(struct dt_exec *exec);
 
 /* --- conv_depthwise.c: gradients of depthwise weights; the same two functions --- */
 
@@ -337,23 +338,24 @@ dt_status dt_cpu_weights_bf16_prepare(struct dt_device *dev, struct dt_exec *exe
 #define dt_cpu_depthwise_prepare DT_ISA_NAME(dt_cpu_depthwise_prepare)
 
 bool dt_cpu_depthwise_pays(const struct dt_exec *exec);
-dt_status dt_cpu_depthwise_prepare(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_depthwise_prepare(struct dt_exec *exec);
 
 /* --- Ops: one row each, in the table of every instruction set --- */
 
 struct dt_cpu_op {
-    dt_status (*prepare)(struct dt_device *dev, struct dt_exec *exec);
-    dt_status (*run)(struct dt_device *dev, struct dt_exec *exec, const struct dt_scalars *scalars);
+    dt_status (*prepare)(struct dt_exec *exec);
+    dt_status (*run)(struct dt_exec *exec);
     bool has_reals; /* it takes activations as real.h says; otherwise in fp32 */
 };
 
+#define DT_CPU_OP(name, ...)            const struct dt_cpu_op DT_ISA_NAME(dt_cpu_##name) = {__VA_ARGS__}
 #define DT_CPU_DECLARE(NAME, name, ...) extern const struct dt_cpu_op DT_ISA_NAME(dt_cpu_##name);
 DT_OP_LIST(DT_CPU_DECLARE)
 #undef DT_CPU_DECLARE
 
 /* cpu_norm.c: the second half of a synced node, without its ports. */
 #define dt_cpu_run_second_half DT_ISA_NAME(dt_cpu_run_second_half)
-dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec);
+dt_status dt_cpu_run_second_half(struct dt_exec *exec);
 
 /* The ranks of a synced batch norm exchange two sums per channel and their numbers of lines, at the
  * start of its scratch. */
@@ -370,8 +372,7 @@ static inline void *dt_cpu_exchange_slots(struct dt_device *dev, const struct dt
 }
 
 /* Runs the primitive: `run` of all ops implemented by oneDNN. */
-dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
-                               const struct dt_scalars *scalars);
+dt_status dt_cpu_run_primitive(struct dt_exec *exec);
 
 /* A loss as a multiple of 2^-24: sums of such numbers below 2^29 are exact in double, so that they
  * have the same bits in any order. */

@@ -301,7 +301,7 @@ static struct layer_norm arguments(const struct dt_exec *exec)
 }
 
 /* The scratch holds the coefficients of the blocks, then (backward) the sums of the tasks. */
-static dt_status prepare_layer_norm(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_layer_norm(struct dt_exec *exec)
 {
     const bool forward = exec->node->op == DT_OP_LAYER_NORM;
     struct dt_cpu_rows *rows = &exec->rows;
@@ -310,7 +310,7 @@ static dt_status prepare_layer_norm(struct dt_device *dev, struct dt_exec *exec)
     const bool has_blocks = exec->graph->tensor[exec->node->src[0]].dim[1] % LANES == 0;
     DT_TRY(dt_cpu_rows_choose(rows, &md, exec, exec->node->src[0],
                               has_blocks ? dnnl_format_tag_any : dnnl_format_tag_undef));
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, 0);
+    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
     const size_t n_blocks = (size_t)rows->n_blocks;
     const size_t tasks = forward ? 0 : (size_t)(rows->n * arguments(exec).tasks);
     exec->work_offset =
@@ -363,10 +363,8 @@ static void run_tasks(const struct layer_norm *ln,
     }
 }
 
-static dt_status run_layer_norm(struct dt_device *dev, struct dt_exec *exec,
-                                const struct dt_scalars *scalars)
+static dt_status run_layer_norm(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     struct layer_norm ln = arguments(exec);
     ln.mean = dt_cpu_dst(exec, DT_GN_MEAN);
     ln.inverse_std = dt_cpu_dst(exec, DT_GN_INVERSE_STD);
@@ -376,10 +374,8 @@ static dt_status run_layer_norm(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-static dt_status run_layer_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
-                                    const struct dt_scalars *scalars)
+static dt_status run_layer_norm_bwd(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     struct layer_norm ln = arguments(exec);
     ln.diff_dst = dt_cpu_src(exec, DT_GN_BWD_DIFF_DST);
     ln.mean = dt_cpu_src(exec, DT_GN_BWD_MEAN);
@@ -394,6 +390,5 @@ static dt_status run_layer_norm_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_layer_norm) = {prepare_layer_norm, run_layer_norm, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_layer_norm_bwd) = {prepare_layer_norm, run_layer_norm_bwd,
-                                                             true};
+DT_CPU_OP(layer_norm, prepare_layer_norm, run_layer_norm, true);
+DT_CPU_OP(layer_norm_bwd, prepare_layer_norm, run_layer_norm_bwd, true);

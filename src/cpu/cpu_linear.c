@@ -72,8 +72,8 @@ static bool is_reference(dnnl_primitive_desc_t pd)
 }
 
 /* Tries one combination; sets p->pd on success. */
-static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct product *p,
-                             dnnl_format_tag_t src, dt_md_ref weights)
+static dt_status try_formats(struct dt_exec *exec, struct product *p, dnnl_format_tag_t src,
+                             dt_md_ref weights)
 {
     const char *name = exec->node->name;
     dt_md_destroy(p->src_md);
@@ -92,14 +92,14 @@ static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct
 
     dnnl_primitive_desc_t *first = p->kind == FORWARD ? &p->pd : &p->hint;
     dnnl_status_t status =
-        dt_pd_linear(first, dev->engine, p->src_md, p->values_md ? p->values_md : p->weights_md,
-                     p->bias_md, p->dst_md, p->attr);
+        dt_pd_linear(first, exec->dev->engine, p->src_md,
+                     p->values_md ? p->values_md : p->weights_md, p->bias_md, p->dst_md, p->attr);
     if (status == dnnl_success && p->kind == BWD_DATA)
-        status = dt_pd_linear_bwd_data(&p->pd, dev->engine, p->src_md, p->weights_md, p->dst_md,
-                                       p->hint, p->attr);
+        status = dt_pd_linear_bwd_data(&p->pd, exec->dev->engine, p->src_md, p->weights_md,
+                                       p->dst_md, p->hint, p->attr);
     if (status == dnnl_success && p->kind == BWD_WEIGHTS)
-        status = dt_pd_linear_bwd_weights(&p->pd, dev->engine, p->src_md, p->weights_md, p->bias_md,
-                                          p->dst_md, p->hint, p->attr);
+        status = dt_pd_linear_bwd_weights(&p->pd, exec->dev->engine, p->src_md, p->weights_md,
+                                          p->bias_md, p->dst_md, p->hint, p->attr);
     if (!weights)
         DT_TRY(DT_DNNL(name, status));
     bool usable = status == dnnl_success && (!weights || !is_reference(p->pd));
@@ -114,53 +114,52 @@ static dt_status try_formats(struct dt_device *dev, struct dt_exec *exec, struct
     return DT_OK;
 }
 
-static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md, int arg)
+static dt_status add_port(struct dt_exec *exec, dt_md_ref md, int arg)
 {
-    DT_TRY(dt_cpu_port_add(dev, exec, md));
-    return dt_cpu_port_argument(dev, exec, arg, NULL);
+    DT_TRY(dt_cpu_port_add(exec, md));
+    return dt_cpu_port_argument(exec, arg, NULL);
 }
 
-static dt_status add_weights(struct dt_device *dev, struct dt_exec *exec, const struct product *p,
-                             dnnl_query_t query, int arg)
+static dt_status add_weights(struct dt_exec *exec, const struct product *p, dnnl_query_t query,
+                             int arg)
 {
     dt_md_ref md = dnnl_primitive_desc_query_md(p->pd, query, 0);
-    DT_TRY(dt_cpu_port_add_dims(dev, exec, md, 4, p->weights_dims));
-    return dt_cpu_port_argument(dev, exec, arg, NULL);
+    DT_TRY(dt_cpu_port_add_dims(exec, md, 4, p->weights_dims));
+    return dt_cpu_port_argument(exec, arg, NULL);
 }
 
-static dt_status add_dst(struct dt_device *dev, struct dt_exec *exec, const struct product *p,
-                         int arg)
+static dt_status add_dst(struct dt_exec *exec, const struct product *p, int arg)
 {
-    DT_TRY(dt_cpu_port_add(dev, exec, p->dst_rows_md));
-    return dt_cpu_port_argument(dev, exec, arg, p->dst_md);
+    DT_TRY(dt_cpu_port_add(exec, p->dst_rows_md));
+    return dt_cpu_port_argument(exec, arg, p->dst_md);
 }
 
 /* Ports are added in the order of the node's tensors. */
-static dt_status add_ports(struct dt_device *dev, struct dt_exec *exec, const struct product *p)
+static dt_status add_ports(struct dt_exec *exec, const struct product *p)
 {
     switch (p->kind) {
     case FORWARD:
-        DT_TRY(add_port(dev, exec, p->src_md, DNNL_ARG_SRC));
-        DT_TRY(add_weights(dev, exec, p, dnnl_query_weights_md, DNNL_ARG_WEIGHTS));
-        DT_TRY(add_port(dev, exec, p->bias_md, DNNL_ARG_BIAS));
-        DT_TRY(add_dst(dev, exec, p, DNNL_ARG_DST));
+        DT_TRY(add_port(exec, p->src_md, DNNL_ARG_SRC));
+        DT_TRY(add_weights(exec, p, dnnl_query_weights_md, DNNL_ARG_WEIGHTS));
+        DT_TRY(add_port(exec, p->bias_md, DNNL_ARG_BIAS));
+        DT_TRY(add_dst(exec, p, DNNL_ARG_DST));
         break;
     case BWD_DATA:
-        DT_TRY(add_dst(dev, exec, p, DNNL_ARG_DIFF_DST));
-        DT_TRY(add_weights(dev, exec, p, dnnl_query_weights_md, DNNL_ARG_WEIGHTS));
-        DT_TRY(add_port(dev, exec, p->src_md, DNNL_ARG_DIFF_SRC));
+        DT_TRY(add_dst(exec, p, DNNL_ARG_DIFF_DST));
+        DT_TRY(add_weights(exec, p, dnnl_query_weights_md, DNNL_ARG_WEIGHTS));
+        DT_TRY(add_port(exec, p->src_md, DNNL_ARG_DIFF_SRC));
         break;
     case BWD_WEIGHTS:
-        DT_TRY(add_port(dev, exec, p->src_md, DNNL_ARG_SRC));
-        DT_TRY(add_dst(dev, exec, p, DNNL_ARG_DIFF_DST));
-        DT_TRY(add_weights(dev, exec, p, dnnl_query_diff_weights_md, DNNL_ARG_DIFF_WEIGHTS));
-        DT_TRY(add_port(dev, exec, p->bias_md, DNNL_ARG_DIFF_BIAS));
+        DT_TRY(add_port(exec, p->src_md, DNNL_ARG_SRC));
+        DT_TRY(add_dst(exec, p, DNNL_ARG_DIFF_DST));
+        DT_TRY(add_weights(exec, p, dnnl_query_diff_weights_md, DNNL_ARG_DIFF_WEIGHTS));
+        DT_TRY(add_port(exec, p->bias_md, DNNL_ARG_DIFF_BIAS));
         break;
     }
     return DT_OK;
 }
 
-static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_linear(struct dt_exec *exec)
 {
     dt_status status = DT_OK;
     struct product p = {0};
@@ -170,13 +169,13 @@ static dt_status prepare_linear(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_cpu_format *format = dt_cpu_format_of(exec->formats, p.weights);
     dt_md_ref stored = dt_cpu_wanted_type(exec, p.weights) == DT_BF16 ? format->shadow : format->md;
     if (stored)
-        DT_TRY_OUT(try_formats(dev, exec, &p, dnnl_format_tag_any, stored));
+        DT_TRY_OUT(try_formats(exec, &p, dnnl_format_tag_any, stored));
     if (stored && !p.pd)
-        DT_TRY_OUT(try_formats(dev, exec, &p, dnnl_abcd, stored));
+        DT_TRY_OUT(try_formats(exec, &p, dnnl_abcd, stored));
     if (!p.pd)
-        DT_TRY_OUT(try_formats(dev, exec, &p, dnnl_format_tag_any, NULL));
-    DT_TRY_OUT(add_ports(dev, exec, &p));
-    DT_TRY_OUT(dt_cpu_primitive(dev, exec, p.pd));
+        DT_TRY_OUT(try_formats(exec, &p, dnnl_format_tag_any, NULL));
+    DT_TRY_OUT(add_ports(exec, &p));
+    DT_TRY_OUT(dt_cpu_primitive(exec, p.pd));
 out:
     dt_md_destroy(p.src_md);
     dt_md_destroy(p.weights_md);
@@ -193,8 +192,6 @@ out:
     return status;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear) = {prepare_linear, dt_cpu_run_primitive, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_data) = {prepare_linear, dt_cpu_run_primitive,
-                                                              true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_linear_bwd_weights) = {prepare_linear,
-                                                                 dt_cpu_run_primitive, true};
+DT_CPU_OP(linear, prepare_linear, dt_cpu_run_primitive, true);
+DT_CPU_OP(linear_bwd_data, prepare_linear, dt_cpu_run_primitive, true);
+DT_CPU_OP(linear_bwd_weights, prepare_linear, dt_cpu_run_primitive, true);

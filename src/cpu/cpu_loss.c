@@ -32,10 +32,10 @@ struct batch {
     float smoothing, diff_scale;
 };
 
-static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_softmax_xent(struct dt_exec *exec)
 {
     size_t n = (size_t)exec->graph->tensor[exec->node->src[0]].dim[0];
-    DT_TRY(dt_cpu_port_add_plain(dev, exec));
+    DT_TRY(dt_cpu_port_add_plain(exec));
     exec->work_offset = dt_cpu_reserve(exec, n * sizeof(struct row_result));
     return DT_OK;
 }
@@ -45,7 +45,7 @@ static float weight_of(const struct batch *b, int label)
     return b->class_weights ? b->class_weights[label] : 1;
 }
 
-static struct batch batch_of(const struct dt_exec *exec, const struct dt_scalars *scalars)
+static struct batch batch_of(const struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const int *dim = exec->graph->tensor[node->src[0]].dim;
@@ -58,7 +58,7 @@ static struct batch batch_of(const struct dt_exec *exec, const struct dt_scalars
         .n = dim[0],
         .n_classes = dim[1],
         .smoothing = node->attr.xent.smoothing,
-        .diff_scale = node->dst[0] >= 0 ? scalars->diff_scale : 0,
+        .diff_scale = node->dst[0] >= 0 ? exec->dev->scalars.diff_scale : 0,
     };
     for (int c = 0; c < b.n_classes; c++)
         b.mean_weight += (double)weight_of(&b, c);
@@ -119,10 +119,9 @@ static double row_loss(float *diff, const float *logits, const struct batch *b, 
            s * (b->mean_weight * log_sum - sum / n_classes);
 }
 
-static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
-                                  const struct dt_scalars *scalars)
+static dt_status run_softmax_xent(struct dt_exec *exec)
 {
-    const struct batch b = batch_of(exec, scalars);
+    const struct batch b = batch_of(exec);
     float *diff = dt_cpu_dst(exec, 0);
     struct row_result *result = exec->work;
 
@@ -146,7 +145,7 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
             memset(diff_row, 0, (size_t)b.n_classes * sizeof(float));
         }
     }
-    struct dt_counters *counters = &dev->counters;
+    struct dt_counters *counters = &exec->dev->counters;
     for (int i = 0; i < b.n; i++) {
         if (b.labels[i] < 0)
             continue;
@@ -162,5 +161,4 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_softmax_xent) = {prepare_softmax_xent, run_softmax_xent,
-                                                           false};
+DT_CPU_OP(softmax_xent, prepare_softmax_xent, run_softmax_xent, false);

@@ -188,17 +188,17 @@ static void divide_images(struct dt_cpu_rows *rows)
 
 /* The scratch holds the slots of all ranks, or of a group's slices, the sums of all blocks, then
  * the coefficients of the blocks. */
-static size_t slots_bytes(struct dt_device *dev, const struct dt_exec *exec)
+static size_t slots_bytes(const struct dt_exec *exec)
 {
     size_t bytes;
-    (void)dt_cpu_exchange_slots(dev, exec, &bytes);
+    (void)dt_cpu_exchange_slots(exec->dev, exec, &bytes);
     const int n_ranks = exec->node->attr.bn.n_ranks;
-    const int n_slots = n_ranks > dev->options.n_ranks ? n_ranks : dev->options.n_ranks;
+    const int n_slots = n_ranks > exec->dev->options.n_ranks ? n_ranks : exec->dev->options.n_ranks;
     bytes = dt_node_is_synced(exec->node) ? (size_t)n_slots * bytes : 0;
     return (bytes + 63) / 64 * 64;
 }
 
-static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_bn(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     dt_md md = NULL;
@@ -208,17 +208,17 @@ static dt_status prepare_bn(struct dt_device *dev, struct dt_exec *exec)
         divide_images(&exec->rows);
     size_t n_sums = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
     size_t mask_bytes = n_sums * dt_n_groups(dt_cpu_block_elements(&exec->rows)) * sizeof(uint16_t);
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, (mask_bytes + 3) / 4 * 4);
+    dt_status status = dt_cpu_port_add_kinds(exec, md, (mask_bytes + 3) / 4 * 4);
     exec->work_offset =
-        dt_cpu_reserve(exec, slots_bytes(dev, exec) + n_sums * sizeof(struct dt_norm_sums) +
+        dt_cpu_reserve(exec, slots_bytes(exec) + n_sums * sizeof(struct dt_norm_sums) +
                                  2 * (size_t)exec->rows.n_blocks * sizeof(struct dt_norm_coefs));
     dt_md_destroy(md);
     return status;
 }
 
-static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
+static struct bn arguments(const struct dt_exec *exec)
 {
-    struct dt_norm_sums *sums = (void *)((char *)exec->work + slots_bytes(dev, exec));
+    struct dt_norm_sums *sums = (void *)((char *)exec->work + slots_bytes(exec));
     struct dt_norm_coefs *coefs = (void *)(sums + exec->rows.n * exec->rows.n_blocks);
     return (struct bn){.rows = &exec->rows,
                        .slots = exec->work,
@@ -226,15 +226,15 @@ static struct bn arguments(struct dt_device *dev, const struct dt_exec *exec)
                        .coefs = coefs,
                        .forward = coefs + exec->rows.n_blocks,
                        .src = dt_cpu_src(exec, DT_BN_SRC),
-                       .slot = dev->scalars.slot,
+                       .slot = exec->dev->scalars.slot,
                        .n_ranks = exec->node->attr.bn.n_ranks,
                        .half = dt_node_is_synced(exec->node) ? FIRST : WHOLE,
                        .eps = exec->node->attr.bn.eps};
 }
 
-static struct bn forward_arguments(struct dt_device *dev, const struct dt_exec *exec)
+static struct bn forward_arguments(const struct dt_exec *exec)
 {
-    struct bn bn = arguments(dev, exec);
+    struct bn bn = arguments(exec);
     bn.scale = dt_cpu_src(exec, DT_BN_SCALE);
     bn.shift = dt_cpu_src(exec, DT_BN_SHIFT);
     bn.running_mean = dt_cpu_src(exec, DT_BN_RUNNING_MEAN);
@@ -250,9 +250,9 @@ static struct bn forward_arguments(struct dt_device *dev, const struct dt_exec *
     return bn;
 }
 
-static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec)
+static struct bn bwd_arguments(const struct dt_exec *exec)
 {
-    struct bn bn = arguments(dev, exec);
+    struct bn bn = arguments(exec);
     bn.diff_dst = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST);
     bn.diff_dst2 = dt_cpu_src(exec, DT_BN_BWD_DIFF_DST2);
     bn.scale = dt_cpu_src(exec, DT_BN_BWD_SCALE);
@@ -274,11 +274,9 @@ static struct bn bwd_arguments(struct dt_device *dev, const struct dt_exec *exec
     return bn;
 }
 
-static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec,
-                        const struct dt_scalars *scalars)
+static dt_status run_bn(struct dt_exec *exec)
 {
-    (void)scalars;
-    struct bn bn = forward_arguments(dev, exec);
+    struct bn bn = forward_arguments(exec);
 #pragma omp parallel
     {
         if (dt_node_has_statistics(exec->node))
@@ -289,20 +287,18 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec,
-                            const struct dt_scalars *scalars)
+static dt_status run_bn_bwd(struct dt_exec *exec)
 {
-    (void)scalars;
-    struct bn bn = bwd_arguments(dev, exec);
+    struct bn bn = bwd_arguments(exec);
 #pragma omp parallel
     run_stages(&bn, &BACKWARD);
     return DT_OK;
 }
 
-dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_run_second_half(struct dt_exec *exec)
 {
     bool is_forward = exec->node->op == DT_OP_BN;
-    struct bn bn = (is_forward ? forward_arguments : bwd_arguments)(dev, exec);
+    struct bn bn = (is_forward ? forward_arguments : bwd_arguments)(exec);
     bn.half = SECOND;
 #pragma omp parallel
     run_stages(&bn, is_forward ? &FORWARD : &BACKWARD);
@@ -310,11 +306,9 @@ dt_status dt_cpu_run_second_half(struct dt_device *dev, struct dt_exec *exec)
 }
 
 /* The forward pass without mean and shift. */
-static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
-                                   const struct dt_scalars *scalars)
+static dt_status run_bn_frozen_bwd(struct dt_exec *exec)
 {
-    (void)scalars;
-    struct bn bn = arguments(dev, exec);
+    struct bn bn = arguments(exec);
     bn.src = dt_cpu_src(exec, DT_BN_FROZEN_BWD_DIFF_DST);
     bn.scale = dt_cpu_src(exec, DT_BN_FROZEN_BWD_SCALE);
     bn.running_var = dt_cpu_src(exec, DT_BN_FROZEN_BWD_RUNNING_VAR);
@@ -325,6 +319,6 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn) = {prepare_bn, run_bn, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_bwd) = {prepare_bn, run_bn_bwd, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_bn_frozen_bwd) = {prepare_bn, run_bn_frozen_bwd, true};
+DT_CPU_OP(bn, prepare_bn, run_bn, true);
+DT_CPU_OP(bn_bwd, prepare_bn, run_bn_bwd, true);
+DT_CPU_OP(bn_frozen_bwd, prepare_bn, run_bn_frozen_bwd, true);

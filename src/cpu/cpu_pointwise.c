@@ -10,7 +10,7 @@
 
 /* Gives all ports the format of the forward value, to which gradients adapt, or the plain format if
  * it has none yet. */
-dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_prepare_like_value(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const int value = node->op == DT_OP_ACTIVATION_BWD ? DT_ACTIVATION_BWD_SRC : 0;
@@ -27,15 +27,13 @@ dt_status dt_cpu_prepare_like_value(struct dt_device *dev, struct dt_exec *exec)
                                                 dims, dnnl_abcd)));
     }
     exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(real);
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, 0);
+    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
     dt_md_destroy(md);
     return status;
 }
 
-static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
-                         const struct dt_scalars *scalars)
+static dt_status run_add(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const real *a = dt_cpu_src(exec, 0), *b = dt_cpu_src(exec, 1);
     real *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
@@ -59,7 +57,7 @@ static dt_status run_add(struct dt_device *dev, struct dt_exec *exec,
 enum { SUM_CHUNK = 4096 };
 
 /* All tensors have the format of the parameter: whichever its readers chose. */
-static dt_status prepare_sum_grads(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_sum_grads(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cpu_format *stored = dt_cpu_format_of(exec->formats, node->dst[0]);
@@ -67,16 +65,13 @@ static dt_status prepare_sum_grads(struct dt_device *dev, struct dt_exec *exec)
     exec->n_elements = stored->md ? dnnl_memory_desc_get_size(stored->md) / sizeof(float)
                                   : dt_tensor_elements(&exec->graph->tensor[node->dst[0]]);
     for (int i = 0; i < node->n_src + node->n_dst; i++)
-        DT_TRY(stored->md
-                   ? dt_cpu_port_add_dims(dev, exec, stored->md, stored->n_dims, stored->dims)
-                   : dt_cpu_port_add_block(exec, 0));
+        DT_TRY(stored->md ? dt_cpu_port_add_dims(exec, stored->md, stored->n_dims, stored->dims)
+                          : dt_cpu_port_add_block(exec, 0));
     return DT_OK;
 }
 
-static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec,
-                               const struct dt_scalars *scalars)
+static dt_status run_sum_grads(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     float *dst = dt_cpu_dst(exec, 0);
     size_t n = exec->n_elements;
 
@@ -98,14 +93,13 @@ static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec,
 
 enum { DROPOUT_CHUNK = 1024 };
 
-static dt_status prepare_dropout(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_dropout(struct dt_exec *exec)
 {
     exec->n_elements = dt_tensor_elements(&exec->graph->tensor[exec->node->src[0]]);
-    return dt_cpu_port_add_plain(dev, exec);
+    return dt_cpu_port_add_plain(exec);
 }
 
-static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
-                             const struct dt_scalars *scalars)
+static dt_status run_dropout(struct dt_exec *exec)
 {
     const real *src = dt_cpu_src(exec, 0);
     real *dst = dt_cpu_dst(exec, 0);
@@ -115,7 +109,7 @@ static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
     float scale = p < 1 ? (float)(1 / (1 - p)) : 0;
     double limit = p * 0x1p32;
     size_t n_images = (size_t)exec->graph->tensor[exec->node->src[0]].dim[0];
-    uint64_t base = (uint64_t)scalars->first_row * (n / n_images);
+    uint64_t base = (uint64_t)exec->dev->scalars.first_row * (n / n_images);
     size_t skip = base % 4; /* words come in blocks of 4 */
     uint32_t threshold = limit < 0x1p32 ? (uint32_t)limit : UINT32_MAX;
 
@@ -123,8 +117,8 @@ static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
     for (size_t first = 0; first < n; first += DROPOUT_CHUNK) {
         uint32_t word[DROPOUT_CHUNK + 3];
         size_t count = n - first < DROPOUT_CHUNK ? n - first : DROPOUT_CHUNK;
-        dt_rng_fill(word, skip + count, dev->options.seed, DT_RNG_DROPOUT, scalars->step, stream,
-                    base + first - skip);
+        dt_rng_fill(word, skip + count, exec->dev->options.seed, DT_RNG_DROPOUT,
+                    exec->dev->scalars.step, stream, base + first - skip);
 #pragma omp simd
         for (size_t i = 0; i < count; i++)
             dst[first + i] =
@@ -135,18 +129,18 @@ static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec,
 
 /* --- Ingest --- */
 
-static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_ingest(struct dt_exec *exec)
 {
     const struct dt_tensor *pixels = &exec->graph->tensor[exec->node->src[0]];
     if (pixels->dim[1] > 3)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' takes images of up to 3 channels, not %d",
                 exec->node->name, pixels->dim[1]);
     if (!exec->formats->nhwc)
-        return dt_cpu_port_add_plain(dev, exec);
+        return dt_cpu_port_add_plain(exec);
     struct dt_cpu_rows rows;
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, exec->node->dst[0], dnnl_acdb));
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, 0);
+    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
     dt_md_destroy(md);
     return status;
 }
@@ -169,10 +163,8 @@ static int inside(const int32_t *size, int line, int width)
     return n < 0 ? 0 : n < width ? n : width;
 }
 
-static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
-                            const struct dt_scalars *scalars)
+static dt_status run_ingest(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const struct dt_node *node = exec->node;
     const struct dt_tensor *t = &exec->graph->tensor[node->dst[0]];
     const uint8_t *src = dt_cpu_src(exec, DT_INGEST_PIXELS);
@@ -204,8 +196,8 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_ingest) = {prepare_ingest, run_ingest, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_add) = {dt_cpu_prepare_like_value, run_add, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout) = {prepare_dropout, run_dropout, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_dropout_bwd) = {prepare_dropout, run_dropout, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_sum_grads) = {prepare_sum_grads, run_sum_grads, true};
+DT_CPU_OP(ingest, prepare_ingest, run_ingest, true);
+DT_CPU_OP(add, dt_cpu_prepare_like_value, run_add, true);
+DT_CPU_OP(dropout, prepare_dropout, run_dropout, true);
+DT_CPU_OP(dropout_bwd, prepare_dropout, run_dropout, true);
+DT_CPU_OP(sum_grads, prepare_sum_grads, run_sum_grads, true);

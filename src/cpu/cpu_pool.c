@@ -37,21 +37,21 @@ static dt_status shapes_init(struct shapes *s, struct dt_exec *exec, int src, in
                    dt_md_create(&s->dst, exec->type, 4, dims, dnnl_format_tag_any));
 }
 
-static dt_status add_port(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md, int arg)
+static dt_status add_port(struct dt_exec *exec, dt_md_ref md, int arg)
 {
-    DT_TRY(dt_cpu_port_add(dev, exec, md));
-    return dt_cpu_port_argument(dev, exec, arg, NULL);
+    DT_TRY(dt_cpu_port_add(exec, md));
+    return dt_cpu_port_argument(exec, arg, NULL);
 }
 
 /* Without AVX-512 oneDNN has it in fp32 only. */
-static dt_status make_forward(dnnl_primitive_desc_t *pd, struct dt_device *dev,
-                              struct dt_exec *exec, struct shapes *s, bool train,
-                              const struct dt_node *forward, const_dnnl_primitive_attr_t attr)
+static dt_status make_forward(dnnl_primitive_desc_t *pd, struct dt_exec *exec, struct shapes *s,
+                              bool train, const struct dt_node *forward,
+                              const_dnnl_primitive_attr_t attr)
 {
     for (;;) {
         DT_TRY(shapes_init(s, exec, forward->src[0], forward->dst[0]));
         dnnl_status_t status =
-            dt_pd_max_pool(pd, dev->engine, train, s->src, s->dst, &s->window, attr);
+            dt_pd_max_pool(pd, exec->dev->engine, train, s->src, s->dst, &s->window, attr);
         if (status != dnnl_unimplemented || exec->type == DT_F32)
             return dt_dnnl_check(status, "creating a max pooling", exec->node->name);
         exec->type = DT_F32;
@@ -59,7 +59,7 @@ static dt_status make_forward(dnnl_primitive_desc_t *pd, struct dt_device *dev,
     }
 }
 
-static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_max_pool(struct dt_exec *exec)
 {
     dt_status status = DT_OK;
     const struct dt_node *node = exec->node;
@@ -69,14 +69,14 @@ static dt_status prepare_max_pool(struct dt_device *dev, struct dt_exec *exec)
     const int workspace = node->dst[DT_MAX_POOL_WORKSPACE];
 
     DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
-    DT_TRY_OUT(make_forward(&pd, dev, exec, &s, workspace >= 0, node, attr));
-    DT_TRY_OUT(add_port(dev, exec, s.src, DNNL_ARG_SRC));
+    DT_TRY_OUT(make_forward(&pd, exec, &s, workspace >= 0, node, attr));
+    DT_TRY_OUT(add_port(exec, s.src, DNNL_ARG_SRC));
     DT_TRY_OUT(
-        add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), DNNL_ARG_DST));
+        add_port(exec, dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), DNNL_ARG_DST));
     if (workspace >= 0)
-        DT_TRY_OUT(add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0),
+        DT_TRY_OUT(add_port(exec, dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0),
                             DNNL_ARG_WORKSPACE));
-    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
+    DT_TRY_OUT(dt_cpu_primitive(exec, pd));
 out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
@@ -86,7 +86,7 @@ out:
     return status;
 }
 
-static dt_status prepare_max_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_max_pool_bwd(struct dt_exec *exec)
 {
     dt_status status = DT_OK;
     const struct dt_node *node = exec->node;
@@ -102,15 +102,15 @@ static dt_status prepare_max_pool_bwd(struct dt_device *dev, struct dt_exec *exe
     if (!forward)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' has no max_pool that wrote its workspace", node->name);
     DT_TRY_OUT(DT_DNNL(node->name, dt_attr_create(&attr, false)));
-    DT_TRY_OUT(make_forward(&hint, dev, exec, &s, true, forward, attr));
+    DT_TRY_OUT(make_forward(&hint, exec, &s, true, forward, attr));
     dt_md_ref dst = dnnl_primitive_desc_query_md(hint, dnnl_query_dst_md, 0);
-    DT_TRY_OUT(DT_DNNL(node->name,
-                       dt_pd_max_pool_bwd(&pd, dev->engine, s.src, dst, &s.window, hint, attr)));
-    DT_TRY_OUT(add_port(dev, exec, dst, DNNL_ARG_DIFF_DST));
-    DT_TRY_OUT(add_port(dev, exec, dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0),
+    DT_TRY_OUT(DT_DNNL(
+        node->name, dt_pd_max_pool_bwd(&pd, exec->dev->engine, s.src, dst, &s.window, hint, attr)));
+    DT_TRY_OUT(add_port(exec, dst, DNNL_ARG_DIFF_DST));
+    DT_TRY_OUT(add_port(exec, dnnl_primitive_desc_query_md(pd, dnnl_query_workspace_md, 0),
                         DNNL_ARG_WORKSPACE));
-    DT_TRY_OUT(add_port(dev, exec, s.src, DNNL_ARG_DIFF_SRC));
-    DT_TRY_OUT(dt_cpu_primitive(dev, exec, pd));
+    DT_TRY_OUT(add_port(exec, s.src, DNNL_ARG_DIFF_SRC));
+    DT_TRY_OUT(dt_cpu_primitive(exec, pd));
 out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
@@ -122,10 +122,8 @@ out:
     return status;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool) = {prepare_max_pool, dt_cpu_run_primitive,
-                                                       true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_max_pool_bwd) = {prepare_max_pool_bwd,
-                                                           dt_cpu_run_primitive, true};
+DT_CPU_OP(max_pool, prepare_max_pool, dt_cpu_run_primitive, true);
+DT_CPU_OP(max_pool_bwd, prepare_max_pool_bwd, dt_cpu_run_primitive, true);
 
 /* --- Adaptive average pooling --- */
 
@@ -213,29 +211,15 @@ static int find_forward_src(const struct dt_exec *exec)
 
 /* Both sides take the row format of src, whose gradient the same nodes read. exec->rows describes
  * src[0] of the node. */
-static dt_status prepare_average(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_average(struct dt_exec *exec)
 {
-    dt_status status = DT_OK;
-    const struct dt_node *node = exec->node;
-    struct dt_cpu_rows rows;
-    dt_md md[3] = {NULL, NULL, NULL};
-
-    DT_TRY_OUT(
-        dt_cpu_rows_choose(&rows, &md[2], exec, find_forward_src(exec), dnnl_format_tag_any));
-    DT_TRY_OUT(dt_cpu_rows_choose(&exec->rows, &md[0], exec, node->src[0], rows.tag));
-    DT_TRY_OUT(dt_cpu_rows_choose(&rows, &md[1], exec, node->dst[0], rows.tag));
-    DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[0]));
-    DT_TRY_OUT(dt_cpu_port_add(dev, exec, md[1]));
-out:
-    for (int i = 0; i < 3; i++)
-        dt_md_destroy(md[i]);
-    return status;
+    struct dt_cpu_rows like;
+    DT_TRY(dt_cpu_rows_choose(&like, NULL, exec, find_forward_src(exec), dnnl_format_tag_any));
+    return dt_cpu_port_add_rows(exec, like.tag, exec->node->src[0]);
 }
 
-static dt_status run_average(struct dt_device *dev, struct dt_exec *exec,
-                             const struct dt_scalars *scalars)
+static dt_status run_average(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const bool forward = exec->node->op == DT_OP_AVG_POOL;
     const struct dt_tensor *t = exec->graph->tensor;
     const struct dt_tensor *src = &t[exec->node->src[0]], *dst = &t[exec->node->dst[0]];
@@ -263,33 +247,21 @@ static dt_status run_average(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool) = {prepare_average, run_average, true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_avg_pool_bwd) = {prepare_average, run_average, true};
+DT_CPU_OP(avg_pool, prepare_average, run_average, true);
+DT_CPU_OP(avg_pool_bwd, prepare_average, run_average, true);
 
 /* --- Upsampling --- */
 
 /* All tensors take the row format of `big`. exec->rows describes `small`. */
-static dt_status prepare_upsampling(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_upsampling(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const bool forward = node->op == DT_OP_UPSAMPLE_ADD;
     const int small = forward ? node->src[DT_UPSAMPLE_ADD_COARSE] : node->dst[0];
     const int big = node->src[forward ? DT_UPSAMPLE_ADD_FINE : 0];
-    struct dt_cpu_rows like, rows;
-    dt_md md = NULL;
-
-    DT_TRY(dt_cpu_rows_choose(&like, &md, exec, big, dnnl_format_tag_any));
-    dt_md_destroy(md);
-    int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(node, tensor);
-    for (int i = 0; i < n; i++) {
-        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, tensor[i], like.tag));
-        dt_status status = dt_cpu_port_add(dev, exec, md);
-        dt_md_destroy(md);
-        DT_TRY(status);
-        if (tensor[i] == small)
-            exec->rows = rows;
-    }
-    return DT_OK;
+    struct dt_cpu_rows like;
+    DT_TRY(dt_cpu_rows_choose(&like, NULL, exec, big, dnnl_format_tag_any));
+    return dt_cpu_port_add_rows(exec, like.tag, small);
 }
 
 /* Two lines of dst, which may be fine, from one of coarse. */
@@ -325,10 +297,8 @@ static inline void sum_line(real *diff_coarse, const real *diff_dst, int width, 
      : (block) == 1 ? line(__VA_ARGS__, 1)  \
                     : line(__VA_ARGS__, block))
 
-static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
-                                  const struct dt_scalars *scalars)
+static dt_status run_upsample_add(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const struct dt_cpu_rows *rows = &exec->rows;
     const real *coarse = dt_cpu_src(exec, DT_UPSAMPLE_ADD_COARSE),
                *fine = dt_cpu_src(exec, DT_UPSAMPLE_ADD_FINE);
@@ -344,10 +314,8 @@ static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec,
-                                      const struct dt_scalars *scalars)
+static dt_status run_upsample_add_bwd(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const struct dt_cpu_rows *rows = &exec->rows;
     const real *diff_dst = dt_cpu_src(exec, 0);
     real *diff_coarse = dt_cpu_dst(exec, 0);
@@ -362,7 +330,5 @@ static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exe
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add) = {prepare_upsampling, run_upsample_add,
-                                                           true};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_upsample_add_bwd) = {prepare_upsampling,
-                                                               run_upsample_add_bwd, true};
+DT_CPU_OP(upsample_add, prepare_upsampling, run_upsample_add, true);
+DT_CPU_OP(upsample_add_bwd, prepare_upsampling, run_upsample_add_bwd, true);

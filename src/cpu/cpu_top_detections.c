@@ -28,7 +28,7 @@ struct level {
     int keep;
 };
 
-static dt_status prepare_top_detections(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_top_detections(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     struct dt_cpu_rows deltas;
@@ -37,11 +37,11 @@ static dt_status prepare_top_detections(struct dt_device *dev, struct dt_exec *e
         struct dt_cpu_rows *rows = i ? &deltas : &exec->rows;
         DT_TRY(dt_cpu_rows_choose(rows, &md, exec, node->src[i],
                                   i ? exec->rows.tag : dnnl_format_tag_undef));
-        dt_status status = dt_cpu_port_add(dev, exec, md);
+        dt_status status = dt_cpu_port_add(exec, md);
         dt_md_destroy(md);
         DT_TRY(status);
     }
-    DT_TRY(dt_cpu_port_add_plain(dev, exec));
+    DT_TRY(dt_cpu_port_add_plain(exec));
     const int *dim = exec->graph->tensor[node->dst[0]].dim;
     const size_t each = sizeof(struct best) + 2 * (size_t)dim[1] * sizeof(uint64_t);
     exec->work_offset = dt_cpu_reserve(exec, (size_t)dim[0] * CHUNKS * each);
@@ -169,10 +169,8 @@ static void write_rows(float *row, const struct best *best, const struct level *
     }
 }
 
-static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec,
-                                    const struct dt_scalars *scalars)
+static dt_status run_top_detections(struct dt_exec *exec)
 {
-    (void)dev, (void)scalars;
     const struct dt_detect *detect = &exec->node->attr.detect;
     const struct level level = {.logits = dt_cpu_src(exec, DT_TOP_LOGITS),
                                 .deltas = dt_cpu_src(exec, DT_TOP_DELTAS),
@@ -207,5 +205,4 @@ static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec,
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_top_detections) = {prepare_top_detections,
-                                                             run_top_detections, false};
+DT_CPU_OP(top_detections, prepare_top_detections, run_top_detections, false);

@@ -31,11 +31,11 @@ struct losses {
 
 /* --- Formats: rows as the convolution before them has left them --- */
 
-static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_loss(struct dt_exec *exec)
 {
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, exec->node->src[0], dnnl_format_tag_undef));
-    dt_status status = dt_cpu_port_add_kinds(dev, exec, md, 0);
+    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
     dt_md_destroy(md);
     DT_TRY(status);
     const int most =
@@ -44,8 +44,7 @@ static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
     return DT_OK;
 }
 
-static struct losses losses_of(const struct dt_exec *exec, const struct dt_scalars *scalars,
-                               int n_parts)
+static struct losses losses_of(const struct dt_exec *exec, int n_parts)
 {
     const struct dt_node *node = exec->node;
     const struct dt_tensor *tensor = exec->graph->tensor;
@@ -61,7 +60,7 @@ static struct losses losses_of(const struct dt_exec *exec, const struct dt_scala
         .match = dt_cpu_src(exec, DT_DETECT_LOSS_MATCH),
         .count = dt_cpu_src(exec, DT_DETECT_LOSS_COUNT),
         .diff = dt_cpu_dst(exec, 0),
-        .diff_scale = scalars->diff_scale,
+        .diff_scale = exec->dev->scalars.diff_scale,
         .sum = exec->work,
         .n_parts = n_parts,
     };
@@ -221,10 +220,9 @@ static double focal_block(const struct losses *l, const int32_t *labels, int ima
     return sum;
 }
 
-static dt_status run_focal_loss(struct dt_device *dev, struct dt_exec *exec,
-                                const struct dt_scalars *scalars)
+static dt_status run_focal_loss(struct dt_exec *exec)
 {
-    const struct losses l = losses_of(exec, scalars, exec->rows.n_blocks);
+    const struct losses l = losses_of(exec, exec->rows.n_blocks);
     const int32_t *labels = dt_cpu_src(exec, DT_DETECT_LOSS_BOXES);
     const int n_classes = l.rows.channels / DT_CELL_ANCHORS;
     for (size_t i = 0; i < (size_t)l.rows.n * l.n_slots; i++) {
@@ -239,7 +237,7 @@ static dt_status run_focal_loss(struct dt_device *dev, struct dt_exec *exec,
         const int image = i / l.n_parts;
         l.sum[i] = focal_block(&l, labels + (size_t)image * l.n_slots, image, i % l.n_parts);
     }
-    add_total(&dev->counters.loss, &dev->counters.n_finite, &l);
+    add_total(&exec->dev->counters.loss, &exec->dev->counters.n_finite, &l);
     return DT_OK;
 }
 
@@ -280,10 +278,9 @@ static double box_row(const struct losses *l, const float *boxes, int image, int
     return sum;
 }
 
-static dt_status run_box_loss(struct dt_device *dev, struct dt_exec *exec,
-                              const struct dt_scalars *scalars)
+static dt_status run_box_loss(struct dt_exec *exec)
 {
-    const struct losses l = losses_of(exec, scalars, exec->rows.height);
+    const struct losses l = losses_of(exec, exec->rows.height);
     const float *boxes = dt_cpu_src(exec, DT_DETECT_LOSS_BOXES);
     if (l.diff) {
 #pragma omp parallel for schedule(static)
@@ -294,9 +291,9 @@ static dt_status run_box_loss(struct dt_device *dev, struct dt_exec *exec,
 #pragma omp parallel for schedule(static)
     for (int i = 0; i < l.rows.n * l.n_parts; i++)
         l.sum[i] = box_row(&l, boxes, i / l.n_parts, i % l.n_parts);
-    add_total(&dev->counters.box_loss, NULL, &l);
+    add_total(&exec->dev->counters.box_loss, NULL, &l);
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_focal_loss) = {prepare_loss, run_focal_loss, false};
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_box_loss) = {prepare_loss, run_box_loss, false};
+DT_CPU_OP(focal_loss, prepare_loss, run_focal_loss, false);
+DT_CPU_OP(box_loss, prepare_loss, run_box_loss, false);

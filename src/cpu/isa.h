@@ -15,7 +15,7 @@ struct dt_cpu_isa {
     const struct dt_cpu_op *op[DT_N_OPS];
     const struct dt_norm_loops *lanes;
     /* As in struct dt_backend; the caller sets the number of threads. */
-    dt_status (*run_second_half)(struct dt_device *dev, struct dt_exec *exec);
+    dt_status (*run_second_half)(struct dt_exec *exec);
     dt_status (*check)(struct dt_device *dev, const float *grads, size_t count, double *norms);
     dt_status (*update)(struct dt_device *dev, const struct dt_update *update);
     dt_status (*lerp)(struct dt_device *dev, float *dst, const float *src, size_t count);

@@ -52,10 +52,10 @@ static struct matching matching_of(const struct dt_exec *exec)
     return m;
 }
 
-static dt_status prepare_match(struct dt_device *dev, struct dt_exec *exec)
+static dt_status prepare_match(struct dt_exec *exec)
 {
     const struct matching m = matching_of(exec);
-    DT_TRY(dt_cpu_port_add_kinds(dev, exec, NULL, 0));
+    DT_TRY(dt_cpu_port_add_kinds(exec, NULL, 0));
     exec->work_offset =
         dt_cpu_reserve(exec, (size_t)m.n * (size_t)(m.n_slots + m.n_rows) * sizeof(int32_t));
     return DT_OK;
@@ -228,10 +228,8 @@ static int match_row(const struct matching *m, int image, int y)
     return found;
 }
 
-static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
-                           const struct dt_scalars *scalars)
+static dt_status run_match(struct dt_exec *exec)
 {
-    (void)scalars;
     struct matching m = matching_of(exec);
     m.boxes = dt_cpu_src(exec, DT_MATCH_BOXES);
     m.labels = dt_cpu_src(exec, DT_MATCH_BOX_LABELS);
@@ -251,10 +249,10 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec,
         for (int k = 0; k < m.n_rows; k++)
             found += m.found[i * m.n_rows + k];
         count[i] = (float)found;
-        dev->counters.weight += m.detect->global ? found : 1;
+        exec->dev->counters.weight += m.detect->global ? found : 1;
     }
-    dev->counters.n += m.n;
+    exec->dev->counters.n += m.n;
     return DT_OK;
 }
 
-const struct dt_cpu_op DT_ISA_NAME(dt_cpu_match) = {prepare_match, run_match, false};
+DT_CPU_OP(match, prepare_match, run_match, false);

@@ -143,25 +143,24 @@ static dt_status find_own_copy(const struct dt_exec *exec, struct dt_cpu_port *p
 }
 
 /* The primitive that copies between the format that is wanted and another, and its memories. */
-static dt_status make_copy(struct dt_device *dev, const struct dt_exec *exec,
-                           struct dt_cpu_port *port, dt_md_ref other)
+static dt_status make_copy(const struct dt_exec *exec, struct dt_cpu_port *port, dt_md_ref other)
 {
     const char *name = exec->graph->tensor[port->tensor].name;
     dt_md_ref from = port->is_dst ? port->wanted : other, to = port->is_dst ? other : port->wanted;
     dnnl_primitive_desc_t pd = NULL;
-    DT_TRY(DT_DNNL(
-        name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to, dev->engine, NULL)));
+    DT_TRY(DT_DNNL(name, dnnl_reorder_primitive_desc_create(&pd, from, exec->dev->engine, to,
+                                                            exec->dev->engine, NULL)));
     dt_status status = DT_DNNL(name, dnnl_primitive_create(&port->copy, pd));
     dnnl_primitive_desc_destroy(pd);
     DT_TRY(status);
-    DT_TRY(DT_DNNL(name,
-                   dnnl_memory_create(&port->stored_memory, other, dev->engine, DNNL_MEMORY_NONE)));
-    return DT_DNNL(name, dnnl_memory_create(&port->wanted_memory, port->wanted, dev->engine,
+    DT_TRY(DT_DNNL(name, dnnl_memory_create(&port->stored_memory, other, exec->dev->engine,
+                                            DNNL_MEMORY_NONE)));
+    return DT_DNNL(name, dnnl_memory_create(&port->wanted_memory, port->wanted, exec->dev->engine,
                                             DNNL_MEMORY_NONE));
 }
 
-dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
-                               int n_dims, const dnnl_dims_t dims)
+dt_status dt_cpu_port_add_dims(struct dt_exec *exec, dt_md_ref wanted, int n_dims,
+                               const dnnl_dims_t dims)
 {
     struct dt_cpu_port *port = next_port(exec);
     const char *name = exec->graph->tensor[port->tensor].name;
@@ -182,11 +181,11 @@ dt_status dt_cpu_port_add_dims(struct dt_device *dev, struct dt_exec *exec, dt_m
     if (port->n_converted > 0 || port->relayout.side > 0)
         return DT_OK;
 
-    return make_copy(dev, exec, port, port->stored);
+    return make_copy(exec, port, port->stored);
 }
 
-dt_status dt_cpu_port_add_merged(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted,
-                                 const dnnl_dims_t dims, const struct dt_cpu_merge *merge)
+dt_status dt_cpu_port_add_merged(struct dt_exec *exec, dt_md_ref wanted, const dnnl_dims_t dims,
+                                 const struct dt_cpu_merge *merge)
 {
     struct dt_cpu_port *port = next_port(exec);
     const char *name = exec->graph->tensor[port->tensor].name;
@@ -207,17 +206,17 @@ dt_status dt_cpu_port_add_merged(struct dt_device *dev, struct dt_exec *exec, dt
     port->merge = *merge;
     port->merge_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(plain));
     port->copy_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(wanted));
-    DT_TRY_OUT(make_copy(dev, exec, port, plain));
+    DT_TRY_OUT(make_copy(exec, port, plain));
 out:
     dt_md_destroy(plain);
     return status;
 }
 
-dt_status dt_cpu_port_add(struct dt_device *dev, struct dt_exec *exec, dt_md_ref wanted)
+dt_status dt_cpu_port_add(struct dt_exec *exec, dt_md_ref wanted)
 {
     dnnl_dims_t dims;
     int n_dims = dt_cpu_dims(dims, &exec->graph->tensor[next_tensor(exec)]);
-    return dt_cpu_port_add_dims(dev, exec, wanted, n_dims, dims);
+    return dt_cpu_port_add_dims(exec, wanted, n_dims, dims);
 }
 
 dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes)
@@ -232,8 +231,7 @@ dt_status dt_cpu_port_add_block(struct dt_exec *exec, size_t bytes)
     return DT_OK;
 }
 
-dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec,
-                                 dnnl_format_tag_t rows, int block)
+dt_status dt_cpu_port_add_blocks(struct dt_exec *exec, dnnl_format_tag_t rows, int block)
 {
     const bool is_16 = block == 16;
     while (exec->n_ports < exec->node->n_src + exec->node->n_dst) {
@@ -256,14 +254,30 @@ dt_status dt_cpu_port_add_blocks(struct dt_device *dev, struct dt_exec *exec,
                                                      : dnnl_ABcd8b8a;
         DT_TRY(DT_DNNL(t->name,
                        dt_md_create(&md, dt_cpu_wanted_type(exec, tensor), n_dims, dims, tag)));
-        dt_status status = dt_cpu_port_add_dims(dev, exec, md, n_dims, dims);
+        dt_status status = dt_cpu_port_add_dims(exec, md, n_dims, dims);
         dt_md_destroy(md);
         DT_TRY(status);
     }
     return DT_OK;
 }
 
-dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_port_add_rows(struct dt_exec *exec, dnnl_format_tag_t tag, int own)
+{
+    int tensor[DT_MAX_SRC + DT_MAX_DST], n = dt_node_tensors(exec->node, tensor);
+    for (int i = 0; i < n; i++) {
+        struct dt_cpu_rows rows;
+        dt_md md = NULL;
+        DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, tensor[i], tag));
+        dt_status status = dt_cpu_port_add(exec, md);
+        dt_md_destroy(md);
+        DT_TRY(status);
+        if (tensor[i] == own)
+            exec->rows = rows;
+    }
+    return DT_OK;
+}
+
+dt_status dt_cpu_port_add_plain(struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     while (exec->n_ports < node->n_src + node->n_dst) {
@@ -278,42 +292,41 @@ dt_status dt_cpu_port_add_plain(struct dt_device *dev, struct dt_exec *exec)
         dt_md plain = NULL;
         DT_TRY(DT_DNNL(t->name, dt_md_create(&plain, dt_cpu_wanted_type(exec, tensor), n_dims, dims,
                                              n_dims == 1 ? dnnl_a : dnnl_abcd)));
-        dt_status status = dt_cpu_port_add(dev, exec, plain);
+        dt_status status = dt_cpu_port_add(exec, plain);
         dt_md_destroy(plain);
         DT_TRY(status);
     }
     return DT_OK;
 }
 
-dt_status dt_cpu_port_add_kinds(struct dt_device *dev, struct dt_exec *exec, dt_md_ref md,
-                                size_t mask_bytes)
+dt_status dt_cpu_port_add_kinds(struct dt_exec *exec, dt_md_ref md, size_t mask_bytes)
 {
     const struct dt_node *node = exec->node;
     while (exec->n_ports < node->n_src + node->n_dst) {
         (void)next_tensor(exec);
         const char kind = dt_node_kind(node, exec->n_ports);
-        DT_TRY(kind == 'a' ? dt_cpu_port_add(dev, exec, md)
+        DT_TRY(kind == 'a' ? dt_cpu_port_add(exec, md)
                            : dt_cpu_port_add_block(exec, kind == 'w' ? mask_bytes : 0));
     }
     return DT_OK;
 }
 
-dt_status dt_cpu_port_argument(struct dt_device *dev, struct dt_exec *exec, int arg, dt_md_ref md)
+dt_status dt_cpu_port_argument(struct dt_exec *exec, int arg, dt_md_ref md)
 {
     struct dt_cpu_port *port = &exec->port[exec->n_ports - 1];
     DT_TRY(DT_DNNL(exec->node->name, dnnl_memory_create(&port->argument, md ? md : port->wanted,
-                                                        dev->engine, DNNL_MEMORY_NONE)));
+                                                        exec->dev->engine, DNNL_MEMORY_NONE)));
     exec->arg[exec->n_args++] = (dnnl_exec_arg_t){arg, port->argument};
     return DT_OK;
 }
 
-dt_status dt_cpu_primitive(struct dt_device *dev, struct dt_exec *exec, dnnl_primitive_desc_t pd)
+dt_status dt_cpu_primitive(struct dt_exec *exec, dnnl_primitive_desc_t pd)
 {
     const char *name = exec->node->name;
     dt_md_ref scratchpad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     DT_TRY(DT_DNNL(name, dnnl_primitive_create(&exec->primitive, pd)));
-    DT_TRY(DT_DNNL(
-        name, dnnl_memory_create(&exec->scratchpad, scratchpad, dev->engine, DNNL_MEMORY_NONE)));
+    DT_TRY(DT_DNNL(name, dnnl_memory_create(&exec->scratchpad, scratchpad, exec->dev->engine,
+                                            DNNL_MEMORY_NONE)));
     exec->scratchpad_offset = dt_cpu_reserve(exec, dnnl_memory_desc_get_size(scratchpad));
     exec->arg[exec->n_args++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, exec->scratchpad};
     return DT_OK;
@@ -378,16 +391,16 @@ static dt_status merge(const struct dt_exec *exec, const struct dt_cpu_port *por
     return DT_OK;
 }
 
-static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool dst)
+static dt_status run_copies(struct dt_exec *exec, bool dst)
 {
     for (int i = 0; i < exec->n_ports; i++) {
         const struct dt_cpu_port *port = &exec->port[i];
         if (port->is_dst != dst)
             continue;
         if (port->n_converted > 0 && !is_in_passes(exec, port))
-            DT_TRY(convert(dev, port, 0));
+            DT_TRY(convert(exec->dev, port, 0));
         if (port->relayout.side > 0)
-            DT_TRY(dev->isa->relayout(port->data, port->stored_data, &port->relayout));
+            DT_TRY(exec->dev->isa->relayout(port->data, port->stored_data, &port->relayout));
         if (!port->copy)
             continue;
         if (port->merge.merged > 1 && !dst)
@@ -395,43 +408,42 @@ static dt_status run_copies(struct dt_device *dev, struct dt_exec *exec, bool ds
         const dnnl_exec_arg_t arg[2] = {
             {DNNL_ARG_FROM, dst ? port->wanted_memory : port->stored_memory},
             {DNNL_ARG_TO, dst ? port->stored_memory : port->wanted_memory}};
-        DT_TRY(DT_DNNL(exec->node->name, dnnl_primitive_execute(port->copy, dev->stream, 2, arg)));
+        DT_TRY(DT_DNNL(exec->node->name,
+                       dnnl_primitive_execute(port->copy, exec->dev->stream, 2, arg)));
         if (port->merge.merged > 1 && dst)
             DT_TRY(merge(exec, port));
     }
     return DT_OK;
 }
 
-dt_status dt_cpu_ports_read(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_ports_read(struct dt_exec *exec)
 {
-    return run_copies(dev, exec, false);
+    return run_copies(exec, false);
 }
 
-dt_status dt_cpu_ports_write(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_ports_write(struct dt_exec *exec)
 {
-    return run_copies(dev, exec, true);
+    return run_copies(exec, true);
 }
 
-dt_status dt_cpu_run_primitive(struct dt_device *dev, struct dt_exec *exec,
-                               const struct dt_scalars *scalars)
+dt_status dt_cpu_run_primitive(struct dt_exec *exec)
 {
-    (void)scalars;
-    return DT_DNNL(exec->node->name,
-                   dnnl_primitive_execute(exec->primitive, dev->stream, exec->n_args, exec->arg));
+    return DT_DNNL(exec->node->name, dnnl_primitive_execute(exec->primitive, exec->dev->stream,
+                                                            exec->n_args, exec->arg));
 }
 
-static dt_status convert_pass(struct dt_device *dev, const struct dt_exec *exec, int pass, bool dst)
+static dt_status convert_pass(const struct dt_exec *exec, int pass, bool dst)
 {
     for (int i = 0; i < exec->n_ports; i++) {
         const struct dt_cpu_port *port = &exec->port[i];
         if (port->tensor >= 0 && port->is_dst == dst && is_in_passes(exec, port))
-            DT_TRY(convert(dev, port, pass));
+            DT_TRY(convert(exec->dev, port, pass));
     }
     return DT_OK;
 }
 
 /* Gradients of parameters: where this pass puts them, or what it adds to those before it. */
-static dt_status add_sums(struct dt_device *dev, struct dt_exec *exec, int pass, bool after)
+static dt_status add_sums(struct dt_exec *exec, int pass, bool after)
 {
     char *part = exec->work;
     for (int i = exec->node->n_src; i < exec->n_ports; i++) {
@@ -440,7 +452,8 @@ static dt_status add_sums(struct dt_device *dev, struct dt_exec *exec, int pass,
             continue;
         const size_t bytes = dnnl_memory_desc_get_size(port->wanted);
         if (after && pass > 0)
-            DT_TRY(dev->isa->accumulate(port->data, (void *)part, bytes / sizeof(float), false));
+            DT_TRY(
+                exec->dev->isa->accumulate(port->data, (void *)part, bytes / sizeof(float), false));
         if (!after)
             DT_TRY(set_handle(exec, port->argument, pass > 0 ? part : port->data));
         part += (bytes + 63) / 64 * 64;
@@ -448,14 +461,14 @@ static dt_status add_sums(struct dt_device *dev, struct dt_exec *exec, int pass,
     return DT_OK;
 }
 
-dt_status dt_cpu_run_passes(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_run_passes(struct dt_exec *exec)
 {
     for (int pass = 0; pass < exec->n_passes; pass++) {
-        DT_TRY(convert_pass(dev, exec, pass, false));
-        DT_TRY(add_sums(dev, exec, pass, false));
-        DT_TRY(dt_cpu_run_primitive(dev, exec, NULL));
-        DT_TRY(add_sums(dev, exec, pass, true));
-        DT_TRY(convert_pass(dev, exec, pass, true));
+        DT_TRY(convert_pass(exec, pass, false));
+        DT_TRY(add_sums(exec, pass, false));
+        DT_TRY(dt_cpu_run_primitive(exec));
+        DT_TRY(add_sums(exec, pass, true));
+        DT_TRY(convert_pass(exec, pass, true));
     }
     return DT_OK;
 }

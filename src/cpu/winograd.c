@@ -404,14 +404,14 @@ static void run_gradient(struct dt_exec *exec)
 
 /* --- Nodes --- */
 
-dt_status dt_cpu_winograd_prepare(struct dt_device *dev, struct dt_exec *exec)
+dt_status dt_cpu_winograd_prepare(struct dt_exec *exec)
 {
     const struct wino w = wino_of(exec);
 
     exec->way = "Winograd";
-    DT_TRY(dt_cpu_port_add_blocks(dev, exec, DT_CPU_BLOCKS, BLOCK));
+    DT_TRY(dt_cpu_port_add_blocks(exec, DT_CPU_BLOCKS, BLOCK));
     exec->loops = is_gradient(exec) ? run_gradient : run_convolution;
-    exec->work_offset =
-        dt_cpu_reserve(exec, (w.shared + (size_t)dev->options.threads * w.own) * sizeof(float));
+    exec->work_offset = dt_cpu_reserve(
+        exec, (w.shared + (size_t)exec->dev->options.threads * w.own) * sizeof(float));
     return DT_OK;
 }
