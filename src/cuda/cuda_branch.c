@@ -23,19 +23,16 @@ static dt_status run_gate(struct dt_device *dev, struct dt_exec *exec)
 {
     struct dt_branch args = args_of(dev, exec);
     args.factor = exec->src_data[DT_GATE_FACTOR];
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_branch(dev->compute, exec->src[0]->type, exec->dst_data[0],
-                                    exec->src_data[0], NULL, &args, dev->step));
+    return DT_KERNEL(dev, exec, dt_kernel_branch, exec->src[0]->type, exec->dst_data[0],
+                     exec->src_data[0], NULL, &args, dev->step);
 }
 
 static dt_status run_scaled_add(struct dt_device *dev, struct dt_exec *exec)
 {
     struct dt_branch args = args_of(dev, exec);
     args.scale = exec->src_data[DT_SCALED_ADD_SCALE];
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_branch(dev->compute, exec->src[0]->type, exec->dst_data[0],
-                                    exec->src_data[0], exec->src_data[DT_SCALED_ADD_RESIDUAL],
-                                    &args, dev->step));
+    return DT_KERNEL(dev, exec, dt_kernel_branch, exec->src[0]->type, exec->dst_data[0],
+                     exec->src_data[0], exec->src_data[DT_SCALED_ADD_RESIDUAL], &args, dev->step);
 }
 
 static dt_status run_bwd(struct dt_device *dev, struct dt_exec *exec)
@@ -48,12 +45,9 @@ static dt_status run_bwd(struct dt_device *dev, struct dt_exec *exec)
     else
         args.scale = src[DT_BRANCH_BWD_FACTOR];
     if (!src[DT_BRANCH_BWD_SRC])
-        return DT_CUDA(exec->node->name, dt_kernel_branch(dev->compute, type, dst[0], src[0], NULL,
-                                                          &args, dev->step));
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_branch_bwd(dev->compute, type, dst[0], dst[DT_BRANCH_BWD_DIFF_FACTOR],
-                                        (void *)exec->scratch, src[0], src[DT_BRANCH_BWD_SRC],
-                                        &args, dev->step));
+        return DT_KERNEL(dev, exec, dt_kernel_branch, type, dst[0], src[0], NULL, &args, dev->step);
+    return DT_KERNEL(dev, exec, dt_kernel_branch_bwd, type, dst[0], dst[DT_BRANCH_BWD_DIFF_FACTOR],
+                     (void *)exec->scratch, src[0], src[DT_BRANCH_BWD_SRC], &args, dev->step);
 }
 
 const struct dt_cuda_op dt_cuda_gate = {.run = run_gate};

@@ -7,9 +7,8 @@ static dt_status launch(struct dt_device *dev, const struct dt_exec *exec,
                         const struct dt_parts *parts)
 {
     const struct dt_cuda_format *dst = exec->dst[0];
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_concat(dev->compute, dst->type, exec->dst_data[0],
-                                    dst->elements / (size_t)dst->cp, dst->cp, parts));
+    return DT_KERNEL(dev, exec, dt_kernel_concat, dst->type, exec->dst_data[0],
+                     dst->elements / (size_t)dst->cp, dst->cp, parts);
 }
 
 static dt_status run_concat(struct dt_device *dev, struct dt_exec *exec)

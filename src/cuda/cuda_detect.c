@@ -28,9 +28,8 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec)
     };
     for (int i = 0; i < anchors->n_levels; i++)
         args.level[i] = dt_level_of(anchors, i);
-    return DT_CUDA(node->name, dt_kernel_match(dev->compute, exec->dst_data[DT_MATCH_DST],
-                                               exec->dst_data[DT_MATCH_COUNT], dev->counters,
-                                               exec->scratch, &args));
+    return DT_KERNEL(dev, exec, dt_kernel_match, exec->dst_data[DT_MATCH_DST],
+                     exec->dst_data[DT_MATCH_COUNT], dev->counters, exec->scratch, &args);
 }
 
 static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
@@ -91,10 +90,9 @@ static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec)
                                        .delta_cp = exec->src[DT_TOP_DELTAS]->cp,
                                        .keep = (unsigned)exec->dst[0]->c,
                                        .min_score = detect->min_score};
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_top_detections(dev->compute, logits->type, dst[DT_TOP_DST],
-                                            dst[DT_TOP_N], src[DT_TOP_LOGITS], src[DT_TOP_DELTAS],
-                                            src[DT_TOP_SIZES], exec->scratch, &level));
+    return DT_KERNEL(dev, exec, dt_kernel_top_detections, logits->type, dst[DT_TOP_DST],
+                     dst[DT_TOP_N], src[DT_TOP_LOGITS], src[DT_TOP_DELTAS], src[DT_TOP_SIZES],
+                     exec->scratch, &level);
 }
 
 const struct dt_cuda_op dt_cuda_match = {.prepare = prepare_match, .run = run_match};

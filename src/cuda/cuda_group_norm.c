@@ -41,9 +41,8 @@ static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec)
         .mean = mean ? mean : group_scratch(exec, 0),
         .inverse_std = inverse_std ? inverse_std : group_scratch(exec, 1),
         .partial = (void *)exec->scratch};
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_group_norm(dev->compute, exec->src[0]->type, dst[0], &out, src[0],
-                                        src[DT_GN_SCALE], src[DT_GN_SHIFT], &args));
+    return DT_KERNEL(dev, exec, dt_kernel_group_norm, exec->src[0]->type, dst[0], &out, src[0],
+                     src[DT_GN_SCALE], src[DT_GN_SHIFT], &args);
 }
 
 static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
@@ -55,10 +54,9 @@ static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
                                                 .diff_shift = dst[DT_GN_BWD_DIFF_SHIFT],
                                                 .coefs = group_scratch(exec, 0),
                                                 .partial = (void *)exec->scratch};
-    return DT_CUDA(exec->node->name, dt_kernel_group_norm_bwd(
-                                         dev->compute, exec->src[0]->type, &out, src[DT_GN_BWD_SRC],
-                                         src[DT_GN_BWD_DIFF_DST], src[DT_GN_BWD_SCALE],
-                                         src[DT_GN_BWD_MEAN], src[DT_GN_BWD_INVERSE_STD], &args));
+    return DT_KERNEL(dev, exec, dt_kernel_group_norm_bwd, exec->src[0]->type, &out,
+                     src[DT_GN_BWD_SRC], src[DT_GN_BWD_DIFF_DST], src[DT_GN_BWD_SCALE],
+                     src[DT_GN_BWD_MEAN], src[DT_GN_BWD_INVERSE_STD], &args);
 }
 
 const struct dt_cuda_op dt_cuda_group_norm = {.prepare = prepare_group_norm, .run = run_group_norm};

@@ -183,6 +183,10 @@ size_t dt_cuda_scratch_bytes(struct dt_device *dev, const struct dt_exec *exec);
 dt_status dt_cuda_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
                        void *scratch);
 
+/* Launches a kernel of a node in the compute stream; its other arguments follow. */
+#define DT_KERNEL(dev, exec, kernel, ...) \
+    DT_CUDA((exec)->node->name, kernel((dev)->compute, __VA_ARGS__))
+
 /* One per op of the op list, in the file of its family. */
 #define DT_CUDA_DECLARE(NAME, name, ...) extern const struct dt_cuda_op dt_cuda_##name;
 DT_OP_LIST(DT_CUDA_DECLARE)

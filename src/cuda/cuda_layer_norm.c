@@ -26,22 +26,19 @@ static dt_status run_layer_norm(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_layer_norm args = args_of(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_layer_norm(dev->compute, exec->src[0]->type, dst[DT_GN_DST],
-                                        dst[DT_GN_MEAN], dst[DT_GN_INVERSE_STD], src[DT_GN_SRC],
-                                        src[DT_GN_SCALE], src[DT_GN_SHIFT], &args));
+    return DT_KERNEL(dev, exec, dt_kernel_layer_norm, exec->src[0]->type, dst[DT_GN_DST],
+                     dst[DT_GN_MEAN], dst[DT_GN_INVERSE_STD], src[DT_GN_SRC], src[DT_GN_SCALE],
+                     src[DT_GN_SHIFT], &args);
 }
 
 static dt_status run_layer_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_layer_norm args = args_of(exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_layer_norm_bwd(
-                       dev->compute, exec->src[0]->type, dst[DT_GN_BWD_DIFF_SRC],
-                       dst[DT_GN_BWD_DIFF_SCALE], dst[DT_GN_BWD_DIFF_SHIFT], (void *)exec->scratch,
-                       src[DT_GN_BWD_SRC], src[DT_GN_BWD_DIFF_DST], src[DT_GN_BWD_SCALE],
-                       src[DT_GN_BWD_MEAN], src[DT_GN_BWD_INVERSE_STD], &args));
+    return DT_KERNEL(dev, exec, dt_kernel_layer_norm_bwd, exec->src[0]->type,
+                     dst[DT_GN_BWD_DIFF_SRC], dst[DT_GN_BWD_DIFF_SCALE], dst[DT_GN_BWD_DIFF_SHIFT],
+                     (void *)exec->scratch, src[DT_GN_BWD_SRC], src[DT_GN_BWD_DIFF_DST],
+                     src[DT_GN_BWD_SCALE], src[DT_GN_BWD_MEAN], src[DT_GN_BWD_INVERSE_STD], &args);
 }
 
 const struct dt_cuda_op dt_cuda_layer_norm = {.prepare = prepare_layer_norm, .run = run_layer_norm};

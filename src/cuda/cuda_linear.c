@@ -124,9 +124,8 @@ static dt_status run_linear(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *dst = exec->dst[0];
     DT_TRY(multiply(dev, exec));
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0],
-                                  exec->src_data[DT_LINEAR_BIAS], (size_t)dst->n, dst->cp, false));
+    return DT_KERNEL(dev, exec, dt_kernel_bias, dst->type, exec->dst_data[0],
+                     exec->src_data[DT_LINEAR_BIAS], (size_t)dst->n, dst->cp, false);
 }
 
 /* The workspace and the partial sums of the bias are never used at the same time. */
@@ -144,10 +143,9 @@ static dt_status run_linear_bwd_weights(struct dt_device *dev, struct dt_exec *e
 {
     const struct dt_cuda_format *diff_dst = exec->src[1];
     DT_TRY(multiply(dev, exec));
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_bias_bwd(dev->compute, diff_dst->type,
-                                      exec->dst_data[DT_BWD_DIFF_BIAS], (float *)exec->scratch,
-                                      exec->src_data[1], (size_t)diff_dst->n, diff_dst->cp));
+    return DT_KERNEL(dev, exec, dt_kernel_bias_bwd, diff_dst->type,
+                     exec->dst_data[DT_BWD_DIFF_BIAS], (float *)exec->scratch, exec->src_data[1],
+                     (size_t)diff_dst->n, diff_dst->cp);
 }
 
 const struct dt_cuda_op dt_cuda_linear = {

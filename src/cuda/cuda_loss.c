@@ -24,10 +24,9 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
         .cp = logits->cp,
         .smoothing = node->attr.xent.smoothing,
     };
-    return DT_CUDA(node->name, dt_kernel_softmax_xent(dev->compute, logits->type, exec->dst_data[0],
-                                                      dev->counters,
-                                                      (struct dt_loss_row *)(void *)exec->scratch,
-                                                      &batch, dev->step, dev->scale));
+    return DT_KERNEL(dev, exec, dt_kernel_softmax_xent, logits->type, exec->dst_data[0],
+                     dev->counters, (struct dt_loss_row *)(void *)exec->scratch, &batch, dev->step,
+                     dev->scale);
 }
 
 const struct dt_cuda_op dt_cuda_softmax_xent = {.prepare = prepare_softmax_xent,

@@ -129,15 +129,13 @@ static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
     if (first) {
         /* The first of a pair is the one that would be the residual. */
         const struct dt_bn_vectors other = dt_cuda_bn_vectors(first);
-        return DT_CUDA(node->name,
-                       dt_kernel_bn_pair_apply(dev->compute, exec->src[0]->type, dst[0],
-                                               mask_of(exec), src[0], first->src_data[0], &bn,
-                                               &other, node->activation == DT_RELU, &args));
+        return DT_KERNEL(dev, exec, dt_kernel_bn_pair_apply, exec->src[0]->type, dst[0],
+                         mask_of(exec), src[0], first->src_data[0], &bn, &other,
+                         node->activation == DT_RELU, &args);
     }
-    return DT_CUDA(node->name,
-                   dt_kernel_bn_apply(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
-                                      src[DT_BN_SRC], src[DT_BN_RESIDUAL], bn.scale, bn.shift,
-                                      bn.mean, bn.variance, node->activation == DT_RELU, &args));
+    return DT_KERNEL(dev, exec, dt_kernel_bn_apply, exec->src[0]->type, dst[0], mask_of(exec),
+                     src[DT_BN_SRC], src[DT_BN_RESIDUAL], bn.scale, bn.shift, bn.mean, bn.variance,
+                     node->activation == DT_RELU, &args);
 }
 
 /* If the convolution runs here, its sums of every channel and of their squares are at the start of
@@ -210,18 +208,14 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
     if (is_second || is_applied_later(exec)) {
         const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
         const bool has_factors = dt_cuda_partner(exec, DT_FUSION_BN_CONV, 0, 1);
-        DT_TRY(DT_CUDA(node->name,
-                       dt_kernel_bn_finalize_sums(dev->compute, exec->src[0]->type,
-                                                  has_factors ? dt_bn_scale_factors(exec) : NULL,
-                                                  has_factors ? dt_bn_shift_factors(exec) : NULL,
-                                                  &out, sums, &bn, &args)));
+        DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_finalize_sums, exec->src[0]->type,
+                         has_factors ? dt_bn_scale_factors(exec) : NULL,
+                         has_factors ? dt_bn_shift_factors(exec) : NULL, &out, sums, &bn, &args));
         return is_second ? apply_bn(dev, exec) : DT_OK;
     }
-    return DT_CUDA(node->name,
-                   dt_kernel_bn_apply_sums(dev->compute, exec->src[0]->type, dst[0], mask_of(exec),
-                                           src[DT_BN_SRC], src[DT_BN_RESIDUAL], src[DT_BN_SCALE],
-                                           src[DT_BN_SHIFT], &out, sums,
-                                           node->activation == DT_RELU, &args));
+    return DT_KERNEL(dev, exec, dt_kernel_bn_apply_sums, exec->src[0]->type, dst[0], mask_of(exec),
+                     src[DT_BN_SRC], src[DT_BN_RESIDUAL], src[DT_BN_SCALE], src[DT_BN_SHIFT], &out,
+                     sums, node->activation == DT_RELU, &args);
 }
 
 static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
@@ -233,16 +227,14 @@ static dt_status run_bn(struct dt_device *dev, struct dt_exec *exec)
         return run_conv_bn(dev, exec);
     if (dt_node_has_statistics(node)) {
         const struct dt_bn_statistics out = statistics_of(dev, exec);
-        DT_TRY(DT_CUDA(node->name, dt_kernel_bn_stats(dev->compute, exec->src[0]->type, &out,
-                                                      exec->src_data[0], &args)));
+        DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_stats, exec->src[0]->type, &out, exec->src_data[0],
+                         &args));
     }
     if (dt_cuda_partner(exec, DT_FUSION_BN_CONV, 0, 1)) {
         const struct dt_norm_args own = args_of(exec);
         const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
-        return DT_CUDA(exec->node->name,
-                       dt_kernel_bn_scale_shift(dev->compute, exec->src[0]->type,
-                                                dt_bn_scale_factors(exec),
-                                                dt_bn_shift_factors(exec), &bn, &own));
+        return DT_KERNEL(dev, exec, dt_kernel_bn_scale_shift, exec->src[0]->type,
+                         dt_bn_scale_factors(exec), dt_bn_shift_factors(exec), &bn, &own);
     }
     return dt_node_is_synced(node) || is_applied_later(exec) ? DT_OK : apply_bn(dev, exec);
 }
@@ -257,9 +249,8 @@ static dt_status finish_bn(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_statistics out = statistics_of(dev, exec);
-    DT_TRY(DT_CUDA(exec->node->name,
-                   dt_kernel_bn_combine(dev->compute, &out, dt_bn_rank_slots(dev, exec),
-                                        exec->node->attr.bn.n_ranks, &args)));
+    DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_combine, &out, dt_bn_rank_slots(dev, exec),
+                     exec->node->attr.bn.n_ranks, &args));
     return apply_bn(dev, exec);
 }
 

@@ -10,7 +10,6 @@ static float *coefs_of(const struct dt_exec *exec)
 
 static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
 {
-    const struct dt_node *node = exec->node;
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
     const void *diff_dst = src[DT_BN_BWD_DIFF_DST], *diff_dst2 = src[DT_BN_BWD_DIFF_DST2];
@@ -21,9 +20,9 @@ static dt_status apply_bn_bwd(struct dt_device *dev, const struct dt_exec *exec)
         diff_dst2 = NULL;
         mask = NULL;
     }
-    return DT_CUDA(node->name, dt_kernel_bn_bwd_apply(dev->compute, exec->src[0]->type, dst[0],
-                                                      src[DT_BN_BWD_ADDEND], src[0], diff_dst,
-                                                      diff_dst2, mask, coefs_of(exec), &args));
+    return DT_KERNEL(dev, exec, dt_kernel_bn_bwd_apply, exec->src[0]->type, dst[0],
+                     src[DT_BN_BWD_ADDEND], src[0], diff_dst, diff_dst2, mask, coefs_of(exec),
+                     &args);
 }
 
 static struct dt_bn_vectors bwd_vectors(const struct dt_exec *exec)
@@ -56,14 +55,11 @@ static dt_status run_pair_bwd(struct dt_device *dev, const struct dt_exec *exec,
     void *const *src = exec->src_data;
     const void *diff_dst = src[DT_BN_BWD_DIFF_DST], *diff_dst2 = src[DT_BN_BWD_DIFF_DST2];
     const uint8_t *mask = src[DT_BN_BWD_MASK];
-    DT_TRY(
-        DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_sums(dev->compute, exec->src[0]->type, sums,
-                                                             src[0], second->src_data[0], diff_dst,
-                                                             diff_dst2, mask, bn, &args)));
-    return DT_CUDA(exec->node->name, dt_kernel_bn_pair_bwd_apply(
-                                         dev->compute, exec->src[0]->type, exec->dst_data[0],
-                                         second->dst_data[0], src[0], second->src_data[0], diff_dst,
-                                         diff_dst2, mask, sums[0].coefs, sums[1].coefs, &args));
+    DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_pair_bwd_sums, exec->src[0]->type, sums, src[0],
+                     second->src_data[0], diff_dst, diff_dst2, mask, bn, &args));
+    return DT_KERNEL(dev, exec, dt_kernel_bn_pair_bwd_apply, exec->src[0]->type, exec->dst_data[0],
+                     second->dst_data[0], src[0], second->src_data[0], diff_dst, diff_dst2, mask,
+                     sums[0].coefs, sums[1].coefs, &args);
 }
 
 /* The gradient of the convolution after it, if that is computed here, too; else NULL. */
@@ -154,16 +150,12 @@ static dt_status run_conv_bn_bwd(struct dt_device *dev, const struct dt_exec *ex
 
     DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(conv_of(exec))->plan, exec->own));
     if (second)
-        DT_TRY(DT_CUDA(exec->node->name,
-                       dt_kernel_bn_pair_bwd_apply(
-                           dev->compute, type, dst[0], second->dst_data[0], src[0],
-                           second->src_data[0], masked_sum(exec), NULL, NULL, coefs_of(exec),
-                           dt_bn_coefs(second, exec->scratch + exec->scratch_bytes), &args)));
+        DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_pair_bwd_apply, type, dst[0], second->dst_data[0],
+                         src[0], second->src_data[0], masked_sum(exec), NULL, NULL, coefs_of(exec),
+                         dt_bn_coefs(second, exec->scratch + exec->scratch_bytes), &args));
     else
-        DT_TRY(DT_CUDA(exec->node->name,
-                       dt_kernel_bn_bwd_apply(dev->compute, type, dst[0], src[DT_BN_BWD_ADDEND],
-                                              src[0], masked_sum(exec), NULL, NULL, coefs_of(exec),
-                                              &args)));
+        DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_bwd_apply, type, dst[0], src[DT_BN_BWD_ADDEND],
+                         src[0], masked_sum(exec), NULL, NULL, coefs_of(exec), &args));
     return DT_OK;
 }
 
@@ -189,17 +181,14 @@ static dt_status run_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
         const void *diff_dst = pool->src_data[DT_MAX_POOL_BWD_DIFF_DST];
         const void *where = pool->src_data[DT_MAX_POOL_BWD_WORKSPACE];
         const enum dt_dtype type = exec->src[0]->type;
-        DT_TRY(
-            DT_CUDA(node->name, dt_kernel_bn_pool_bwd_sums(dev->compute, type, &out, src[0],
-                                                           diff_dst, where, &bn, &args, &shape)));
-        return DT_CUDA(node->name, dt_kernel_bn_pool_bwd_apply(dev->compute, type, dst[0], src[0],
-                                                               diff_dst, where, out.coefs, &shape));
+        DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_pool_bwd_sums, type, &out, src[0], diff_dst, where,
+                         &bn, &args, &shape));
+        return DT_KERNEL(dev, exec, dt_kernel_bn_pool_bwd_apply, type, dst[0], src[0], diff_dst,
+                         where, out.coefs, &shape);
     }
-    DT_TRY(
-        DT_CUDA(node->name, dt_kernel_bn_bwd_sums(dev->compute, exec->src[0]->type, &out,
-                                                  dst[DT_BN_BWD_DIFF_RESIDUAL], src[DT_BN_BWD_SRC],
-                                                  src[DT_BN_BWD_DIFF_DST], src[DT_BN_BWD_DIFF_DST2],
-                                                  src[DT_BN_BWD_MASK], &bn, &args)));
+    DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_bwd_sums, exec->src[0]->type, &out,
+                     dst[DT_BN_BWD_DIFF_RESIDUAL], src[DT_BN_BWD_SRC], src[DT_BN_BWD_DIFF_DST],
+                     src[DT_BN_BWD_DIFF_DST2], src[DT_BN_BWD_MASK], &bn, &args));
     return dt_node_is_synced(node) ? DT_OK : apply_bn_bwd(dev, exec);
 }
 
@@ -207,9 +196,8 @@ static dt_status finish_bn_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     const struct dt_bn_vectors bn = bwd_vectors(exec);
-    DT_TRY(DT_CUDA(exec->node->name, dt_kernel_bn_bwd_combine(
-                                         dev->compute, coefs_of(exec), dt_bn_rank_slots(dev, exec),
-                                         exec->node->attr.bn.n_ranks, &bn, &args)));
+    DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_bwd_combine, coefs_of(exec),
+                     dt_bn_rank_slots(dev, exec), exec->node->attr.bn.n_ranks, &bn, &args));
     return apply_bn_bwd(dev, exec);
 }
 
@@ -217,10 +205,9 @@ static dt_status run_bn_frozen_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_norm_args args = dt_bn_args(dev, exec);
     void *const *src = exec->src_data;
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_bn_apply(dev->compute, exec->src[0]->type, exec->dst_data[0], NULL,
-                                      src[0], NULL, src[DT_BN_FROZEN_BWD_SCALE], NULL, NULL,
-                                      src[DT_BN_FROZEN_BWD_RUNNING_VAR], false, &args));
+    return DT_KERNEL(dev, exec, dt_kernel_bn_apply, exec->src[0]->type, exec->dst_data[0], NULL,
+                     src[0], NULL, src[DT_BN_FROZEN_BWD_SCALE], NULL, NULL,
+                     src[DT_BN_FROZEN_BWD_RUNNING_VAR], false, &args);
 }
 
 const struct dt_cuda_op dt_cuda_bn_bwd = {run_bn_bwd,  dt_bn_prepare,   bwd_scratch_bytes,

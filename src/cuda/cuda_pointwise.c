@@ -5,29 +5,24 @@
 static dt_status run_add(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    return DT_CUDA(exec->node->name, dt_kernel_add(dev->compute, f->type, exec->dst_data[0],
-                                                   exec->src_data[0], exec->src_data[1],
-                                                   f->elements, exec->node->activation == DT_RELU));
+    return DT_KERNEL(dev, exec, dt_kernel_add, f->type, exec->dst_data[0], exec->src_data[0],
+                     exec->src_data[1], f->elements, exec->node->activation == DT_RELU);
 }
 
 static dt_status run_activation(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_activation(dev->compute, f->type, exec->node->activation,
-                                        exec->dst_data[0], exec->src_data[0], f->elements, f->c,
-                                        f->cp));
+    return DT_KERNEL(dev, exec, dt_kernel_activation, f->type, exec->node->activation,
+                     exec->dst_data[0], exec->src_data[0], f->elements, f->c, f->cp);
 }
 
 static dt_status run_activation_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
     void *const *src = exec->src_data;
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_activation_bwd(dev->compute, f->type, exec->node->activation,
-                                            exec->dst_data[0], src[DT_ACTIVATION_BWD_DIFF_DST],
-                                            src[DT_ACTIVATION_BWD_DIFF_DST2],
-                                            src[DT_ACTIVATION_BWD_SRC], f->elements));
+    return DT_KERNEL(dev, exec, dt_kernel_activation_bwd, f->type, exec->node->activation,
+                     exec->dst_data[0], src[DT_ACTIVATION_BWD_DIFF_DST],
+                     src[DT_ACTIVATION_BWD_DIFF_DST2], src[DT_ACTIVATION_BWD_SRC], f->elements);
 }
 
 _Static_assert((int)DT_MAX_TERMS >= (int)DT_MAX_SRC, "a node may have more terms");
@@ -35,9 +30,8 @@ _Static_assert((int)DT_MAX_TERMS >= (int)DT_MAX_SRC, "a node may have more terms
 static dt_status run_sum_grads(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *f = exec->dst[0];
-    return DT_CUDA(exec->node->name, dt_kernel_sum(dev->compute, f->type, exec->dst_data[0],
-                                                   (const void *const *)exec->src_data,
-                                                   exec->node->n_src, f->elements));
+    return DT_KERNEL(dev, exec, dt_kernel_sum, f->type, exec->dst_data[0],
+                     (const void *const *)exec->src_data, exec->node->n_src, f->elements);
 }
 
 /* Forward and backward: the mask is a function of the element's position in the global batch. */
@@ -45,10 +39,9 @@ static dt_status run_dropout(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_node *node = exec->node;
     const struct dt_cuda_format *f = exec->dst[0];
-    return DT_CUDA(node->name,
-                   dt_kernel_dropout(dev->compute, f->type, exec->dst_data[0], exec->src_data[0],
-                                     f->n, f->c, f->h, f->w, f->cp, node->attr.dropout.p,
-                                     dev->options.seed, node->attr.dropout.stream, dev->step));
+    return DT_KERNEL(dev, exec, dt_kernel_dropout, f->type, exec->dst_data[0], exec->src_data[0],
+                     f->n, f->c, f->h, f->w, f->cp, node->attr.dropout.p, dev->options.seed,
+                     node->attr.dropout.stream, dev->step);
 }
 
 static dt_status prepare_ingest(struct dt_device *dev, struct dt_exec *exec)
@@ -75,8 +68,8 @@ static dt_status run_ingest(struct dt_device *dev, struct dt_exec *exec)
         ingest.scale[c] = (float)(1 / (255 * (double)node->attr.ingest.std[c]));
         ingest.shift[c] = -node->attr.ingest.mean[c] / node->attr.ingest.std[c];
     }
-    return DT_CUDA(node->name, dt_kernel_ingest(dev->compute, f->type, exec->dst_data[0],
-                                                exec->src_data[0], &ingest));
+    return DT_KERNEL(dev, exec, dt_kernel_ingest, f->type, exec->dst_data[0], exec->src_data[0],
+                     &ingest);
 }
 
 const struct dt_cuda_op dt_cuda_ingest = {.prepare = prepare_ingest, .run = run_ingest};

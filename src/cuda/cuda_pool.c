@@ -38,16 +38,12 @@ static dt_status run_max_pool(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_pool_shape shape = shape_of(node, exec->src[0], exec->dst[0]);
     if (bn) { /* it leaves its normalisation to the pooling */
         const struct dt_bn_vectors vectors = dt_cuda_bn_vectors(bn);
-        return DT_CUDA(node->name,
-                       dt_kernel_bn_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                             exec->dst_data[DT_MAX_POOL_WORKSPACE],
-                                             bn->src_data[DT_BN_SRC], &vectors,
-                                             bn->node->attr.bn.eps, &shape));
+        return DT_KERNEL(dev, exec, dt_kernel_bn_max_pool, exec->dst[0]->type, exec->dst_data[0],
+                         exec->dst_data[DT_MAX_POOL_WORKSPACE], bn->src_data[DT_BN_SRC], &vectors,
+                         bn->node->attr.bn.eps, &shape);
     }
-    return DT_CUDA(node->name,
-                   dt_kernel_max_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                      exec->dst_data[DT_MAX_POOL_WORKSPACE], exec->src_data[0],
-                                      &shape));
+    return DT_KERNEL(dev, exec, dt_kernel_max_pool, exec->dst[0]->type, exec->dst_data[0],
+                     exec->dst_data[DT_MAX_POOL_WORKSPACE], exec->src_data[0], &shape);
 }
 
 struct dt_pool_shape dt_cuda_pool_bwd_shape(const struct dt_exec *exec)
@@ -60,43 +56,38 @@ static dt_status run_max_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(exec);
     if (dt_cuda_partner(exec, DT_FUSION_BN_POOL, 2, 3))
         return DT_OK; /* bn_bwd does it */
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_max_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                          exec->src_data[DT_MAX_POOL_BWD_DIFF_DST],
-                                          exec->src_data[DT_MAX_POOL_BWD_WORKSPACE], &shape));
+    return DT_KERNEL(dev, exec, dt_kernel_max_pool_bwd, exec->dst[0]->type, exec->dst_data[0],
+                     exec->src_data[DT_MAX_POOL_BWD_DIFF_DST],
+                     exec->src_data[DT_MAX_POOL_BWD_WORKSPACE], &shape);
 }
 
 static dt_status run_avg_pool(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_avg_pool(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                      exec->src_data[0], &shape));
+    return DT_KERNEL(dev, exec, dt_kernel_avg_pool, exec->dst[0]->type, exec->dst_data[0],
+                     exec->src_data[0], &shape);
 }
 
 static dt_status run_avg_pool_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = dt_cuda_pool_bwd_shape(exec);
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_avg_pool_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                          exec->src_data[0], &shape));
+    return DT_KERNEL(dev, exec, dt_kernel_avg_pool_bwd, exec->dst[0]->type, exec->dst_data[0],
+                     exec->src_data[0], &shape);
 }
 
 static dt_status run_upsample_add(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = shape_of(exec->node, exec->dst[0], exec->src[0]);
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_upsample_add(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                          exec->src_data[DT_UPSAMPLE_ADD_COARSE],
-                                          exec->src_data[DT_UPSAMPLE_ADD_FINE], &shape));
+    return DT_KERNEL(dev, exec, dt_kernel_upsample_add, exec->dst[0]->type, exec->dst_data[0],
+                     exec->src_data[DT_UPSAMPLE_ADD_COARSE], exec->src_data[DT_UPSAMPLE_ADD_FINE],
+                     &shape);
 }
 
 static dt_status run_upsample_add_bwd(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_pool_shape shape = shape_of(exec->node, exec->src[0], exec->dst[0]);
-    return DT_CUDA(exec->node->name,
-                   dt_kernel_upsample_add_bwd(dev->compute, exec->dst[0]->type, exec->dst_data[0],
-                                              exec->src_data[0], &shape));
+    return DT_KERNEL(dev, exec, dt_kernel_upsample_add_bwd, exec->dst[0]->type, exec->dst_data[0],
+                     exec->src_data[0], &shape);
 }
 
 const struct dt_cuda_op dt_cuda_max_pool = {.prepare = prepare_max_pool, .run = run_max_pool};
