@@ -302,8 +302,8 @@ dt_status dt_graph_weigh_classes(struct dt_graph *g, int n_classes);
  * reused; within a program only where `module` asks for the parameters of that module instead.
  * Identities (dropout in evaluation or with p = 0, avg_pool to the same size) add no node.
  */
-/* Any op without parameters, whose sources are values of the network: its op, attr and activation
- * are those of `node`, the rest of which is ignored. */
+/* Any op without parameters, whose sources are values of the network: it gets op, attr and
+ * activation of `node`, the rest of which is ignored. */
 int dt_graph_op(struct dt_graph *g, struct dt_node node, const char *name, int n_src,
                 const int *src);
 struct dt_conv_options {

@@ -72,31 +72,22 @@ static bool fuse_residual(struct fuser *f, int add, int relu)
     return false;
 }
 
-/* Its slope follows from bn's statistics; without them it would need bn's result. */
+/* The slope of an activation other than ReLU follows from bn's statistics; without them it would
+ * need bn's result. */
 static void fuse_activation(struct fuser *f, int activation)
 {
     const struct dt_graph *g = f->g;
+    const bool is_relu = g->node[activation].activation == DT_RELU;
     const int between = g->node[activation].src[0], before = f->producer[between];
-    if (before < 0 || f->n_readers[between] != 1 || g->node[before].op != DT_OP_BN ||
-        !is_plain(&g->node[before]))
-        return;
-    struct dt_node fused = g->node[before];
-    if (fused.phase == DT_EVAL || dt_node_has_statistics(&fused))
-        fuse_if_supported(f, before, activation, &fused);
-}
-
-static void fuse_relu(struct fuser *f, int relu)
-{
-    const struct dt_graph *g = f->g;
-    int between = g->node[relu].src[0];
-    int before = f->producer[between];
     if (before < 0 || f->n_readers[between] != 1 || !is_plain(&g->node[before]))
         return;
     struct dt_node fused = g->node[before];
-    if (fused.op == DT_OP_ADD && fuse_residual(f, before, relu))
+    if (is_relu && fused.op == DT_OP_ADD && fuse_residual(f, before, activation))
         return;
-    if (fused.op == DT_OP_CONV || fused.op == DT_OP_BN || fused.op == DT_OP_ADD)
-        fuse_if_supported(f, before, relu, &fused);
+    if (is_relu
+            ? fused.op == DT_OP_CONV || fused.op == DT_OP_BN || fused.op == DT_OP_ADD
+            : fused.op == DT_OP_BN && (fused.phase == DT_EVAL || dt_node_has_statistics(&fused)))
+        fuse_if_supported(f, before, activation, &fused);
 }
 
 bool dt_node_is_foldable(const struct dt_node *node)
@@ -129,7 +120,7 @@ dt_status dt_graph_fuse(struct dt_graph *g, dt_supports_fn *supports, void *cont
     }
     for (int i = 0; i < g->n_nodes; i++) {
         if (g->node[i].op == DT_OP_ACTIVATION)
-            (g->node[i].activation == DT_RELU ? fuse_relu : fuse_activation)(&f, i);
+            fuse_activation(&f, i);
     }
     DT_TRY_OUT(g->status);
     for (int i = 0; i < g->n_nodes; i++) {
