@@ -206,13 +206,12 @@ static dt_status prepare_group_norm(struct dt_exec *exec)
     dt_md md = NULL;
 
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, node->src[0], dnnl_format_tag_any));
-    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
+    DT_TRY(dt_cpu_port_add_kinds(exec, md, 0));
     size_t n_groups = (size_t)(exec->rows.n * node->attr.group_norm.groups);
     exec->work_offset = dt_cpu_reserve(exec, (size_t)(exec->rows.n * exec->rows.n_blocks) *
                                                      sizeof(struct dt_norm_sums) +
                                                  2 * n_groups * sizeof(float));
-    dt_md_destroy(md);
-    return status;
+    return DT_OK;
 }
 
 static float *group_scratch(const struct dt_exec *exec, int i)

@@ -261,9 +261,9 @@ dt_status dt_cpu_port_add_blocks(struct dt_exec *exec, dnnl_format_tag_t tag, in
 dt_status dt_cpu_port_add_rows(struct dt_exec *exec, dnnl_format_tag_t tag, int own);
 /* Adds plain ports for all tensors of the node that have none yet. */
 dt_status dt_cpu_port_add_plain(struct dt_exec *exec);
-/* Adds all ports by their letters in the op list: values in format md, a mask as a block of
- * mask_bytes, the others as blocks. */
-dt_status dt_cpu_port_add_kinds(struct dt_exec *exec, dt_md_ref md, size_t mask_bytes);
+/* Adds all ports by their letters in the op list: values in format md, which it destroys, a mask as
+ * a block of mask_bytes, the others as blocks. */
+dt_status dt_cpu_port_add_kinds(struct dt_exec *exec, dt_md md, size_t mask_bytes);
 /* Makes the latest port the argument `arg` of the primitive; `md` may describe the same bytes with
  * other dimensions (NULL: the wanted format). */
 dt_status dt_cpu_port_argument(struct dt_exec *exec, int arg, dt_md_ref md);

@@ -310,14 +310,13 @@ static dt_status prepare_layer_norm(struct dt_exec *exec)
     const bool has_blocks = exec->graph->tensor[exec->node->src[0]].dim[1] % LANES == 0;
     DT_TRY(dt_cpu_rows_choose(rows, &md, exec, exec->node->src[0],
                               has_blocks ? dnnl_format_tag_any : dnnl_format_tag_undef));
-    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
+    DT_TRY(dt_cpu_port_add_kinds(exec, md, 0));
     const size_t n_blocks = (size_t)rows->n_blocks;
     const size_t tasks = forward ? 0 : (size_t)(rows->n * arguments(exec).tasks);
     exec->work_offset =
         dt_cpu_reserve(exec, n_blocks * sizeof(struct dt_norm_coefs) +
                                  tasks * 2 * n_blocks * (size_t)rows->block * sizeof(float));
-    dt_md_destroy(md);
-    return status;
+    return DT_OK;
 }
 
 /* shift may be NULL. */

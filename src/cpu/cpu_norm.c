@@ -208,12 +208,11 @@ static dt_status prepare_bn(struct dt_exec *exec)
         divide_images(&exec->rows);
     size_t n_sums = (size_t)exec->rows.n * (size_t)exec->rows.n_blocks;
     size_t mask_bytes = n_sums * dt_n_groups(dt_cpu_block_elements(&exec->rows)) * sizeof(uint16_t);
-    dt_status status = dt_cpu_port_add_kinds(exec, md, (mask_bytes + 3) / 4 * 4);
+    DT_TRY(dt_cpu_port_add_kinds(exec, md, (mask_bytes + 3) / 4 * 4));
     exec->work_offset =
         dt_cpu_reserve(exec, slots_bytes(exec) + n_sums * sizeof(struct dt_norm_sums) +
                                  2 * (size_t)exec->rows.n_blocks * sizeof(struct dt_norm_coefs));
-    dt_md_destroy(md);
-    return status;
+    return DT_OK;
 }
 
 static struct bn arguments(const struct dt_exec *exec)

@@ -27,9 +27,7 @@ dt_status dt_cpu_prepare_like_value(struct dt_exec *exec)
                                                 dims, dnnl_abcd)));
     }
     exec->n_elements = dnnl_memory_desc_get_size(md) / sizeof(real);
-    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
-    dt_md_destroy(md);
-    return status;
+    return dt_cpu_port_add_kinds(exec, md, 0);
 }
 
 static dt_status run_add(struct dt_exec *exec)
@@ -140,9 +138,7 @@ static dt_status prepare_ingest(struct dt_exec *exec)
     struct dt_cpu_rows rows;
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&rows, &md, exec, exec->node->dst[0], dnnl_acdb));
-    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
-    dt_md_destroy(md);
-    return status;
+    return dt_cpu_port_add_kinds(exec, md, 0);
 }
 
 /* n pixels of a line of one channel; the others of the line, up to `width`, are 0. */

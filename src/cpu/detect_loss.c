@@ -35,9 +35,7 @@ static dt_status prepare_loss(struct dt_exec *exec)
 {
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, exec->node->src[0], dnnl_format_tag_undef));
-    dt_status status = dt_cpu_port_add_kinds(exec, md, 0);
-    dt_md_destroy(md);
-    DT_TRY(status);
+    DT_TRY(dt_cpu_port_add_kinds(exec, md, 0));
     const int most =
         exec->rows.n_blocks > exec->rows.height ? exec->rows.n_blocks : exec->rows.height;
     exec->work_offset = dt_cpu_reserve(exec, (size_t)(exec->rows.n * most) * sizeof(double));

@@ -299,16 +299,19 @@ dt_status dt_cpu_port_add_plain(struct dt_exec *exec)
     return DT_OK;
 }
 
-dt_status dt_cpu_port_add_kinds(struct dt_exec *exec, dt_md_ref md, size_t mask_bytes)
+dt_status dt_cpu_port_add_kinds(struct dt_exec *exec, dt_md md, size_t mask_bytes)
 {
     const struct dt_node *node = exec->node;
+    dt_status status = DT_OK;
     while (exec->n_ports < node->n_src + node->n_dst) {
         (void)next_tensor(exec);
         const char kind = dt_node_kind(node, exec->n_ports);
-        DT_TRY(kind == 'a' ? dt_cpu_port_add(exec, md)
-                           : dt_cpu_port_add_block(exec, kind == 'w' ? mask_bytes : 0));
+        DT_TRY_OUT(kind == 'a' ? dt_cpu_port_add(exec, md)
+                               : dt_cpu_port_add_block(exec, kind == 'w' ? mask_bytes : 0));
     }
-    return DT_OK;
+out:
+    dt_md_destroy(md);
+    return status;
 }
 
 dt_status dt_cpu_port_argument(struct dt_exec *exec, int arg, dt_md_ref md)
