@@ -2,11 +2,9 @@
  * Labels are checked on the device only, as those of softmax_xent. */
 #include "cuda/cuda_internal.h"
 
-static dt_status prepare_match(struct dt_device *dev, struct dt_exec *exec)
+static size_t match_scratch_bytes(const struct dt_exec *exec)
 {
-    (void)dev;
-    exec->scratch_bytes = dt_match_scratch_bytes(exec->src[0]->n, exec->src[0]->c);
-    return DT_OK;
+    return dt_match_scratch_bytes(exec->src[0]->n, exec->src[0]->c);
 }
 
 static dt_status run_match(struct dt_device *dev, struct dt_exec *exec)
@@ -32,11 +30,9 @@ static dt_status run_match(struct dt_device *dev, struct dt_exec *exec)
                      exec->dst_data[DT_MATCH_COUNT], dev->counters, exec->scratch, &args);
 }
 
-static dt_status prepare_loss(struct dt_device *dev, struct dt_exec *exec)
+static size_t loss_scratch_bytes(const struct dt_exec *exec)
 {
-    (void)dev;
-    exec->scratch_bytes = dt_detect_scratch_bytes(exec->src[0]->n);
-    return DT_OK;
+    return dt_detect_scratch_bytes(exec->src[0]->n);
 }
 
 static dt_status run_loss(struct dt_device *dev, struct dt_exec *exec)
@@ -95,8 +91,8 @@ static dt_status run_top_detections(struct dt_device *dev, struct dt_exec *exec)
                      exec->scratch, &level);
 }
 
-const struct dt_cuda_op dt_cuda_match = {.prepare = prepare_match, .run = run_match};
-const struct dt_cuda_op dt_cuda_focal_loss = {.prepare = prepare_loss, .run = run_loss};
-const struct dt_cuda_op dt_cuda_box_loss = {.prepare = prepare_loss, .run = run_loss};
+const struct dt_cuda_op dt_cuda_match = {.run = run_match, .scratch_bytes = match_scratch_bytes};
+const struct dt_cuda_op dt_cuda_focal_loss = {.run = run_loss, .scratch_bytes = loss_scratch_bytes};
+const struct dt_cuda_op dt_cuda_box_loss = {.run = run_loss, .scratch_bytes = loss_scratch_bytes};
 const struct dt_cuda_op dt_cuda_top_detections = {.prepare = prepare_top_detections,
                                                   .run = run_top_detections};

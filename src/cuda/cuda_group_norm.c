@@ -23,13 +23,11 @@ static float *group_scratch(const struct dt_exec *exec, int i)
     return first + i * args.n * args.groups_padded;
 }
 
-static dt_status prepare_group_norm(struct dt_device *dev, struct dt_exec *exec)
+static size_t scratch_bytes(const struct dt_exec *exec)
 {
-    (void)dev;
     const struct dt_group_norm args = args_of(exec);
     const size_t n_groups = (size_t)args.n * (size_t)args.groups_padded;
-    exec->scratch_bytes = dt_group_norm_partial_bytes(&args) + 2 * n_groups * sizeof(float);
-    return DT_OK;
+    return dt_group_norm_partial_bytes(&args) + 2 * n_groups * sizeof(float);
 }
 
 static dt_status run_group_norm(struct dt_device *dev, struct dt_exec *exec)
@@ -59,6 +57,7 @@ static dt_status run_group_norm_bwd(struct dt_device *dev, struct dt_exec *exec)
                      src[DT_GN_BWD_MEAN], src[DT_GN_BWD_INVERSE_STD], &args);
 }
 
-const struct dt_cuda_op dt_cuda_group_norm = {.prepare = prepare_group_norm, .run = run_group_norm};
-const struct dt_cuda_op dt_cuda_group_norm_bwd = {.prepare = prepare_group_norm,
-                                                  .run = run_group_norm_bwd};
+const struct dt_cuda_op dt_cuda_group_norm = {.run = run_group_norm,
+                                              .scratch_bytes = scratch_bytes};
+const struct dt_cuda_op dt_cuda_group_norm_bwd = {.run = run_group_norm_bwd,
+                                                  .scratch_bytes = scratch_bytes};

@@ -2,11 +2,9 @@
  * not a class is reported when the counters are read. */
 #include "cuda/cuda_internal.h"
 
-static dt_status prepare_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
+static size_t scratch_bytes(const struct dt_exec *exec)
 {
-    (void)dev;
-    exec->scratch_bytes = (size_t)exec->src[0]->n * sizeof(struct dt_loss_row);
-    return DT_OK;
+    return (size_t)exec->src[0]->n * sizeof(struct dt_loss_row);
 }
 
 static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
@@ -29,8 +27,8 @@ static dt_status run_softmax_xent(struct dt_device *dev, struct dt_exec *exec)
                      dev->scale);
 }
 
-const struct dt_cuda_op dt_cuda_softmax_xent = {.prepare = prepare_softmax_xent,
-                                                .run = run_softmax_xent};
+const struct dt_cuda_op dt_cuda_softmax_xent = {.run = run_softmax_xent,
+                                                .scratch_bytes = scratch_bytes};
 
 _Static_assert(sizeof(struct dt_step_counters) <= DT_CUDA_PINNED_BYTES, "a download is small");
 
