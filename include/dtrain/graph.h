@@ -141,18 +141,33 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
 
 /* One row per op: X(NAME, name, members of struct dt_op_row in src/graph): src and dst, a letter
  * for each operand, a capital for one that may be absent; in_place, bit mask of the sources whose
- * memory dst[0] may take over if this node is their last reader. The letters are a, c, i, s, x
- * value of the network or gradient: shaped like src[0]; but for the channels; with one pixel; of
- * the same images and channels; of any shape v                  vector of the channels of src[0] w
- * mask, one byte for each value of src[0] g, p, o            statistics of groups; parameter or its
- * gradient; anything else and dt_graph_node checks them, so that no backend has to. Forward ops
- * come first and end with softmax_xent. A row requires dt_rule_<name> in src/graph, dt_cpu_<name>
- * in src/cpu, dt_cuda_<name> in src/cuda and op_test_<name> in tests/ops; the build names a missing
- * one. Ops without operands above: activation         elementwise, by .activation add a + b; ReLU
- * fused concat             2 to 9 sources, one after the other along the channels concat_bwd the
- * channels of one of them: from attr concat.first on avg_pool           adaptive: window from the
- * two shapes dropout            mask from (seed, step, stream, element) sum_grads          2 to 9
- * terms of the gradient of a shared parameter, in this order */
+ * memory dst[0] may take over if this node is their last reader. Operands are
+ *
+ *   values of the network, or gradients of them:
+ *     a   shaped like src[0]
+ *     c   the same but for the channels
+ *     i   the same with one pixel
+ *     s   of the same images and channels
+ *     x   of any shape
+ *   v   vector of the channels of src[0]
+ *   w   mask, one byte for each value of src[0]
+ *   g   statistics of groups
+ *   p   parameter, or its gradient
+ *   o   anything else
+ *
+ * and dt_graph_node checks them, so that no backend has to. Forward ops come first and end with
+ * softmax_xent. A row requires dt_rule_<name> in src/graph, dt_cpu_<name> in src/cpu,
+ * dt_cuda_<name> in src/cuda and op_test_<name> in tests/ops; the build names a missing one.
+ *
+ * Ops without operands above:
+ *
+ *   activation   elementwise, by .activation
+ *   add          a + b; ReLU fused
+ *   concat       2 to 9 sources, one after the other along the channels
+ *   concat_bwd   the channels of one of them: from attr concat.first on
+ *   avg_pool     adaptive: window from the two shapes
+ *   dropout      mask from (seed, step, stream, element)
+ *   sum_grads    2 to 9 terms of the gradient of a shared parameter, in this order */
 #define DT_OP_LIST(X)                                                                             \
     X(INGEST, ingest, .src = "oO", .dst = "a")                                                    \
     X(CONV, conv, .src = "apP", .dst = "x")                                                       \
