@@ -20,7 +20,7 @@ TABLE = r"""
 frozen-gradient     src/graph/autodiff.c            ^unit/graph_
     DT_PARAM && !g->tensor[i].frozen; => DT_PARAM;
 fuse-shared         src/graph/fuse.c                ^unit/graph_
-    f->n_readers[between] != 1 || g => g
+    f->n_readers[between] != 1 || !is_plain => !is_plain
 early-reduce        src/plan/buckets.c              ^plan/
     ->last_writer[g->node[n].program] = n; => ->last_writer[g->node[n].program] = n - 1;
 forgotten-pass      src/plan/actions.c              ^plan/ ^dist/plan_sync-np2
@@ -28,7 +28,7 @@ forgotten-pass      src/plan/actions.c              ^plan/ ^dist/plan_sync-np2
 conv-relu           src/cpu/cpu_conv.c                  ^ops/
     dt_attr_create(&attr, exec->node->activation == DT_RELU) => dt_attr_create(&attr, false)
 biased-variance     src/cpu/norm_block.c            ^unit/cpu_ ^ops/
-    s->variance[i] * unbiased); => s->variance[i] * (unbiased > 0));
+    s.variance[i] * unbiased); => s.variance[i] * (unbiased > 0));
 mixed-label         src/cpu/cpu_loss.c                  ^unit/cpu_ ^ops/
     weight2 = (1 - t.share) => weight2 = t.share
 bias-correction     src/cpu/cpu_update.c                ^unit/cpu_ ^ops/
@@ -40,11 +40,11 @@ kernel-max-pool     kernels/pool.cu                 ^emulated/cuda_pool
 kernel-norm         kernels/norm.cu                 ^emulated/cuda_norm
     m2 / (n > 1 ? n - 1 : 1)); => m2 / n);
 ring-wire           src/comm/mpi.c                  ^dist/comm_reduce-np[23]
-    if (lane->round == n_ranks - 1) => if (lane->round == n_ranks)
+    if (now->is_first) => if (!now->is_first)
 shuffle             src/data/sampler.c              ^unit/data_sampler
     i > 1; i--) => i > 2; i--)
 loader-position     src/data/loader.c               ^unit/data_loader
-    .m = first * (uint64_t)loader->n_passes => .m = first
+    .m = first * (uint64_t)loader->options.split.n_passes => .m = first
 tar-truncated       src/data/tar_walk.c             ^unit/data_ ^fuzz/tar
     if (end + TAR_BLOCK > past) => if (end > past)
 coco-crowd          src/boxes/coco_rows.c            ^unit/boxes_coco ^fuzz/coco
@@ -56,7 +56,7 @@ crop-fallback       src/image/crop.c                ^unit/image_
 st-size             src/checkpoint/safetensors.c    ^unit/checkpoint_ ^fuzz/safetensors
     if (end != data_bytes) => if (end > data_bytes)
 manifest-text       src/checkpoint/manifest.c       ^unit/checkpoint_ ^faults/checkpoint_corruption
-    memcmp(w.text, text, bytes) == 0; => memcmp(w.text, text, 1) == 0;
+    memcmp(w.text, text, bytes) != 0) => memcmp(w.text, text, 1) != 0)
 config-range        include/dtrain/config_keys.h    ^unit/config_ ^fuzz/config
     REAL(data, max_bad_fraction, 0.001, 0, 1, => REAL(data, max_bad_fraction, 0.001, 0, 2,
 warm-up             src/engine/schedule.c            ^unit/engine_schedule
@@ -98,7 +98,7 @@ plateau-resume      src/train/resume_load.c         ^e2e/detect_eval
 eval-ranks          src/eval/classifier.c          ^e2e/eval_ranks
     dt_comm_sum_f64(sets->ranks.comm, sums, N) => dt_comm_sum_f64(sets->ranks.comm, sums, FINITE)
 report-notes        src/page/table.c                ^unit/page_ ^e2e/report$
-    run->n_restarts, run->n_warnings => run->n_warnings, run->n_restarts
+    runs[i].n_restarts, runs[i].n_warnings => runs[i].n_warnings, runs[i].n_restarts
 durable-names       src/checkpoint/checkpoint_write.c          ^faults/power$
     return dt_file_sync_folder(s->temporary); => return DT_OK;
 durable-data        src/base/file.c                 ^faults/power$
