@@ -23,7 +23,7 @@ struct dt_stage {
     int64_t steps_per_epoch;     /* 0 = unknown: a layout without data */
 };
 
-enum { DT_STAGE_IMAGES = 48 };
+enum { DT_STAGE_IMAGES = 48, DT_BATCH_TEXT = 128 };
 
 struct dt_task;
 struct dt_parallel;
@@ -102,6 +102,8 @@ int dt_engine_program(const struct dt_engine *engine, enum dt_phase phase,
 struct dt_split dt_engine_split(const struct dt_engine *engine);
 /* "21 or 22 images" of a micro-batch. */
 void dt_stage_images(char out[DT_STAGE_IMAGES], const struct dt_stage *stage);
+/* "64 = 1 rank x 2 micro-batches x 32 images": a global batch and its parts. */
+void dt_engine_describe_batch(char out[DT_BATCH_TEXT], const struct dt_engine *engine);
 
 /* Takes the chosen device, for which it sets the precision. */
 void dt_engine_use(struct dt_engine *engine, const struct dt_device_choice *choice);

@@ -134,6 +134,21 @@ void dt_stage_images(char out[DT_STAGE_IMAGES], const struct dt_stage *stage)
         snprintf(out, DT_STAGE_IMAGES, "%d or %d images", stage->least, stage->micro_batch_size);
 }
 
+void dt_engine_describe_batch(char out[DT_BATCH_TEXT], const struct dt_engine *engine)
+{
+    const struct dt_stage *stage = &engine->stage;
+    const bool is_virtual = stage->n_slices > 0;
+    const int n = is_virtual ? stage->n_slices : engine->ranks.n_workers;
+    char images[DT_STAGE_IMAGES];
+    struct dt_text text = dt_text_in(out, DT_BATCH_TEXT);
+    dt_stage_images(images, stage);
+    dt_text_add(&text, "%d = %d %srank%s x ", stage->global_batch_size, n,
+                is_virtual ? "virtual " : "", DT_S(n));
+    if (!is_virtual && stage->n_passes > 1)
+        dt_text_add(&text, "%d micro-batches x ", stage->n_passes);
+    dt_text_add(&text, "%s", images);
+}
+
 /* The fewest passes in which no micro-batch exceeds train.micro_batch_size. Before, it is one. */
 static dt_status count_passes(struct dt_engine *engine, int most_images)
 {

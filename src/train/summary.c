@@ -133,7 +133,7 @@ static void print_data(struct dt_text *line, const struct dt_summary *summary)
 
 static void print_schedule(struct dt_text *line, const struct dt_summary *summary)
 {
-    char schedule[DT_SCHEDULE_TEXT], images[DT_STAGE_IMAGES];
+    char schedule[DT_SCHEDULE_TEXT], batch[DT_BATCH_TEXT];
     dt_schedule_describe(schedule, sizeof schedule, &summary->engine->schedule);
     const bool has_stages = summary->engine->schedule.n_parts > 1;
     const int64_t epochs = summary->engine->config->train.epochs;
@@ -146,17 +146,8 @@ static void print_schedule(struct dt_text *line, const struct dt_summary *summar
         dt_text_add(line, ", %" PRId64 " step%s in all", summary->engine->last_step,
                     DT_S(summary->engine->last_step));
     dt_text_add(line, ", ");
-    const int n_slices = summary->engine->stage.n_slices;
-    dt_text_add(line, "batch %d = ", summary->engine->stage.global_batch_size);
-    if (n_slices > 0)
-        dt_text_add(line, "%d virtual rank%s x ", n_slices, DT_S(n_slices));
-    else
-        dt_text_add(line, "%d rank%s x ", summary->engine->ranks.n_workers,
-                    DT_S(summary->engine->ranks.n_workers));
-    if (n_slices == 0 && summary->engine->stage.n_passes > 1)
-        dt_text_add(line, "%d micro-batches x ", summary->engine->stage.n_passes);
-    dt_stage_images(images, &summary->engine->stage);
-    dt_text_add(line, "%s", images);
+    dt_engine_describe_batch(batch, summary->engine);
+    dt_text_add(line, "batch %s", batch);
     if (summary->engine->config->train.micro_batch_size == DT_MICRO_BATCH_AUTO)
         add_bytes(line, " (auto: they fit into ", (uint64_t)dt_engine_room(summary->engine), ")");
     dt_text_add(line, ", learning rate %s", schedule);
@@ -393,7 +384,7 @@ static void print_regularisation(const struct dt_config *c, FILE *out)
 void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *sets, FILE *out)
 {
     char device[256], frozen[128], classes[512], optimizer[256], sizes[DT_SIZES_TEXT],
-        images[DT_STAGE_IMAGES];
+        batch[DT_BATCH_TEXT];
     struct dt_text text = dt_text_in(classes, sizeof classes);
     struct dt_text optimizer_text = dt_text_in(optimizer, sizeof optimizer);
     add_classes(&text, sets);
@@ -403,10 +394,8 @@ void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *
     if (engine->stage.image_size != size)
         fprintf(out, "evaluated at %d x %d, ", size, size);
     fprintf(out, "%s\n", classes);
-    dt_stage_images(images, &engine->stage);
-    fprintf(out, "global batch %d = %d rank%s x %d micro-batch%s x %s\n",
-            engine->stage.global_batch_size, engine->ranks.n_ranks, DT_S(engine->ranks.n_ranks),
-            engine->stage.n_passes, engine->stage.n_passes == 1 ? "" : "es", images);
+    dt_engine_describe_batch(batch, engine);
+    fprintf(out, "global batch %s\n", batch);
     engine->backend->describe(engine->device, device, sizeof device);
     fprintf(out, "device %s\n", device);
     add_optimizer(&optimizer_text, engine->config);

@@ -352,7 +352,7 @@ static dt_status report_input(struct run *r)
 static dt_status change_stage(struct run *r)
 {
     const struct dt_stage old = r->engine.stage, *stage = &r->engine.stage;
-    char after[48], sizes[DT_SIZES_TEXT], images[DT_STAGE_IMAGES];
+    char after[48], sizes[DT_SIZES_TEXT], batch[DT_BATCH_TEXT];
     begin_pause(r);
     dt_pulse_enter(&dt_pulse_main, DT_SECTION_INIT);
     DT_TRY(dt_engine_rebuild(&r->engine, &r->sets, r->at.epoch));
@@ -367,21 +367,15 @@ static dt_status change_stage(struct run *r)
     dt_plan_anchor(r->engine.plan);
     end_pause(r);
     snprintf(after, sizeof after, "after %" PRId64 " epoch%s", r->at.epoch, DT_S(r->at.epoch));
-    dt_stage_images(images, stage);
-    char parts[64];
-    if (stage->n_slices > 0)
-        snprintf(parts, sizeof parts, "%d virtual rank%s", stage->n_slices, DT_S(stage->n_slices));
-    else
-        snprintf(parts, sizeof parts, "%d rank%s x %d micro-batch%s", r->engine.ranks.n_ranks,
-                 DT_S(r->engine.ranks.n_ranks), stage->n_passes, stage->n_passes == 1 ? "" : "es");
+    dt_engine_describe_batch(batch, &r->engine);
     if (r->engine.ranks.rank == 0 && old.is_frozen && !stage->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
     if (r->engine.ranks.rank == 0 &&
         (old.global_batch_size != stage->global_batch_size ||
          old.micro_batch_size != stage->micro_batch_size || old.image_size != stage->image_size))
-        dt_log(DT_LOG_INFO, "%s: images of %s, batch %d = %s x %s, %" PRId64 " step%s per epoch",
-               after, dt_sets_sizes(&r->sets, stage->image_size, sizes), stage->global_batch_size,
-               parts, images, stage->steps_per_epoch, DT_S(stage->steps_per_epoch));
+        dt_log(DT_LOG_INFO, "%s: images of %s, batch %s, %" PRId64 " step%s per epoch", after,
+               dt_sets_sizes(&r->sets, stage->image_size, sizes), batch, stage->steps_per_epoch,
+               DT_S(stage->steps_per_epoch));
     return DT_OK;
 }
 

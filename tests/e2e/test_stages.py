@@ -57,7 +57,7 @@ def check_course():
     end = events("course", "run_end")[0]
     images = end["images_per_s"] * end["seconds"]
     assert round(images) == 5 * 48, f"images of the run: {images}"
-    line = "after 1 epoch: images of 24 x 24, batch 24 = 2 ranks x 1 micro-batch x 12 images, 2 steps"
+    line = "after 1 epoch: images of 24 x 24, batch 24 = 2 ranks x 12 images, 2 steps"
     assert line in text, f"no line about the stage: {text}"
 
 

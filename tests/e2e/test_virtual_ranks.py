@@ -140,6 +140,8 @@ def check_report():
     with open("chain.html", encoding="utf-8") as file:
         page = file.read()
     assert "16 on 4, 3, 5, 1 ranks" in page, page[:9000]
+    layout = said("--config", "config.json", "--set", "train.virtual_ranks=6", "--dry-run", ranks=2)
+    assert "global batch 48 = 6 virtual ranks x 8 images" in layout, layout
 
 
 def check_refusals():

@@ -42,7 +42,7 @@ stages=(--set 'train.stages=[{"epoch":1,"image_size":12},{"epoch":3,"image_size"
 train 1 cpu-stages --set device.kind=cpu "${stages[@]}"
 train 1 stages-1 "${stages[@]}"
 train 2 stages-2 --set device.allow_shared_gpu=true "${stages[@]}"
-says "after 3 epochs: images of 20 x 20, batch 12 = 2 ranks x 1 micro-batch x 6 images"
+says "after 3 epochs: images of 20 x 20, batch 12 = 2 ranks x 6 images"
 for ranks in 1 2; do losses stages-$ranks cpu-stages 1e-3; done
 train 1 stages-parts "${stages[@]}" --set train.max_steps=8
 train 1 stages-parts "${stages[@]}"

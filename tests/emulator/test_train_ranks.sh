@@ -91,7 +91,7 @@ DTRAIN_EMULATED_MEMORY_MB=8 train 2 fitting-2 "${fitting[@]}" --set device.allow
 says "batch 64 = 2 ranks x 2 micro-batches x 16 images (auto: they fit into 3.9 MB)"
 DTRAIN_EMULATED_MEMORY_MB=8 train 1 fitting-stages "${fitting[@]}" --set train.max_steps=2 \
     --set 'train.stages=[{"epoch":1,"image_size":16}]'
-says "$fits" "images of 16 x 16, batch 64 = 1 rank x 1 micro-batch x 64 images"
+says "$fits" "images of 16 x 16, batch 64 = 1 rank x 64 images"
 DTRAIN_EMULATED_MEMORY_MB=8 ends 0 "" "$dtrain" --config "$work/config.json" "${fitting[@]}" --dry-run
 grep -q "^global batch 64 = 1 rank x 2 micro-batches x 32 images" "$work/out" || fail "$(cat "$work/out")"
 
