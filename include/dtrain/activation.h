@@ -18,7 +18,8 @@
 
 /* X(NAME, name): with relu6(x) = min(max(x, 0), 6) and phi the normal distribution's function,
  *
- * - relu, which lets NaN through; relu6; silu: x / (1 + exp(-x)); sigmoid: 1 / (1 + exp(-x))
+ * - relu, which lets NaN through and stays first; relu6
+ * - silu: x / (1 + exp(-x)); sigmoid: 1 / (1 + exp(-x))
  * - hard_sigmoid: relu6(x + 3) / 6; hard_swish: x times that
  * - gelu: x phi(x); gelu_tanh: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2 */
 #define DT_ACTIVATION_LIST(X)     \

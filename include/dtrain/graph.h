@@ -143,7 +143,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
  * for each operand, a capital for one that may be absent; in_place, bit mask of the sources whose
  * memory dst[0] may take over if this node is their last reader. Operands are
  *
- *   values of the network, or gradients of them:
+ *   values of the network, or gradients of them or of parameters:
  *     a   shaped like src[0]
  *     c   the same but for the channels
  *     i   the same with one pixel
@@ -151,7 +151,7 @@ enum { DT_XENT_LOGITS, DT_XENT_LABELS, DT_XENT_LABELS2, DT_XENT_MIX_SHARE, DT_XE
  *     x   of any shape
  *   v   vector of the channels of src[0]
  *   w   mask, one byte for each value of src[0]
- *   g   statistics of groups
+ *   g   statistics of groups, fp32 of any shape
  *   p   parameter, or its gradient
  *   o   anything else
  *

@@ -467,7 +467,7 @@ bool dt_cpu_weights_bf16_pays(const struct dt_exec *exec)
 
 dt_status dt_cpu_weights_bf16_prepare(struct dt_exec *exec)
 {
-    (void)exec->dev, (void)exec;
+    (void)exec;
     return DT_ERR_INTERNAL;
 }
 

@@ -151,6 +151,10 @@ static bool fits(char kind, const struct dt_tensor *t, const struct dt_tensor *f
         return t->dtype == DT_F32 && dt_tensor_is_vector(t) && a[0] == b[1];
     if (t->dtype != (kind == 'w' ? DT_U8 : DT_F32))
         return kind == 'o';
+    const bool is_value = t->role == DT_ACT || t->role == DT_DIFF || t->role == DT_DIFF_PARAM ||
+                          t->role == DT_DIFF_TERM; /* in the precision and format of the network */
+    if (strchr("acisx", kind) && !is_value)
+        return false;
     return kind == 'a' || kind == 'w' ? images && channels && pixels
            : kind == 'c'              ? images && pixels
            : kind == 'i'              ? images && channels && a[2] == 1 && a[3] == 1
@@ -158,10 +162,13 @@ static bool fits(char kind, const struct dt_tensor *t, const struct dt_tensor *f
 }
 
 static dt_status check_ids(const struct dt_graph *g, const char *name, int n, const int *id,
-                           const char *kinds, int first, const char *what)
+                           const char *kinds, const int *first, const char *what)
 {
-    const int min_n = (int)strspn(kinds, "acisxvwgpo"), max_n = (int)strlen(kinds);
+    const int max_n = (int)strlen(kinds);
+    int min_n = 0;
     char dims[2][48];
+    while (islower((unsigned char)kinds[min_n]))
+        min_n++;
     if (n < min_n || n > max_n)
         DT_FAIL(DT_ERR_INTERNAL, "node %s has %d %ss; allowed: %d to %d", name, n, what, min_n,
                 max_n);
@@ -170,11 +177,11 @@ static dt_status check_ids(const struct dt_graph *g, const char *name, int n, co
             DT_FAIL(DT_ERR_INTERNAL, "node %s: %s %d is tensor %d, which does not exist", name,
                     what, i, id[i]);
         const struct dt_tensor *t = id[i] < 0 ? NULL : &g->tensor[id[i]];
-        if (t && !fits((char)tolower((unsigned char)kinds[i]), t, &g->tensor[first]))
+        if (t && !fits((char)tolower((unsigned char)kinds[i]), t, &g->tensor[*first]))
             DT_FAIL(DT_ERR_INTERNAL, "node %s: %s %d, %s of %s, does not go with %s of %s", name,
                     what, i, t->name, dt_tensor_format_dims(dims[0], sizeof dims[0], t),
-                    g->tensor[first].name,
-                    dt_tensor_format_dims(dims[1], sizeof dims[1], &g->tensor[first]));
+                    g->tensor[*first].name,
+                    dt_tensor_format_dims(dims[1], sizeof dims[1], &g->tensor[*first]));
     }
     return DT_OK;
 }
@@ -196,8 +203,8 @@ static dt_status add_node(struct dt_graph *g, enum dt_op op, const char *name, i
     if (strlen(name) >= DT_NAME_MAX)
         DT_FAIL(DT_ERR_INTERNAL, "the node name %s is longer than %d characters", name,
                 DT_NAME_MAX - 1);
-    DT_TRY(check_ids(g, name, n_src, src, row->src, src[0], "source"));
-    DT_TRY(check_ids(g, name, n_dst, dst, row->dst, src[0], "destination"));
+    DT_TRY(check_ids(g, name, n_src, src, row->src, src, "source"));
+    DT_TRY(check_ids(g, name, n_dst, dst, row->dst, src, "destination"));
     struct dt_node node = {.op = op, .phase = dt_graph_program(g)->phase, .program = g->current};
     memcpy(node.name, name, strlen(name) + 1);
     node.n_src = copy_ids(node.src, DT_MAX_SRC, src, n_src);

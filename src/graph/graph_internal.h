@@ -1,8 +1,8 @@
 /* Internals of the graph module: the op table, node drafts, and bookkeeping of gradients.
  *
- * An op's builder, shape inference, operation count and gradient rule are together in the file of
- * its family: conv.c, norm.c, pool.c, pointwise.c, branch.c, concat.c, linear.c, loss.c, detect.c.
- */
+ * An op's shape inference, operation count and gradient rule, and its builder unless that is a
+ * wrapper in dtrain/graph.h, are together in the file of its family: conv.c, norm.c, pool.c,
+ * pointwise.c, branch.c, concat.c, linear.c, loss.c, detect.c. */
 #ifndef DTRAIN_GRAPH_GRAPH_INTERNAL_H
 #define DTRAIN_GRAPH_GRAPH_INTERNAL_H
 

@@ -418,7 +418,7 @@ TEST(low_level)
 /* Each letter of the op list is checked; dst is the value, or three gradients. */
 TEST(operands)
 {
-    enum { VALUE, SMALL, VECTOR, VECTOR4, MASK, PIXEL };
+    enum { VALUE, SMALL, VECTOR, VECTOR4, MASK, PIXEL, KEPT };
     static const struct {
         enum dt_op op;
         int n_src, src[7], n_dst, dst[3];
@@ -429,6 +429,7 @@ TEST(operands)
         {DT_OP_SCALED_ADD, 3, {VALUE, SMALL, VECTOR}, 1, {VALUE}, "n: source 1, small of 2x3x2x2,"},
         {DT_OP_SCALED_ADD, 2, {VALUE, VALUE}, 1, {SMALL}, "n: destination 0, small of 2x3x2x2,"},
         {DT_OP_ADD, 2, {VALUE, -1}, 1, {VALUE}, "n: source 1 is tensor -1"},
+        {DT_OP_ADD, 2, {VALUE, KEPT}, 1, {VALUE}, "n: source 1, kept of 2x3x4x4,"},
         {DT_OP_GATE, 2, {VALUE, PIXEL}, 1, {VALUE}, NULL},
         {DT_OP_GATE, 2, {VALUE, SMALL}, 1, {VALUE}, "does not go with value of 2x3x4x4"},
         {DT_OP_AVG_POOL, 1, {VALUE}, 1, {SMALL}, NULL},
@@ -462,6 +463,7 @@ TEST(operands)
         dt_graph_tensor(g, "vector4", DT_PARAM, DT_F32, 1, (int[]){4, 1, 1, 1});
         dt_graph_tensor(g, "mask", DT_SAVED, DT_U8, 4, value);
         dt_graph_tensor(g, "pixel", DT_ACT, DT_F32, 4, (int[]){2, 3, 1, 1});
+        dt_graph_tensor(g, "kept", DT_SAVED, DT_F32, 4, value);
         const struct dt_node *node = dt_graph_node(g, cases[i].op, "n", cases[i].n_src,
                                                    cases[i].src, cases[i].n_dst, cases[i].dst);
         assert_int_equal(!node, cases[i].refused != NULL);
