@@ -127,14 +127,16 @@ void dt_key_set_number(const struct dt_key *key, struct dt_config *config, doubl
     dt_member_set_number(key->type, (char *)config + key->offset, value);
 }
 
-/* Items that are not used are 0. */
+/* Items that are not used are 0; no stages are the same as one that changes nothing. */
 bool dt_key_is_same(const struct dt_key *key, const struct dt_config *a, const struct dt_config *b)
 {
     const char *x = (const char *)a, *y = (const char *)b;
     if (key->type == DT_MEMBER_TEXT || key->type == DT_KEY_NAMES)
         return strcmp(x + key->offset, y + key->offset) == 0;
+    if (key->type != DT_KEY_LIST && key->type != DT_KEY_TABLE)
+        return dt_key_get_number(key, a) == dt_key_get_number(key, b);
     return memcmp(x + key->offset, y + key->offset, key->bytes) == 0 &&
-           (key->count_offset == 0 ||
+           (key->type == DT_KEY_TABLE || key->count_offset == 0 ||
             memcmp(x + key->count_offset, y + key->count_offset, sizeof(int)) == 0);
 }
 
