@@ -126,7 +126,8 @@ def main(run):
                 event = json.loads(text)
             except ValueError:  # of a run that was killed in the middle of a line
                 continue
-            log.add(event)
+            if isinstance(event, dict) and (log.lines or event.get("event") == "run_start"):
+                log.add(event)
     with open(os.path.join(run, "mlperf.log"), "w", encoding="utf-8") as file:
         for line in log.lines:
             file.write(f":::MLLOG {json.dumps(line, separators=(',', ':'))}\n")

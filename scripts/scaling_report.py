@@ -84,7 +84,8 @@ def load_measurement(folder, name, series, ranks):
     if not isinstance(result, dict) or not number(result.get("images_per_s")) > 0:
         fail(65, f"{path} is not a result of dtrain bench: it has no images_per_s")
     model, precision, device, date = (words(result.get(key)) for key in ("model", "precision", "device", "date"))
-    hosts = list(result.get("hosts") or ["?"])
+    hosts = result.get("hosts")
+    hosts = hosts if isinstance(hosts, list) and hosts else ["?"]
     host = words(hosts[0]) + (" and others" if len(hosts) > 1 else "")
     facts = plain(f"{model} {precision}; {device}; {host}; {date[:10]}", "<>&")
     values = {key: number(result.get(key)) for key in MEASURED}
@@ -103,13 +104,13 @@ def load_run(path):
                 if kind == "run_start":
                     evals = [one for one in evals if one[0] <= event.get("start_step", 0)]
                     start = event
-                elif kind == "eval" and "top1" in event:
+                elif kind == "eval" and isinstance(event.get("top1"), (int, float)):
                     evals.append((event["step"], event["top1"]))
             except (ValueError, KeyError, TypeError):
                 continue
     if not start or not evals:
         return None
-    config = start.get("config", {})
+    config = start.get("config") or {}
     network = f"{words(config.get('model', {}).get('name'))} {words(config.get('train', {}).get('precision'))};"
     return network, start.get("ranks"), max(top1 for _, top1 in evals)
 
@@ -284,4 +285,7 @@ def main(folders):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except OSError as error:
+        fail(74, error)

@@ -10,7 +10,7 @@
 /* Dimensions that differ from run to run. */
 enum dt_extent { DT_EXTENT_HEIGHT, DT_EXTENT_WIDTH, DT_EXTENT_BOXES, DT_N_EXTENTS };
 
-/* X(upper, name, C type, dtype, dimensions of a sample): ~e is extent e, and 0 none, a number. */
+/* X(upper, name, C type, dtype, dimensions of a sample): a number, or ~e for extent e; 0: none. */
 #define DT_COLUMN_LIST(X)                                                           \
     /* RGB of the row, whose image may be smaller: zeros around it. Stored H,W,C */ \
     X(PIXELS, pixels, uint8_t, DT_U8, 3, ~DT_EXTENT_HEIGHT, ~DT_EXTENT_WIDTH)       \

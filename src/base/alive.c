@@ -1,5 +1,6 @@
 #include "base/alive.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -29,19 +30,28 @@ static bool is_lock_free(const char *folder)
     return is_free;
 }
 
+/* Infinite if there is no such file. */
+static double age_s(const char *folder, const char *name)
+{
+    char path[DT_PATH_MAX];
+    struct stat info;
+    if (dt_file_path(path, "%s/%s", folder, name) != DT_OK || stat(path, &info) != 0)
+        return INFINITY;
+    return difftime(time(NULL), info.st_mtime);
+}
+
 bool dt_run_is_alive(const char *folder)
 {
-    char path[DT_PATH_MAX], host[DT_HOST_MAX];
+    char host[DT_HOST_MAX];
     struct dt_json_doc *run = NULL;
-    struct stat beat;
     dt_host_name(host);
-    const bool has_run = dt_json_load_own(&run, folder, "RUN", &dt_json_default_limits) == DT_OK;
-    const bool has_beats =
-        dt_file_path(path, "%s/heartbeat.bin", folder) == DT_OK && stat(path, &beat) == 0;
-    const bool is_alive =
-        !has_text(run, "state", "ended") &&
-        (has_beats ? difftime(time(NULL), beat.st_mtime) < DT_LEASE_S : has_run) &&
-        !(has_text(run, "host", host) && is_lock_free(folder));
+    (void)dt_json_load_own(&run, folder, "RUN", &dt_json_default_limits);
+    const double beat_s = age_s(folder, "heartbeat.bin");
+    const double event_s = fmin(age_s(folder, "RUN"), age_s(folder, "metrics.jsonl"));
+    const bool is_young =
+        isfinite(beat_s) ? beat_s < DT_LEASE_S : run && event_s < DT_EVENT_LEASE_S;
+    const bool is_alive = is_young && !has_text(run, "state", "ended") &&
+                          !(has_text(run, "host", host) && is_lock_free(folder));
     dt_json_destroy(run);
     dt_error_clear();
     return is_alive;

@@ -41,7 +41,7 @@ struct launch {
     double end_s;               /* of --max-time, INFINITY = none */
     int n_asked;                /* how often this process was told to end */
     double asked_s;             /* the last time */
-    const char *by;             /* what has told it then */
+    const char *by;             /* what has told it, the last time */
     bool is_told;               /* ranks that were there have got it */
     int64_t last_step;          /* of the newest checkpoint at the last restart */
     double wait_s;              /* before the next start */

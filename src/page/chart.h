@@ -41,8 +41,7 @@ struct dt_chart {
     size_t n_series;
     const struct dt_mark *marks; /* of an image; the script knows those of the runs */
     size_t n_marks;
-    bool in_image; /* not on a page, and `image_x` to the right of where it would be in another one
-                    */
+    bool in_image; /* not on a page, and `image_x` to the right of its place in another one */
     int image_x;
 };
 

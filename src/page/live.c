@@ -1,4 +1,3 @@
-
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
