@@ -357,7 +357,7 @@ static void bwd_sums(struct dt_norm_sums *sums, const real *diff_dst, const real
                      const struct dt_norm_row *row)
 {
     const struct diffs d = {diff_dst, diff_dst2, src, mask, forward, k};
-#define LOOP_OF(kind) bwd_sums_as(kind, sums, &d, row)
+#define LOOP_OF(kind) (kind) == DT_RELU ? (void)0 : bwd_sums_as(kind, sums, &d, row)
     FOR_KIND(activation)
 #undef LOOP_OF
 }
@@ -414,8 +414,9 @@ static void bwd_apply(real *diff_src, real *diff_residual, const real *addend, c
                       const struct dt_norm_row *row)
 {
 #define LOOP_OF(kind)                                                                            \
-    bwd_apply_as(kind, diff_src, diff_residual, addend, diff_dst, diff_dst2, src, mask, forward, \
-                 k, past_caches, row)
+    (kind) == DT_RELU ? (void)0                                                                  \
+                      : bwd_apply_as(kind, diff_src, diff_residual, addend, diff_dst, diff_dst2, \
+                                     src, mask, forward, k, past_caches, row)
     FOR_KIND(activation)
 #undef LOOP_OF
 }
