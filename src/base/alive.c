@@ -45,7 +45,7 @@ bool dt_run_is_alive(const char *folder)
     char host[DT_HOST_MAX];
     struct dt_json_doc *run = NULL;
     dt_host_name(host);
-    (void)dt_json_load_own(&run, folder, "RUN", &dt_json_default_limits);
+    (void)dt_json_load_own(&run, folder, "RUN", NULL);
     const double beat_s = age_s(folder, "heartbeat.bin");
     const double event_s = fmin(age_s(folder, "RUN"), age_s(folder, "metrics.jsonl"));
     const bool is_young =

@@ -191,13 +191,14 @@ out:
     return status;
 }
 
-dt_status dt_json_load(struct dt_json_doc **doc, const char *path,
-                       const struct dt_json_limits *limits)
+static dt_status load(struct dt_json_doc **doc, const char *path,
+                      const struct dt_json_limits *limits,
+                      dt_status (*load_file)(char **, size_t *, const char *, size_t))
 {
     char *text = NULL;
     size_t bytes = 0;
     const struct dt_json_limits *used = limits ? limits : &dt_json_default_limits;
-    DT_TRY(dt_file_load(&text, &bytes, path, used->bytes));
+    DT_TRY(load_file(&text, &bytes, path, used->bytes));
     dt_status status = dt_json_parse(doc, text, bytes, path, used);
     free(text);
     if (status != DT_OK)
@@ -205,16 +206,18 @@ dt_status dt_json_load(struct dt_json_doc **doc, const char *path,
     return status;
 }
 
+dt_status dt_json_load(struct dt_json_doc **doc, const char *path,
+                       const struct dt_json_limits *limits)
+{
+    return load(doc, path, limits, dt_file_load);
+}
+
 dt_status dt_json_load_own(struct dt_json_doc **doc, const char *folder, const char *name,
                            const struct dt_json_limits *limits)
 {
-    char path[DT_PATH_MAX], *text;
-    size_t bytes;
+    char path[DT_PATH_MAX];
     DT_TRY(dt_file_path(path, "%s/%s", folder, name));
-    DT_TRY(dt_file_load_own(&text, &bytes, path, limits->bytes));
-    const dt_status status = dt_json_parse(doc, text, bytes, path, limits);
-    free(text);
-    return status;
+    return load(doc, path, limits, dt_file_load_own);
 }
 
 const struct dt_json *dt_json_root(const struct dt_json_doc *doc)

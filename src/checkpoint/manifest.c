@@ -59,7 +59,8 @@ static void print_hash(struct dt_jsonw *w, const char *key, uint64_t hash)
 
 void dt_hash_format(char out[DT_HASH_TEXT], struct dt_hash hash)
 {
-    snprintf(out, DT_HASH_TEXT, "%016" PRIx64 "%016" PRIx64, hash.high, hash.low);
+    dt_hash_write(out, hash.high);
+    dt_hash_write(out + DT_HASH_DIGITS, hash.low);
 }
 
 static void print_wide_hash(struct dt_jsonw *w, const char *key, struct dt_hash hash)

@@ -33,7 +33,7 @@ static const struct dt_member members[] = {
     STATE(HASH, fingerprint, "data_fingerprint"),
     STATE(TEXT, origin, "origin", .is_optional = true),
 };
-/* What is not always there: absent if the state has none, or if all micro-batches are alike. */
+/* Members that may be absent: the state has none, or all micro-batches are alike. */
 static const struct dt_member others[] = {
     STATE(REAL, goal_reference, "goal_reference", .min = -INFINITY),
     STATE(INT, n_parts, "micro_batches", .min = 1, .is_optional = true),

@@ -34,7 +34,7 @@ struct dt_arguments {
     const char *topic;        /* of `dtrain help TOPIC`, or NULL */
     char **operands, **words; /* words: owned, or NULL */
     int n_operands;
-    /* What the functions of commands take: other commands may have some of the options, too. */
+    /* Options in the structs that the functions of commands take; other commands share some. */
     struct dt_train_options train;
     struct dt_average_options average;
     struct dt_eval_options eval;

@@ -85,7 +85,7 @@ static void make_statistics(const struct group_norm *gn, int image, int group)
     gn->inverse_std[image * gn->groups + group] = (float)(1 / sqrt(m2 / n + (double)gn->eps));
 }
 
-/* What the lanes of a block need, forward or, where there is an offset, backward. */
+/* The coefficients of a block: forward, or where there is an offset, backward. */
 static struct dt_norm_coefs coefs_of(const struct group_norm *gn, int image, int block)
 {
     struct dt_norm_coefs k = {0};

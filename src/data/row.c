@@ -64,7 +64,7 @@ static void note_rows(struct dt_row_reader *reader, const struct dt_rect *need, 
 /* --- Frames: the part of an image that gets into its row --- */
 
 struct frame {
-    /* Where it will lie, before the image is read; NULL = it fills the row. */
+    /* Chooses where the image will lie, before it is read; NULL = it fills the row. */
     void (*place)(struct dt_row_reader *reader, uint32_t epoch, uint32_t id);
     /* Which part of the open image, of size[0] x size[1] pixels. */
     dt_status (*choose)(struct dt_row_reader *reader, struct dt_crop *crop, const int size[2],
@@ -184,7 +184,7 @@ static dt_status make_image(struct dt_row_reader *reader, uint8_t *pixels, size_
     return put_image(reader, pixels, pitch);
 }
 
-/* What is done to the image in its row. */
+/* Changes colours and erases, in training, and fills the rest of the row with zeros. */
 static void finish(const struct dt_row_reader *reader, uint8_t *pixels,
                    const struct dt_canvas *canvas, uint32_t epoch, uint32_t id)
 {

@@ -70,6 +70,7 @@ int dt_draft_commit(struct dt_graph *g, struct dt_node *draft)
 int dt_graph_op(struct dt_graph *g, struct dt_node node, const char *name, int n_src,
                 const int *src)
 {
+    node.n_dst = 0;
     return dt_draft_begin(g, &node, name, n_src, src) ? dt_draft_commit(g, &node) : -1;
 }
 
