@@ -41,7 +41,8 @@ class Case:
     def __init__(self, program, seed):
         self.program, self.random = program, random.Random(seed)
         self.host, self.out = self.random.choice(["node2", "node3"]), f"{SHARED}/run"
-        self.sets = {"train.max_steps": STEPS, "checkpoint.every_steps": 20}
+        # A machine that is lost in a save is waited for until a save may no longer take.
+        self.sets = {"train.max_steps": STEPS, "checkpoint.every_steps": 20, "watchdog.save_timeout_s": 60}
         self.job = self.begin = self.seconds = None
         self.options = ["--max-restarts", "3"]
         with open(f"{SHARED}/config.json", "w", encoding="utf-8") as file:
