@@ -141,8 +141,9 @@ struct dt_backend {
     size_t (*free_bytes)(struct dt_device *dev);
     dt_status (*zero)(struct dt_device *dev, void *memory, size_t bytes);
 
-    /* Ops. shares: nodes find tensors in the memory of others (dt_graph_share). */
-    bool shares;
+    /* Ops. shares: whether nodes find tensors in the memory of others (dt_graph_share); NULL = they
+     * do not. */
+    bool (*shares)(const struct dt_device *dev);
     bool (*supports)(struct dt_device *dev, const struct dt_graph *g, const struct dt_node *node);
     dt_status (*prepare)(struct dt_device *dev, struct dt_exec **exec, const struct dt_graph *g,
                          int node);

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "dtrain/dtype.h"
+#include "dtrain/split.h"
 
 struct dt_comm;
 
@@ -45,11 +46,10 @@ struct dt_comm_options {
     int n_fp32;          /* NCCL: the last n_fp32 reductions are of DT_F32 nevertheless */
     enum dt_dtype
         wire; /* MPI, but for LIBRARY: DT_F16 or DT_BF16 halve the messages (src/comm/mpi.c) */
-    size_t total_count; /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
-    int n_slices;       /* SLICES and, unless it is 0, NCCL: of a global batch, see below */
-    int slice_group;    /* of the slices: dt_comm_unite; 0 or 1 = none */
-    size_t slot_bytes;  /* and from one part of this rank's sums to the next */
-    int exchange_ranks; /* that exchange with each other, dt_comm_exchange; 0 = none */
+    size_t total_count;    /* sum of the counts of all reductions; only a wire of DT_F16 needs it */
+    struct dt_split split; /* SLICES and, where it has slices, NCCL: of a global batch */
+    size_t slot_bytes;     /* and from one part of this rank's sums to the next */
+    int exchange_ranks;    /* that exchange with each other, dt_comm_exchange; 0 = none */
     /* NCCL: */
     void *stream; /* the cudaStream_t that reductions are put into; the GPU is the current one */
     double timeout_s; /* for connecting the ranks, 0 = no limit */
@@ -212,70 +212,5 @@ dt_status dt_comm_unite(struct dt_comm *comm, void *words, size_t bytes);
 bool dt_comm_describe_binding(const struct dt_comm *comm, int threads, char *out, size_t bytes);
 /* Warns of that, once. */
 void dt_comm_check_binding(const struct dt_comm *comm, int threads);
-
-/* --- Slices of a global batch --- */
-
-/* The fixed tree of additions over the slices of a global batch (train.virtual_ranks): its leaves
- * are the slices in their order, an inner node is the sum of its left and its right child, in this
- * order. A node of level k begins at a multiple of 2^k and has 2^k leaves, or all that are left at
- * the end; one without a right sibling is its own parent. So the sum of all has the same bits
- * however the slices lie on ranks. Pure functions; local. */
-enum { DT_SLICES_MOST = 4096, DT_SLICE_PARTS = 28 };
-
-/* Sums of neighbouring slices that wait for their siblings, from left to right. */
-struct dt_slice_parts {
-    int n;
-    struct {
-        int begin, end;
-    } part[DT_SLICE_PARTS];
-};
-
-static inline void dt_slices_add(struct dt_slice_parts *parts, int begin, int end)
-{
-    parts->part[parts->n].begin = begin;
-    parts->part[parts->n++].end = end;
-}
-
-/* If the last two parts are siblings in the tree of n_slices, the last but one becomes their sum,
- * for which the caller adds the values of the last to it; false if they are not. */
-static inline bool dt_slices_join(struct dt_slice_parts *parts, int n_slices)
-{
-    if (parts->n < 2)
-        return false;
-    const int begin = parts->part[parts->n - 2].begin, middle = parts->part[parts->n - 1].begin;
-    const int end = parts->part[parts->n - 1].end, size = middle - begin;
-    const int whole = begin + 2 * size < n_slices ? begin + 2 * size : n_slices;
-    if ((size & (size - 1)) != 0 || begin % (2 * size) != 0 || end != whole)
-        return false;
-    parts->part[--parts->n - 1].end = end;
-    return true;
-}
-
-/* The slices of rank r are first(r) .. first(r + 1) - 1. Each `group` slices belong together: while
- * there are at least as many groups as ranks, a rank has whole ones, else a part of one. */
-static inline int dt_slices_first(int n_slices, int group, int n_ranks, int r)
-{
-    const long long n_groups = n_slices / group, n = n_ranks;
-    if (n <= n_groups || r == n_ranks)
-        return (int)(n_groups * r / n) * group;
-    const long long own = (n_groups * (r + 1) - 1) / n; /* group i: ranks from n i / n_groups on */
-    const long long begin = n * own / n_groups, end = n * (own + 1) / n_groups;
-    return (int)(own * group + group * (r - begin) / (end - begin));
-}
-
-/* The parts that remain of the slices begin .. end - 1; *most: that wait at the same time, at most.
- */
-static inline struct dt_slice_parts dt_slices_of(int n_slices, int begin, int end, int *most)
-{
-    struct dt_slice_parts parts = {0};
-    *most = 0;
-    for (int s = begin; s < end; s++) {
-        dt_slices_add(&parts, s, s + 1);
-        while (dt_slices_join(&parts, n_slices))
-            ;
-        *most = parts.n > *most ? parts.n : *most;
-    }
-    return parts;
-}
 
 #endif

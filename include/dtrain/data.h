@@ -21,6 +21,7 @@
 #include "boxes/boxes.h"
 #include "dtrain/columns.h"
 #include "dtrain/config.h"
+#include "dtrain/split.h"
 #include "image/crop.h"
 
 /* --- Data set: encoded samples by id 0 .. n-1. Thread-safe after open. --- */
@@ -175,30 +176,6 @@ struct dt_batch {
     int pass;       /* micro-batch inside the global batch */
     int slot;
 };
-
-/* How a global batch is divided: into a micro-batch for every pass of every rank, in this order,
- * whose numbers of images differ by `unit` at most. */
-struct dt_split {
-    int images;
-    int n_parts;         /* micro-batches, of all ranks */
-    int first, n_passes; /* of this rank */
-    int unit;            /* images that stay together: 2 with mixing, else 1 */
-};
-/* The first image of a micro-batch; n_parts: the end. */
-static inline int dt_split_first(const struct dt_split *split, int micro_batch)
-{
-    const int64_t units = split->images / split->unit;
-    return (int)(units * micro_batch / split->n_parts) * split->unit;
-}
-/* The images of the smallest micro-batch, and of the largest. */
-static inline int dt_split_least(const struct dt_split *split)
-{
-    return split->images / split->unit / split->n_parts * split->unit;
-}
-static inline int dt_split_most(const struct dt_split *split)
-{
-    return (split->images / split->unit + split->n_parts - 1) / split->n_parts * split->unit;
-}
 
 struct dt_loader_options {
     bool train;                        /* shuffled, augmented, last partial global batch dropped */

@@ -109,15 +109,12 @@ struct dt_plan_options {
     struct dt_comm_options
         comm; /* plane, sum, link, wire, timeout_s and share; the plan sets the rest */
     struct dt_plan_parallel parallel;
-    bool is_server; /* rank 0 */
-    bool outer;     /* momentum of weights that are averaged */
-    int n_slices;   /* train.virtual_ranks: passes are slices, which the tree of comm.h adds;
-                       0 = they are added one by one */
-    int first_slice, n_own_slices; /* of this rank */
-    int slice_group; /* slices that share batch norm statistics: src/plan/lanes.c; 0 or 1 = none */
-    bool accumulate; /* several passes per update, or 16-bit gradients summed in fp32 */
-    bool record;     /* record the training list and replay it, if the device can */
-    bool profile;    /* time every action (dt_plan_times); disables recording */
+    bool is_server;        /* rank 0 */
+    bool outer;            /* momentum of weights that are averaged */
+    struct dt_split split; /* of a global batch; groups of slices are in src/plan/lanes.c */
+    bool accumulate;       /* several passes per update, or 16-bit gradients summed in fp32 */
+    bool record;           /* record the training list and replay it, if the device can */
+    bool profile;          /* time every action (dt_plan_times); disables recording */
     enum dt_optim optim;
     bool clip;            /* limit the norm of all gradients: optim.clip_norm */
     bool decay_norm_bias; /* weight decay on batch norm and bias too */

@@ -132,7 +132,7 @@ static dt_status cut_buckets(struct forecast *f, double cap_mb)
         for (int n = 0; n < engine->graph->n_nodes; n++) {
             const struct dt_node *node = &engine->graph->node[n];
             if (node->phase == DT_TRAIN && n > plan->buckets[i].last_writer[node->program])
-                left_s += f->node_s[n] / engine->stage.n_passes;
+                left_s += f->node_s[n] / engine->stage.split.n_passes;
         }
         const bool is_wide = dt_plan_is_wide(plan, &plan->buckets[i]);
         f->buckets[i] = (struct dt_forecast_bucket){
@@ -173,7 +173,7 @@ static dt_status choose_cap(struct forecast *f)
 /* Per rank and step. */
 static double images_of(const struct forecast *f)
 {
-    return (double)f->base.engine.stage.global_batch_size / f->base.engine.ranks.n_workers;
+    return (double)f->base.engine.stage.split.images / f->base.engine.ranks.n_workers;
 }
 
 static double images_per_s(const struct forecast *f, int n_ranks)
@@ -279,7 +279,7 @@ static size_t find_width(const struct forecast *f)
                                                 : config->device.kind == DT_DEVICE_CPU;
     const bool narrow = !on_cpu && config->train.precision != DT_PRECISION_FP32 &&
                         config->train.precision != DT_PRECISION_TF32;
-    const bool sums_passes = engine->stage.n_passes > 1;
+    const bool sums_passes = engine->stage.split.n_passes > 1;
     return !narrow || sums_passes || config->comm.grad_dtype == DT_GRAD_FP32 ? sizeof(float)
                                                                              : sizeof(uint16_t);
 }

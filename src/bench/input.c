@@ -269,10 +269,8 @@ static dt_status begin_result(struct bench *b)
     int batch = given > 0 && given < (int)most ? given : (int)most;
     if (batch % 2 != 0 && batch > 1)
         batch--; /* mixup and CutMix need pairs */
-    b->engine.stage.n_passes = 1;
-    b->engine.stage.n_slices = 0;
-    b->engine.stage.least = b->engine.stage.micro_batch_size = batch;
-    b->engine.stage.global_batch_size = b->engine.ranks.n_workers * batch;
+    b->engine.stage.split.images = b->engine.ranks.n_workers * batch;
+    b->engine.stage.split = dt_engine_split(&b->engine, 1);
     b->options = dt_engine_loader_options(&b->engine, true);
     const int side = dt_sets_crop(&b->sets, b->engine.stage.image_size);
     b->result = (struct dt_input_result){

@@ -25,7 +25,7 @@ static dt_status list_rows(const struct dt_bench *b, bool by_layer, struct row *
 {
     const struct dt_plan *plan = b->engine.plan;
     const struct dt_graph *g = plan->graph;
-    const double n_passes = b->engine.stage.n_passes;
+    const double n_passes = b->engine.stage.split.n_passes;
     const int n_all = by_layer ? g->n_nodes : DT_N_OPS;
     *n = 0;
     DT_TRY(DT_NEW(*rows, (size_t)n_all));

@@ -57,10 +57,10 @@ void dt_bench_print_header(const struct dt_bench *b)
     printf("Model:       %s, images of %s, %d classes\n", b->engine.model->name,
            dt_sets_sizes(&b->sets, config->model.image_size, sizes), b->sets.num_classes);
     printf("Mode:        %s\n", modes[mode(b)].text);
-    printf("Batch size:  %d global\n             %.7g per rank", b->engine.stage.global_batch_size,
+    printf("Batch size:  %d global\n             %.7g per rank", b->engine.stage.split.images,
            b->images);
-    printf(b->engine.stage.n_passes > 1 ? " in %d micro-batches\n" : "\n",
-           b->engine.stage.n_passes);
+    printf(b->engine.stage.split.n_passes > 1 ? " in %d micro-batches\n" : "\n",
+           b->engine.stage.split.n_passes);
     printf("Ranks:       %d on %d host%s (%s%s)\n", b->engine.ranks.n_ranks, n_hosts,
            n_hosts > 1 ? "s" : "", b->hosts[0], n_hosts > 1 ? ", ..." : "");
     printf("Device:      %s\n", device);
@@ -89,7 +89,7 @@ static double mean_flops(const struct dt_bench *b)
         n_passes += (double)b->n_passes[i];
     for (int n = 0; n < g->n_nodes; n++)
         flops += (double)b->n_passes[g->node[n].program] / n_passes * dt_node_flops(g, &g->node[n]);
-    return b->engine.stage.n_passes * flops;
+    return b->engine.stage.split.n_passes * flops;
 }
 
 void dt_bench_sum_up(struct dt_bench *b)
@@ -216,8 +216,8 @@ void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
     else
         dt_jsonw_string(w, "canvases", dt_sets_sizes(&b->sets, 0, sizes));
     dt_jsonw_add(w, "ranks: %d, global_batch_size: %d, micro_batch_size: %d",
-                 b->engine.ranks.n_ranks, b->engine.stage.global_batch_size,
-                 b->engine.stage.micro_batch_size);
+                 b->engine.ranks.n_ranks, b->engine.stage.split.images,
+                 dt_split_most(&b->engine.stage.split));
 }
 
 dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)

@@ -21,7 +21,7 @@ enum { PER_RANK = 32 /* images, unless the configuration says: as in Horovod's b
 static dt_status run_pass(struct dt_bench *b, struct dt_scalars *scalars, int pass)
 {
     const struct dt_batch *batch = NULL;
-    while (!batch || batch->n < b->engine.stage.least) {
+    while (!batch || batch->n < dt_split_least(&b->engine.stage.split)) {
         if (batch)
             dt_loader_release(b->loader, batch);
         DT_TRY(dt_loader_next(b->loader, &batch));
@@ -60,7 +60,7 @@ static void show_progress(struct dt_bench *b)
 dt_status dt_bench_step(struct dt_bench *b)
 {
     struct dt_scalars scalars = dt_engine_scalars(&b->engine, b->step++);
-    for (int pass = 0; pass < b->engine.stage.n_passes; pass++)
+    for (int pass = 0; pass < b->engine.stage.split.n_passes; pass++)
         DT_TRY(run_pass(b, &scalars, pass));
     show_progress(b);
     return DT_OK;
@@ -193,7 +193,7 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
     dt_sets_init(&b->sets, comm, &own, dt_task_of(&own));
     dt_engine_init(&b->engine, &b->sets);
     if (!options->real_data)
-        use_synthetic(&own, b->engine.stage.global_batch_size);
+        use_synthetic(&own, b->engine.stage.split.images);
     else if (dt_config_is_synthetic(config))
         DT_FAIL_ALIKE(DT_ERR_CONFIG, "--data real: the configuration has synthetic data only; name "
                                      "a folder or shards in data.train");
@@ -204,14 +204,12 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
             "dtrain bench measures steps in which all ranks update together; remove comm.mode "
             "async and train.sync_every (scripts/compare_modes.sh trains in all modes)");
     if (options->forward_only) { /* one pass over the images of a rank per step */
-        struct dt_stage *stage = &b->engine.stage;
-        stage->n_passes = 1;
-        stage->n_slices = 0;
-        stage->least = stage->micro_batch_size = stage->global_batch_size / b->engine.ranks.n_ranks;
-        stage->global_batch_size = stage->micro_batch_size * b->engine.ranks.n_ranks;
-        own.eval.batch_size_per_rank = stage->micro_batch_size;
+        struct dt_split *split = &b->engine.stage.split;
+        own.eval.batch_size_per_rank = split->images / b->engine.ranks.n_ranks;
+        split->images = own.eval.batch_size_per_rank * b->engine.ranks.n_ranks;
+        *split = dt_engine_split(&b->engine, 1);
     }
-    b->images = (double)b->engine.stage.global_batch_size / b->engine.ranks.n_ranks;
+    b->images = (double)b->engine.stage.split.images / b->engine.ranks.n_ranks;
     b->n_steps = own.bench.rounds * own.bench.steps_per_round;
     if (options->trace)
         return dt_timeline_init_all(&b->timeline, comm, b->n_steps, options->trace);
@@ -251,10 +249,10 @@ dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
     DT_TRY(dt_bench_open(b, false));
     b->loader = b->phase == DT_TRAIN ? b->sets.train : b->sets.val;
     if (b->phase == DT_EVAL &&
-        dt_bench_most(&b->sets, b->sets.val_set) < (uint32_t)b->engine.stage.global_batch_size)
+        dt_bench_most(&b->sets, b->sets.val_set) < (uint32_t)b->engine.stage.split.images)
         DT_FAIL_ALIKE(DT_ERR_CONFIG,
                       "--forward-only: a batch of %d is more than the %u validation images%s",
-                      b->engine.stage.global_batch_size, dt_bench_most(&b->sets, b->sets.val_set),
+                      b->engine.stage.split.images, dt_bench_most(&b->sets, b->sets.val_set),
                       b->sets.canvases.n > 1 ? " of a canvas" : "");
     DT_TRY(dt_comm_agree(b->engine.ranks.comm, allocate(b)));
     dt_host_name(host);

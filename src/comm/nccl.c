@@ -231,7 +231,7 @@ static dt_status prepare_plane(struct dt_comm *comm, const struct dt_comm_option
      * but what registration saves there, a copy in GPU memory and some of NCCL's blocks, is
      * behind the backward pass. */
     DT_TRY(set_default("NCCL_GRAPH_REGISTER", "0"));
-    if (options->n_slices > 0)
+    if (dt_split_has_slices(&options->split))
         DT_TRY(prepare_slices(comm, options));
     if (comm->rank == 0)
         DT_NCCL(comm, "create the address at which the ranks meet", ncclGetUniqueId(id));

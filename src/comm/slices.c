@@ -1,4 +1,4 @@
-/* The data plane of train.virtual_ranks: sums by the tree of dtrain/comm.h.
+/* The data plane of train.virtual_ranks: sums by the tree of dtrain/split.h.
  *
  * A rank sends each other one that one's portion of all its parts, adds the parts of its own
  * portion by the tree, and sends the sum to all. Where the parts of each rank are one, as with a
@@ -38,8 +38,7 @@ struct slices {
 dt_status dt_slice_table_make(struct dt_slice_table *t, const struct dt_comm *comm,
                               const struct dt_comm_options *options)
 {
-    const int n_slices = options->n_slices, n = comm->size;
-    const int group = options->slice_group > 1 ? options->slice_group : 1;
+    const int n_slices = options->split.n_parts, group = options->split.group, n = comm->size;
     int most, number[DT_SLICE_PARTS + 1], n_joins = 0;
     struct dt_slice_parts parts = {0};
     t->slot = options->slot_bytes / sizeof(float);
@@ -89,7 +88,7 @@ static dt_status slices_open(struct dt_comm *comm, const struct dt_comm_options 
     DT_TRY(DT_NEW(s, 1));
     comm->reduce = s;
     s->group = MPI_COMM_NULL;
-    const int n_slices = options->n_slices, group = options->slice_group;
+    const int n_slices = options->split.n_parts, group = options->split.group;
     if (group > 1 && comm->size > n_slices / group) { /* first, as all ranks must call it */
         const int first = dt_slices_first(n_slices, group, comm->size, comm->rank);
         DT_MPI(MPI_Comm_split(comm->data, first / group, comm->rank, &s->group));

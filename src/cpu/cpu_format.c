@@ -28,15 +28,27 @@ static struct dt_cpu_formats *find_table(struct dt_device *dev, const struct dt_
     return table;
 }
 
-/* oneDNN multiplies by AMX in nhwc only, where no tensor can be part of another. */
-static bool is_nhwc(const struct dt_device *dev, const struct dt_graph *g)
+/* oneDNN multiplies by AMX in nhwc only. */
+static bool prefers_nhwc(const struct dt_device *dev)
 {
     const bool by_amx = dt_cpu_type(dev) == DT_BF16 && dt_cpu_has(dnnl_cpu_isa_avx512_core_amx);
+    return dev->options.layout == DT_LAYOUT_NHWC ||
+           (by_amx && dev->options.layout == DT_LAYOUT_AUTO);
+}
+
+/* In nhwc no tensor can be part of another: DenseNets copy what they concatenate, which takes less
+ * time than convolutions without AMX. */
+bool dt_cpu_shares(const struct dt_device *dev)
+{
+    return !prefers_nhwc(dev);
+}
+
+static bool is_nhwc(const struct dt_device *dev, const struct dt_graph *g)
+{
     for (int i = 0; i < g->n_tensors; i++)
         if (g->tensor[i].whole >= 0)
             return false;
-    return dev->options.layout == DT_LAYOUT_NHWC ||
-           (by_amx && dev->options.layout == DT_LAYOUT_AUTO);
+    return prefers_nhwc(dev);
 }
 
 dt_status dt_cpu_formats_acquire(struct dt_device *dev, struct dt_cpu_formats **out,

@@ -87,6 +87,8 @@ enum dt_dtype dt_cpu_product_type(const struct dt_exec *exec);
 int dt_cpu_dims(dnnl_dims_t dims, const struct dt_tensor *tensor);
 
 size_t dt_cpu_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor);
+/* Whether concatenated tensors lie in their whole. */
+bool dt_cpu_shares(const struct dt_device *dev);
 dt_status dt_cpu_set_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,
                             const float *src);
 dt_status dt_cpu_get_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, float *dst,

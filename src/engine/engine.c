@@ -35,6 +35,7 @@ void dt_engine_init(struct dt_engine *engine, const struct dt_sets *sets)
         .saved_precision = -1,
     };
     dt_engine_enter(engine, 0);
+    engine->stage.split = dt_engine_split(engine, 1);
 }
 
 bool dt_engine_scales_loss(const struct dt_engine *engine)
@@ -122,11 +123,11 @@ static dt_status check_model(struct dt_engine *engine)
                 engine->ranks.n_ranks, DT_S(engine->ranks.n_ranks), group, group);
     DT_TRY(dt_engine_split_batch(engine));
     if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu &&
-        engine->stage.least < least)
+        dt_split_least(&engine->stage.split) < least)
         dt_log(DT_LOG_WARNING,
                "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
                "%d per rank or more, or use fewer GPUs",
-               engine->stage.least, dt_config_batch_key(config), least);
+               dt_split_least(&engine->stage.split), dt_config_batch_key(config), least);
     if (engine->task->warn && engine->ranks.rank == 0)
         engine->task->warn(engine);
     return DT_OK;
@@ -208,11 +209,17 @@ struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine
     const int taken = engine->backend == &dt_backend_cpu ? engine->n_threads : 1;
     const int left = dt_comm_cpus(engine->ranks.comm) - taken;
     const int rows = config->eval.batch_size_per_rank, n_ranks = engine->ranks.n_ranks;
-    const struct dt_split val = {rows * n_ranks, n_ranks, engine->ranks.rank, 1, 1};
+    const struct dt_split val = {
+        .images = rows * n_ranks,
+        .n_parts = n_ranks,
+        .first = engine->ranks.rank,
+        .n_passes = 1,
+        .unit = 1,
+    };
     return (struct dt_loader_options){
         .train = train,
         .data = &config->data,
-        .split = train ? dt_engine_split(engine) : val,
+        .split = train ? engine->stage.split : val,
         .workers = config->data.workers > 0 ? config->data.workers
                    : left > 1               ? left
                                             : 1,

@@ -14,16 +14,14 @@
 /* Graph and training loader are built for a stage, all of which follows from the epoch. */
 struct dt_stage {
     int64_t epoch;
-    int index;      /* of train.stages, -1 = before the first */
-    int image_size; /* of training; evaluation takes model.image_size. Not of detectors */
-    int global_batch_size, n_passes;
-    int n_slices;                /* of training with virtual ranks; else 0 */
-    int micro_batch_size, least; /* images of the largest micro-batch, and of the smallest */
-    bool is_frozen;              /* optim.freeze applies to the graph */
-    int64_t steps_per_epoch;     /* 0 = unknown: a layout without data */
+    int index;               /* of train.stages, -1 = before the first */
+    int image_size;          /* of training; evaluation takes model.image_size. Not of detectors */
+    struct dt_split split;   /* of a global batch */
+    bool is_frozen;          /* optim.freeze applies to the graph */
+    int64_t steps_per_epoch; /* 0 = unknown: a layout without data */
 };
 
-enum { DT_STAGE_IMAGES = 48, DT_BATCH_TEXT = 128 };
+enum { DT_SPLIT_TEXT = 48, DT_BATCH_TEXT = 128 };
 
 struct dt_task;
 struct dt_parallel;
@@ -98,10 +96,8 @@ dt_status dt_engine_check_stages(struct dt_engine *engine, const struct dt_sets 
 /* The program for a batch. */
 int dt_engine_program(const struct dt_engine *engine, enum dt_phase phase,
                       const struct dt_batch *batch);
-/* How a global batch of training is divided. */
-struct dt_split dt_engine_split(const struct dt_engine *engine);
 /* "21 or 22 images" of a micro-batch. */
-void dt_stage_images(char out[DT_STAGE_IMAGES], const struct dt_stage *stage);
+void dt_split_describe(char out[DT_SPLIT_TEXT], const struct dt_split *split);
 /* "64 = 1 rank x 2 micro-batches x 32 images": a global batch and its parts. */
 void dt_engine_describe_batch(char out[DT_BATCH_TEXT], const struct dt_engine *engine);
 
@@ -111,7 +107,9 @@ void dt_engine_use(struct dt_engine *engine, const struct dt_device_choice *choi
 /* Parts of dt_engine_open. dt_engine_build (engine_plan.c), which is collective, builds graph and
  * plan, with train.micro_batch_size auto of the largest micro-batch that fits; dt_engine_release
  * destroys them. */
-dt_status dt_engine_split_batch(struct dt_engine *engine);       /* stages.c */
+dt_status dt_engine_split_batch(struct dt_engine *engine); /* stages.c */
+/* The stage's batch in as many passes per rank. */
+struct dt_split dt_engine_split(const struct dt_engine *engine, int n_passes);
 dt_status dt_engine_check_norms(const struct dt_engine *engine); /* of a graph for training */
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets);
 void dt_engine_find_end(struct dt_engine *engine); /* last_step, of the schedule */
@@ -136,7 +134,7 @@ int64_t dt_engine_parameters(const struct dt_engine *engine);
 /* Whether another run has the same bits, on any number of ranks or on as many. */
 static inline bool dt_engine_promises_bits(const struct dt_engine *engine)
 {
-    return engine->config->train.deterministic || engine->stage.n_slices > 0;
+    return engine->config->train.deterministic || dt_split_has_slices(&engine->stage.split);
 }
 
 /* The options of the data plane that the configuration sets; the caller sets the rest. */

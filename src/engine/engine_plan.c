@@ -30,14 +30,15 @@ static dt_status build_phase(struct dt_engine *engine, const struct dt_sets *set
     const struct dt_canvases canvases = dt_config_canvases(engine->config, side);
     const int rows = engine->config->eval.batch_size_per_rank;
     for (int canvas = 0; canvas < canvases.n; canvas++) {
-        const int most = phase == DT_TRAIN ? stage->micro_batch_size : rows;
+        const int most = phase == DT_TRAIN ? dt_split_most(&stage->split) : rows;
         DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], most));
         engine->program[phase][canvas] = engine->graph->current;
         if (phase == DT_TRAIN)
             engine->smaller[canvas] = engine->graph->current;
-        if (phase == DT_EVAL || stage->least == most)
+        const int least = phase == DT_TRAIN ? dt_split_least(&stage->split) : rows;
+        if (least == most)
             continue;
-        DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], stage->least));
+        DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], least));
         engine->smaller[canvas] = engine->graph->current;
     }
     return DT_OK;
@@ -54,8 +55,8 @@ static int count_bn_ranks(const struct dt_engine *engine)
     const int group = engine->config->model.sync_bn;
     if (engine->options.no_comm)
         return 0;
-    if (engine->stage.n_slices > 0)
-        return dt_config_slice_group(engine->config);
+    if (dt_split_has_slices(&engine->stage.split))
+        return engine->stage.split.group;
     return group == 1 ? engine->ranks.n_ranks : group;
 }
 
@@ -81,7 +82,7 @@ static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *set
     DT_TRY(dt_graph_fuse(g, supports, engine));
     if (learns)
         DT_TRY(dt_graph_differentiate(g));
-    if (engine->backend->shares)
+    if (engine->backend->shares && engine->backend->shares(engine->device))
         dt_graph_share(g);
     return DT_OK;
 }
@@ -157,7 +158,9 @@ struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
 /* Every slice of a rank is a recording of its own; the same on all ranks. */
 static bool can_record(const struct dt_engine *engine)
 {
-    return engine->stage.n_slices <= DT_N_PASS_KINDS * engine->ranks.n_workers;
+    const struct dt_split *split = &engine->stage.split;
+    return !dt_split_has_slices(split) ||
+           split->n_parts <= DT_N_PASS_KINDS * engine->ranks.n_workers;
 }
 
 static struct dt_plan_options plan_options(const struct dt_engine *engine, size_t max_bytes)
@@ -167,6 +170,7 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
     /* Of gradients: on a CPU they are fp32 in bf16 too. */
     const bool is_narrow = engine->backend != &dt_backend_cpu &&
                            (precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16);
+    const bool is_virtual = dt_split_has_slices(&engine->stage.split);
     struct dt_plan_options options = {
         .bucket_bytes = (size_t)(config->comm.bucket_cap_mb * (1 << 20)),
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),
@@ -175,12 +179,9 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .parallel = engine->parallel->lists,
         .is_server = engine->ranks.rank == 0,
         .outer = config->train.outer_momentum > 0,
-        .accumulate = engine->stage.n_passes > 1 || engine->stage.n_slices > 0 ||
+        .split = engine->stage.split,
+        .accumulate = engine->stage.split.n_passes > 1 || is_virtual ||
                       (is_narrow && config->comm.grad_dtype == DT_GRAD_FP32),
-        .n_slices = engine->stage.n_slices,
-        .first_slice = dt_engine_split(engine).first,
-        .n_own_slices = engine->stage.n_passes,
-        .slice_group = engine->stage.n_slices > 0 ? engine->graph->bn_ranks : 0,
         .record = config->device.cuda_graph && can_record(engine),
         .profile = engine->options.profile,
         .optim = config->optim.name,
@@ -192,8 +193,10 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .copy_ranks = engine->n_copy_ranks,
     };
     options.comm.exchange_ranks = engine->graph->bn_ranks;
-    if (options.n_slices > 0 && engine->backend == &dt_backend_cpu)
+    if (is_virtual && engine->backend == &dt_backend_cpu)
         options.comm.plane = DT_PLANE_SLICES;
+    if (is_virtual && engine->options.no_comm)
+        options.split.group = 1;
     if (config->train.average_states)
         options.parallel.has_own_states = false;
     return options;
@@ -204,8 +207,8 @@ static dt_status find_link(struct dt_engine *engine)
 {
     const struct dt_comm_options options = dt_engine_comm_options(engine);
     const bool chooses = options.sum == DT_SUM_AUTO && options.plane == DT_PLANE_MPI;
-    const bool sums =
-        engine->options.train && !engine->options.no_comm && engine->stage.n_slices == 0;
+    const bool sums = engine->options.train && !engine->options.no_comm &&
+                      !dt_split_has_slices(&engine->stage.split);
     if (!chooses || !sums || engine->ranks.n_ranks == 1 || engine->link.bytes_per_s > 0)
         return DT_OK;
     engine->link = usual_link;
@@ -219,10 +222,10 @@ static dt_status build_plan(struct dt_engine *engine, bool is_layout)
     if (!is_layout)
         DT_TRY(find_link(engine));
     const struct dt_plan_options options = plan_options(engine, max_bytes);
-    if (options.slice_group > 1 && engine->backend != &dt_backend_cpu)
+    if (options.split.group > 1 && engine->backend != &dt_backend_cpu)
         DT_FAIL(DT_ERR_CONFIG, "train.virtual_ranks on GPUs has no model.sync_bn; remove one of "
                                "them, or set fewer virtual ranks, each with more images");
-    if (options.n_slices > 0 && engine->backend != &dt_backend_cpu &&
+    if (dt_split_has_slices(&options.split) && engine->backend != &dt_backend_cpu &&
         !engine->config->train.deterministic)
         DT_FAIL(DT_ERR_CONFIG, "train.virtual_ranks on GPUs needs algorithms that do not depend on "
                                "timing; set train.deterministic to true");
@@ -249,24 +252,20 @@ double dt_engine_room(const struct dt_engine *engine)
 
 dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets)
 {
-    struct dt_stage *stage = &engine->stage;
+    struct dt_split *own = &engine->stage.split, split = *own;
     const double room = dt_engine_room(engine);
-    struct dt_split split = dt_engine_split(engine);
-    const bool is_even = stage->least == stage->micro_batch_size;
+    const bool is_even = dt_split_least(own) == dt_split_most(own);
     double most = (double)dt_plan_bytes(engine->plan);
     DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));
-    while (room > 0 && most > room && stage->n_slices == 0) {
-        split.n_passes++;
-        split.n_parts = split.n_passes * engine->ranks.n_workers;
+    while (room > 0 && most > room && !dt_split_has_slices(own)) {
+        split = dt_engine_split(engine, split.n_passes + 1);
         const int least = dt_split_least(&split), size = dt_split_most(&split);
         if (least == 0)
             break;
-        if (size == stage->micro_batch_size || (is_even && size != least))
+        if (size == dt_split_most(own) || (is_even && size != least))
             continue;
         dt_engine_release(engine);
-        stage->n_passes = split.n_passes;
-        stage->micro_batch_size = size;
-        stage->least = least;
+        *own = split;
         DT_TRY(build(engine, sets, true));
         most = (double)dt_plan_bytes(engine->plan);
         DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));

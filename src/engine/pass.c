@@ -19,7 +19,7 @@ struct dt_scalars dt_engine_scalars(const struct dt_engine *engine, int64_t step
     return (struct dt_scalars){
         .lr = trains ? (float)dt_schedule_lr(&engine->schedule, step) : 0,
         .optim = dt_config_optim(engine->config),
-        .diff_scale = is_global ? 1 : 1.0f / (float)engine->stage.global_batch_size,
+        .diff_scale = is_global ? 1 : 1.0f / (float)engine->stage.split.images,
         .ema_weight =
             (float)fmax(1 - engine->config->train.ema_decay, pow(1 + (double)step, -2.0 / 3)),
         .step = (uint32_t)step,
@@ -76,7 +76,7 @@ static double work_s(const struct dt_engine *engine)
 int dt_engine_program(const struct dt_engine *engine, enum dt_phase phase,
                       const struct dt_batch *batch)
 {
-    const bool is_smaller = phase == DT_TRAIN && batch->n < engine->stage.micro_batch_size;
+    const bool is_smaller = phase == DT_TRAIN && batch->n < dt_split_most(&engine->stage.split);
     return is_smaller ? engine->smaller[batch->canvas] : engine->program[phase][batch->canvas];
 }
 
@@ -93,23 +93,23 @@ dt_status dt_engine_train(struct dt_engine *engine, struct dt_sets *sets,
 {
     double begin_s = work_s(engine), slowness = dt_fault_slowness();
     const int program = dt_engine_program(engine, DT_TRAIN, batch);
-    const struct dt_split split = dt_engine_split(engine);
+    const struct dt_split *split = &engine->stage.split;
     if (pass == 0 && sets->class_weights && !dt_mix_is_on(&engine->config->data))
         scalars->diff_scale = (float)(1 / dt_loader_weigh(sets->train, batch, sets->class_weights));
     struct dt_scalars own = *scalars;
     own.diff_scale *= (float)engine->ranks.n_parts;
-    own.first_row = (uint32_t)dt_split_first(&split, split.first + pass);
+    own.first_row = (uint32_t)dt_split_first(split, split->first + pass);
     if (dt_fault_due(DT_FAULT_NAN, scalars->step))
         own.diff_scale = NAN;
     dt_status status = feed(engine, sets, DT_TRAIN, batch);
     if (status == DT_OK)
-        status = dt_plan_train(engine->plan, program, &own, pass, split.n_passes);
+        status = dt_plan_train(engine->plan, program, &own, pass, split->n_passes);
     status = end_feed(engine, status);
     dt_loader_release(sets->train, batch);
     DT_TRY(status);
     if (slowness > 1)
         dt_clock_sleep((slowness - 1) * (work_s(engine) - begin_s));
-    if (pass == engine->stage.n_passes - 1 && dt_fault_due(DT_FAULT_FLIP, scalars->step))
+    if (pass == split->n_passes - 1 && dt_fault_due(DT_FAULT_FLIP, scalars->step))
         DT_TRY(flip_bit(engine->plan));
     return DT_OK;
 }

@@ -28,7 +28,7 @@ static struct dt_stage stage_at(const struct dt_engine *engine, int64_t epoch)
     stage.epoch = epoch;
     stage.is_frozen = freezes(config, epoch);
     stage.image_size = given.image_size;
-    stage.global_batch_size = given.batch;
+    stage.split.images = given.batch;
     stage.steps_per_epoch = dt_schedule_steps(engine->n_images, given.batch);
     return stage;
 }
@@ -42,7 +42,7 @@ static bool has_other_input(const struct dt_engine *engine, int64_t epoch)
 {
     const struct dt_stage stage = stage_at(engine, epoch);
     return stage.image_size != engine->stage.image_size ||
-           stage.global_batch_size != engine->stage.global_batch_size;
+           stage.split.images != engine->stage.split.images;
 }
 
 bool dt_engine_differs(const struct dt_engine *engine, int64_t epoch)
@@ -70,7 +70,7 @@ static dt_status check_batch(const struct dt_engine *engine, const struct dt_set
     if (stage.steps_per_epoch == 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: a global batch of %d is more than the %u training images%s; make it smaller",
-                batch_key(engine->config, &stage, key), stage.global_batch_size,
+                batch_key(engine->config, &stage, key), stage.split.images,
                 dt_dataset_size(sets->train_set), sets->canvases.n > 1 ? " of every canvas" : "");
     return DT_OK;
 }
@@ -108,110 +108,103 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 /* --- Before training --- */
 
-static int first_slice(const struct dt_engine *engine, int worker)
+void dt_split_describe(char out[DT_SPLIT_TEXT], const struct dt_split *split)
 {
-    return dt_slices_first(engine->stage.n_slices, dt_config_slice_group(engine->config),
-                           engine->ranks.n_workers, worker);
-}
-
-struct dt_split dt_engine_split(const struct dt_engine *engine)
-{
-    const int n_slices = engine->stage.n_slices, n_passes = engine->stage.n_passes;
-    const int n = engine->ranks.n_workers, worker = engine->ranks.worker;
-    return (struct dt_split){.images = engine->stage.global_batch_size,
-                             .n_parts = n_slices > 0 ? n_slices : n * n_passes,
-                             .first =
-                                 n_slices > 0 ? first_slice(engine, worker) : worker * n_passes,
-                             .n_passes = n_passes,
-                             .unit = dt_mix_is_on(&engine->config->data) ? 2 : 1};
-}
-
-void dt_stage_images(char out[DT_STAGE_IMAGES], const struct dt_stage *stage)
-{
-    if (stage->least == stage->micro_batch_size)
-        snprintf(out, DT_STAGE_IMAGES, "%d image%s", stage->least, DT_S(stage->least));
+    const int least = dt_split_least(split), most = dt_split_most(split);
+    if (least == most)
+        snprintf(out, DT_SPLIT_TEXT, "%d image%s", least, DT_S(least));
     else
-        snprintf(out, DT_STAGE_IMAGES, "%d or %d images", stage->least, stage->micro_batch_size);
+        snprintf(out, DT_SPLIT_TEXT, "%d or %d images", least, most);
 }
 
 void dt_engine_describe_batch(char out[DT_BATCH_TEXT], const struct dt_engine *engine)
 {
-    const struct dt_stage *stage = &engine->stage;
-    const bool is_virtual = stage->n_slices > 0;
-    const int n = is_virtual ? stage->n_slices : engine->ranks.n_workers;
-    char images[DT_STAGE_IMAGES];
+    const struct dt_split *split = &engine->stage.split;
+    const bool is_virtual = dt_split_has_slices(split);
+    const int n = is_virtual ? split->n_parts : engine->ranks.n_workers;
+    char images[DT_SPLIT_TEXT];
     struct dt_text text = dt_text_in(out, DT_BATCH_TEXT);
-    dt_stage_images(images, stage);
-    dt_text_add(&text, "%d = %d %srank%s x ", stage->global_batch_size, n,
-                is_virtual ? "virtual " : "", DT_S(n));
-    if (!is_virtual && stage->n_passes > 1)
-        dt_text_add(&text, "%d micro-batches x ", stage->n_passes);
+    dt_split_describe(images, split);
+    dt_text_add(&text, "%d = %d %srank%s x ", split->images, n, is_virtual ? "virtual " : "",
+                DT_S(n));
+    if (!is_virtual && split->n_passes > 1)
+        dt_text_add(&text, "%d micro-batches x ", split->n_passes);
     dt_text_add(&text, "%s", images);
 }
 
-/* The fewest passes in which no micro-batch exceeds train.micro_batch_size. Before, it is one. */
-static dt_status count_passes(struct dt_engine *engine, int most_images)
+struct dt_split dt_engine_split(const struct dt_engine *engine, int n_passes)
 {
-    struct dt_stage *stage = &engine->stage;
-    const int limit = engine->config->train.micro_batch_size, parts = engine->saved_parts;
-    const int images = stage->global_batch_size, unit = dt_engine_split(engine).unit;
-    const int n_slices = stage->n_slices;
-    const bool fits = parts > 0 && parts % engine->ranks.n_workers == 0 && images / unit >= parts &&
-                      (images % parts == 0 || images == engine->saved_batch);
-    if (n_slices > 0) {
-        const int worker = engine->ranks.worker;
-        stage->n_passes = first_slice(engine, worker + 1) - first_slice(engine, worker);
-    } else if (limit > 0) {
-        const int most = limit / unit * unit;
-        if (most == 0)
-            DT_FAIL(DT_ERR_CONFIG, "train.micro_batch_size: data.mixup and data.cutmix mix pairs, "
-                                   "so 1 image is too few; make it even");
-        stage->n_passes = (most_images + most - 1) / most;
-    } else if (fits) {
-        stage->n_passes = parts / engine->ranks.n_workers;
-    }
+    const struct dt_ranks *ranks = &engine->ranks;
+    return (struct dt_split){.images = engine->stage.split.images,
+                             .n_parts = ranks->n_workers * n_passes,
+                             .first = ranks->worker * n_passes,
+                             .n_passes = n_passes,
+                             .unit = dt_mix_is_on(&engine->config->data) ? 2 : 1};
+}
+
+/* With train.virtual_ranks. */
+static dt_status split_slices(struct dt_split *split, const struct dt_engine *engine)
+{
+    const struct dt_ranks *ranks = &engine->ranks;
+    const int n = engine->config->train.virtual_ranks;
+    if (ranks->n_workers > n)
+        DT_FAIL(DT_ERR_CONFIG,
+                "train.virtual_ranks: %d of them cannot be shared by %d ranks; start at most %d", n,
+                ranks->n_workers, n);
+    split->n_parts = n;
+    split->group = dt_config_slice_group(engine->config);
+    split->first = dt_slices_first(n, split->group, ranks->n_workers, ranks->worker);
+    split->n_passes =
+        dt_slices_first(n, split->group, ranks->n_workers, ranks->worker + 1) - split->first;
     return DT_OK;
 }
 
-static dt_status check_slices(const struct dt_engine *engine)
+/* The fewest passes in which no micro-batch of n images per rank exceeds train.micro_batch_size,
+ * or as many as the resumed run had. */
+static dt_status count_passes(int *n_passes, const struct dt_engine *engine, int n)
 {
-    const int n_slices = engine->stage.n_slices, n = engine->ranks.n_workers;
-    if (n_slices > 0 && n > n_slices)
-        DT_FAIL(DT_ERR_CONFIG,
-                "train.virtual_ranks: %d of them cannot be shared by %d ranks; start at most %d",
-                n_slices, n, n_slices);
+    const struct dt_split *split = &engine->stage.split;
+    const int limit = engine->config->train.micro_batch_size, parts = engine->saved_parts;
+    const int most = limit / split->unit * split->unit, images = split->images;
+    const bool fits = parts > 0 && parts % engine->ranks.n_workers == 0 &&
+                      images / split->unit >= parts &&
+                      (images % parts == 0 || images == engine->saved_batch);
+    if (limit > 0 && most == 0)
+        DT_FAIL(DT_ERR_CONFIG, "train.micro_batch_size: data.mixup and data.cutmix mix pairs, "
+                               "so 1 image is too few; make it even");
+    *n_passes = limit > 0 ? (n + most - 1) / most : fits ? parts / engine->ranks.n_workers : 1;
     return DT_OK;
 }
 
 dt_status dt_engine_split_batch(struct dt_engine *engine)
 {
     char key[KEY_BYTES];
-    struct dt_stage *stage = &engine->stage;
-    const int n_ranks = engine->ranks.n_workers, images = stage->global_batch_size;
-    stage->n_passes = 1;
-    stage->n_slices = engine->options.train ? engine->config->train.virtual_ranks : 0;
-    DT_TRY(check_slices(engine));
-    struct dt_split split = dt_engine_split(engine);
-    if (images % split.unit != 0)
+    struct dt_split *split = &engine->stage.split;
+    const int n_ranks = engine->ranks.n_workers, images = split->images;
+    const bool is_virtual = engine->options.train && engine->config->train.virtual_ranks > 0;
+    int n_passes = 1;
+    *split = dt_engine_split(engine, 1);
+    if (is_virtual)
+        DT_TRY(split_slices(split, engine));
+    if (images % split->unit != 0)
         DT_FAIL(DT_ERR_CONFIG, "%s: data.mixup and data.cutmix mix pairs, so %d must be even",
-                batch_key(engine->config, stage, key), images);
-    const bool is_virtual = stage->n_slices > 0;
-    if (dt_split_least(&split) == 0)
+                batch_key(engine->config, &engine->stage, key), images);
+    if (dt_split_least(split) == 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: %d image%s%s too few for %d %sranks; raise it, or %s at most %d",
-                batch_key(engine->config, stage, key), images, DT_S(images),
-                images == 1 ? " is" : " are", split.n_parts, is_virtual ? "virtual " : "",
-                is_virtual ? "set train.virtual_ranks to" : "start", images / split.unit);
-    DT_TRY(count_passes(engine, dt_split_most(&split)));
-    split = dt_engine_split(engine);
-    stage->least = dt_split_least(&split);
-    stage->micro_batch_size = dt_split_most(&split);
-    if (stage->least == 0)
+                batch_key(engine->config, &engine->stage, key), images, DT_S(images),
+                images == 1 ? " is" : " are", split->n_parts, is_virtual ? "virtual " : "",
+                is_virtual ? "set train.virtual_ranks to" : "start", images / split->unit);
+    if (is_virtual)
+        return DT_OK;
+    DT_TRY(count_passes(&n_passes, engine, dt_split_most(split)));
+    *split = dt_engine_split(engine, n_passes);
+    if (dt_split_least(split) == 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.micro_batch_size: micro-batches of %d image%s leave some of %d ranks "
                 "without any in the last of %d passes over a global batch of %d; set it to %d",
-                stage->micro_batch_size, DT_S(stage->micro_batch_size), n_ranks, stage->n_passes,
-                images, 2 * split.unit);
+                dt_split_most(split), DT_S(dt_split_most(split)), n_ranks, n_passes, images,
+                2 * split->unit);
     return DT_OK;
 }
 
@@ -230,7 +223,7 @@ dt_status dt_engine_check_norms(const struct dt_engine *engine)
     const struct dt_stage *stage = &engine->stage;
     const struct dt_graph *g = engine->graph;
     char buffer[KEY_BYTES];
-    const char *key = stage->n_passes > 1 && stage->n_slices == 0
+    const char *key = stage->split.n_passes > 1 && !dt_split_has_slices(&stage->split)
                           ? "train.micro_batch_size"
                           : batch_key(engine->config, stage, buffer);
     for (int i = 0; i < g->n_nodes && !engine->options.no_comm; i++) {

@@ -65,13 +65,13 @@ static dt_status run_batches(struct stats *stats, int64_t n_images)
 {
     struct dt_engine *engine = stats->engine;
     const struct dt_stage *stage = &engine->stage;
-    int64_t n_steps = (n_images + stage->global_batch_size - 1) / stage->global_batch_size;
+    int64_t n_steps = (n_images + stage->split.images - 1) / stage->split.images;
     if (n_images == 0 || n_steps > stage->steps_per_epoch)
         n_steps = stage->steps_per_epoch;
     DT_TRY(dt_loader_start(stats->sets->train, 0, 0));
     for (int64_t step = 0; step < n_steps; step++) {
         struct dt_scalars scalars = dt_engine_scalars(engine, step);
-        for (int pass = 0; pass < stage->n_passes; pass++) {
+        for (int pass = 0; pass < stage->split.n_passes; pass++) {
             const struct dt_batch *batch;
             DT_TRY(for_all(stats, clear));
             DT_TRY(dt_loader_next(stats->sets->train, &batch));
@@ -83,10 +83,9 @@ static dt_status run_batches(struct stats *stats, int64_t n_images)
         }
         dt_pulse_beat(&dt_pulse_main);
         dt_events_progress(engine->report, "batch norm statistics",
-                           (step + 1) * stage->global_batch_size,
-                           n_steps * stage->global_batch_size);
+                           (step + 1) * stage->split.images, n_steps * stage->split.images);
     }
-    stats->n_batches = n_steps * dt_engine_split(engine).n_parts;
+    stats->n_batches = n_steps * stage->split.n_parts;
     return DT_OK;
 }
 

@@ -45,12 +45,13 @@ static void warn(const struct dt_engine *engine)
     if (model->frozen_norm && !model->initial_checkpoint[0])
         dt_log(DT_LOG_WARNING, "model.frozen_norm without model.initial_checkpoint: the backbone "
                                "has random weights and nothing that normalises");
-    if (!model->frozen_norm && model->sync_bn == 0 && engine->stage.least < LEAST_FOR_NORM)
+    if (!model->frozen_norm && model->sync_bn == 0 &&
+        dt_split_least(&engine->stage.split) < LEAST_FOR_NORM)
         dt_log(DT_LOG_WARNING,
                "batch norm takes its statistics from %d image(s), which are few; set "
                "model.sync_bn=true on several ranks, or model.frozen_norm=true with pretrained "
                "weights",
-               engine->stage.least);
+               dt_split_least(&engine->stage.split));
 }
 
 /* A global batch has one canvas. */
@@ -58,7 +59,7 @@ static void warn_of_data(const struct dt_engine *engine, const struct dt_sets *s
 {
     const struct dt_layout layout = {&sets->config->data, sets->canvases};
     const uint32_t n = dt_dataset_size(sets->train_set);
-    const int batch = engine->stage.global_batch_size;
+    const int batch = engine->stage.split.images;
     uint32_t n_reduced = 0;
     for (uint32_t id = 0; id < n; id++) {
         struct dt_image_info image;

@@ -99,7 +99,7 @@ static dt_status draw_all(struct sheet *sheet, struct dt_loader **loader,
 {
     struct dt_loader_options options = dt_engine_loader_options(engine, true);
     const int n = options.split.unit;
-    options.split = (struct dt_split){n, 1, 0, 1, n};
+    options.split = (struct dt_split){.images = n, .n_parts = 1, .n_passes = 1, .unit = n};
     DT_TRY(dt_loader_create(loader, sets->train_set, &options));
     DT_TRY(dt_loader_start(*loader, 0, 0));
     for (int i = 0; i < sheet->n; i += n) {

@@ -33,8 +33,8 @@ static dt_status run_sync(const struct dt_walk *w, const struct dt_action *actio
 {
     struct dt_plan *plan = w->plan;
     size_t bytes;
-    if (plan->options.slice_group > 1)
-        return dt_plan_sync_lanes(plan);
+    if (plan->options.split.group > 1)
+        return dt_plan_sync_lanes(plan, action - plan->actions[w->program]);
     void *all = plan->backend->exchange_slots(plan->device, plan->exec[action->node], &bytes);
     return exchange(plan, all, bytes);
 }
@@ -85,7 +85,7 @@ static dt_status add_slice(const struct dt_walk *w, const struct dt_bucket *buck
                            struct dt_grads own)
 {
     const struct dt_plan *plan = w->plan;
-    const int n_slices = plan->options.n_slices, begin = plan->options.first_slice;
+    const int n_slices = plan->options.split.n_parts, begin = plan->options.split.first;
     int most;
     struct dt_slice_parts parts = dt_slices_of(n_slices, begin, begin + w->pass, &most);
     dt_slices_add(&parts, begin + w->pass, begin + w->pass + 1);
@@ -105,9 +105,10 @@ static dt_status run_accumulate(const struct dt_walk *w, const struct dt_action 
     struct dt_plan *plan = w->plan;
     const struct dt_bucket *bucket = &plan->buckets[action->bucket];
     const struct dt_grads own = dt_plan_own_grads(plan, bucket);
-    if (plan->options.n_slices > 0 && action->bucket == 0)
+    const bool is_slice = dt_split_has_slices(&plan->options.split);
+    if (is_slice && action->bucket == 0)
         DT_TRY(keep_stats(w));
-    if (plan->options.n_slices > 0)
+    if (is_slice)
         return add_slice(w, bucket, own);
     return plan->backend->accumulate(plan->device, dt_plan_sum_address(plan, bucket),
                                      dt_plan_grads_address(plan, bucket, own), own.type,

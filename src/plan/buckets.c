@@ -89,9 +89,9 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
     plan->arena_bytes[DT_ARENA_OUTER] = plan->options.outer ? trained : 0;
     plan->arena_bytes[DT_ARENA_ANCHOR] = plan->options.outer ? trained : 0;
     plan->n_slots = 1;
-    if (plan->options.n_slices > 0)
-        dt_slices_of(plan->options.n_slices, plan->options.first_slice,
-                     plan->options.first_slice + plan->options.n_own_slices, &plan->n_slots);
+    const struct dt_split *split = &plan->options.split;
+    if (dt_split_has_slices(split))
+        dt_slices_of(split->n_parts, split->first, split->first + split->n_passes, &plan->n_slots);
     plan->arena_bytes[DT_ARENA_ACCUM] =
         plan->options.accumulate ? (size_t)plan->n_slots * trained : 0;
     for (int t = 0; t < g->n_tensors; t++) {
@@ -105,7 +105,7 @@ static void place_persistent(struct dt_plan *plan, const int *order, int n_param
         if (g->program[p].divisor >= 0)
             plan->arena_bytes[DT_ARENA_COUNTS] = (size_t)plan->options.n_ranks * sizeof(float);
     plan->arena_bytes[DT_ARENA_KEPT_STATS] =
-        plan->options.n_slices > 0 ? plan->arena_bytes[DT_ARENA_STATS] : 0;
+        dt_split_has_slices(split) ? plan->arena_bytes[DT_ARENA_STATS] : 0;
     plan->arena_bytes[DT_ARENA_EMA] = plan->options.ema ? offset : 0;
     plan->arena_bytes[DT_ARENA_EMA_STATS] =
         plan->options.ema ? plan->arena_bytes[DT_ARENA_STATS] : 0;
@@ -193,7 +193,7 @@ static struct dt_bucket *bucket_of(struct dt_plan *plan, int param)
  * parameters come first in the arenas, but their bucket is the last. */
 static dt_status make_buckets(struct dt_plan *plan, const int *order, int n_params, int n_wide)
 {
-    bool many = plan->options.n_ranks > 1 || plan->options.n_slices > 0;
+    bool many = plan->options.n_ranks > 1 || dt_split_has_slices(&plan->options.split);
     int last_start = many ? find_last_bucket(plan, order, n_params) : 0;
     size_t most = many ? on_the_wire(plan, plan->options.bucket_bytes) : SIZE_MAX;
     DT_TRY(DT_NEW(plan->buckets, (size_t)n_params));

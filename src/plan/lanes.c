@@ -1,9 +1,9 @@
 /* Lanes: train.virtual_ranks with model.sync_bn. Slices that share batch norm statistics cannot be
- * computed one after the other, so a rank walks its slices of a group at the same time, each in a
- * lane: all lanes run up to their next SYNC, the sums of the whole group are exchanged, all go on.
- * A lane has memory of its own for what a pass leaves behind, and nodes are bound to it before they
- * run; its running statistics begin as lane 0's, which count. The actions of a bucket still see the
- * slices in their order. Without such groups a plan has one lane. CPUs only: nothing is recorded.
+ * computed one after the other, so a rank walks its slices of a group side by side, each in a lane
+ * (dt_plan_walk). A lane has memory of its own for what a pass leaves behind, and nodes are bound
+ * to it before they run; its running statistics begin as lane 0's, which count. The actions of a
+ * bucket still see the slices in their order. Without such groups a plan has one lane. CPUs only:
+ * nothing is recorded.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,6 @@ struct dt_lane {
     void **address; /* of every tensor: where nodes access it */
     struct dt_walk walk;
     struct dt_scalars scalars;
-    const struct dt_action *next;
 };
 
 static size_t lane_bytes(const struct dt_plan *plan, int i)
@@ -30,7 +29,7 @@ static size_t lane_bytes(const struct dt_plan *plan, int i)
 
 void dt_plan_place_lanes(struct dt_plan *plan)
 {
-    const int group = plan->options.slice_group, own = plan->options.n_own_slices;
+    const int group = plan->options.split.group, own = plan->options.split.n_passes;
     plan->n_lanes = group <= 1 || !dt_plan_is_synced(plan) ? 1 : group < own ? group : own;
     for (int i = 0; i < N_OF_LANES; i++)
         plan->arena_bytes[DT_ARENA_LANES] += (size_t)(plan->n_lanes - 1) * lane_bytes(plan, i);
@@ -91,40 +90,46 @@ dt_status dt_plan_bind(struct dt_plan *plan, int node)
                                (char *)plan->arena[DT_ARENA_WORK] + plan->scratch_offset[node]);
 }
 
-/* Enters the lane; where the node it has come to keeps the sums of the group's slices. */
-static dt_status find_slots(char **slots, size_t *bytes, struct dt_plan *plan, int l)
+dt_status dt_plan_enter_lane(struct dt_plan *plan, int lane, const struct dt_walk **walk)
 {
-    const int node = plan->lane[l].next[-1].node;
+    enter(plan, lane);
+    *walk = &plan->lane[lane].walk;
+    return plan->backend->set_scalars(plan->device, &plan->lane[lane].scalars);
+}
+
+/* Enters the lane; where its node of that action keeps the sums of the group's slices. */
+static dt_status find_slots(char **slots, size_t *bytes, struct dt_plan *plan, int l, ptrdiff_t at)
+{
+    const int node = plan->actions[plan->lane[l].walk.program][at].node;
     enter(plan, l);
     DT_TRY(dt_plan_bind(plan, node));
     *slots = plan->backend->exchange_slots(plan->device, plan->exec[node], bytes);
     return DT_OK;
 }
 
-dt_status dt_plan_sync_lanes(struct dt_plan *plan)
+dt_status dt_plan_sync_lanes(struct dt_plan *plan, ptrdiff_t at)
 {
+    const size_t group = (size_t)plan->options.split.group;
     char *first = NULL, *slots;
     size_t bytes;
     for (int l = 0; l < plan->n_lanes; l++) {
         const size_t own = (size_t)plan->lane[l].scalars.slot;
-        DT_TRY(find_slots(&slots, &bytes, plan, l));
+        DT_TRY(find_slots(&slots, &bytes, plan, l, at));
         if (l > 0) {
             memcpy(first + own * bytes, slots + own * bytes, bytes);
             continue;
         }
         first = slots;
         memset(first, 0, own * bytes);
-        memset(first + (own + 1) * bytes, 0, ((size_t)plan->options.slice_group - own - 1) * bytes);
+        memset(first + (own + 1) * bytes, 0, (group - own - 1) * bytes);
     }
-    bytes *= (size_t)plan->options.slice_group;
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
     if (plan->comm)
-        DT_TRY(dt_comm_unite(plan->comm, first, bytes));
+        DT_TRY(dt_comm_unite(plan->comm, first, group * bytes));
     dt_pulse_enter(&dt_pulse_main, before);
     for (int l = 1; l < plan->n_lanes; l++) {
-        size_t of_slot;
-        DT_TRY(find_slots(&slots, &of_slot, plan, l));
-        memcpy(slots, first, bytes);
+        DT_TRY(find_slots(&slots, &bytes, plan, l, at));
+        memcpy(slots, first, group * bytes);
     }
     return DT_OK;
 }
@@ -137,25 +142,16 @@ static void begin_lane(struct dt_plan *plan, int lane)
                plan->arena_bytes[DT_ARENA_STATS]);
 }
 
-dt_status dt_plan_train_lanes(struct dt_plan *plan, const struct dt_walk *w,
-                              const struct dt_scalars *scalars)
+dt_status dt_plan_train_lanes(const struct dt_walk *w, const struct dt_scalars *scalars)
 {
-    struct dt_lane *lane = &plan->lane[plan->at_lane];
-    const struct dt_action *first = plan->actions[w->program];
-    lane->walk = *w;
-    lane->scalars = *scalars;
-    lane->next = first;
+    struct dt_plan *plan = w->plan;
+    plan->lane[plan->at_lane].walk = *w;
+    plan->lane[plan->at_lane].scalars = *scalars;
     if (plan->at_lane + 1 < plan->n_lanes) { /* the next slice goes there */
         begin_lane(plan, plan->at_lane + 1);
         return DT_OK;
     }
-    do {
-        for (int l = 0; l < plan->n_lanes; l++) {
-            enter(plan, l);
-            DT_TRY(plan->backend->set_scalars(plan->device, &plan->lane[l].scalars));
-            DT_TRY(dt_plan_walk_list(&plan->lane[l].walk, &plan->lane[l].next));
-        }
-    } while (lane->next < first + plan->n_actions[w->program]);
+    DT_TRY(dt_plan_walk(w, plan->n_lanes));
     enter(plan, 0);
     return DT_OK;
 }

@@ -113,8 +113,7 @@ static dt_status open_reduce(struct dt_plan *plan)
     options.n_reductions = plan->n_buckets;
     options.dtype = dt_plan_sum_type(plan);
     options.n_fp32 = plan->n_wide > 0;
-    options.n_slices = plan->options.n_slices;
-    options.slice_group = plan->options.slice_group;
+    options.split = plan->options.split;
     options.slot_bytes = dt_plan_slot_bytes(plan);
     if (plan->arena_bytes[DT_ARENA_COUNTS] > 0)
         options.exchange_ranks = plan->options.n_ranks;
@@ -147,7 +146,7 @@ size_t dt_plan_bytes(const struct dt_plan *plan)
 
 const char *dt_plan_advice(const struct dt_plan *plan)
 {
-    if (plan->options.n_slices == 0)
+    if (!dt_split_has_slices(&plan->options.split))
         return "lower train.micro_batch_size (--dry-run says which fits)";
     return plan->n_lanes > 1 ? "make the groups of model.sync_bn smaller"
                              : "raise train.virtual_ranks";

@@ -97,9 +97,8 @@ extern const struct dt_action_work {
 } dt_action_works[DT_N_ACTION_KINDS];
 /* ema.c: the action EMA. */
 dt_status dt_plan_follow_ema(struct dt_plan *plan);
-/* walk.c: runs all actions; with several lanes from *next on to beyond the next SYNC, which only
- * the last lane runs, or to the end. */
-dt_status dt_plan_walk_list(const struct dt_walk *w, const struct dt_action **next);
+/* walk.c: runs all actions; of several lanes side by side, w being that of the last. */
+dt_status dt_plan_walk(const struct dt_walk *w, int n_lanes);
 /* Whether any node is synced. */
 bool dt_plan_is_synced(const struct dt_plan *plan);
 /* lanes.c, in the order of calls. Sets n_lanes and the bytes of their arena. */
@@ -110,10 +109,11 @@ void dt_plan_close_lanes(struct dt_plan *plan);
 /* Binds a node to the memory of the lane at which the plan is. */
 dt_status dt_plan_bind(struct dt_plan *plan, int node);
 /* A pass in the next lane; in the last one, all. */
-dt_status dt_plan_train_lanes(struct dt_plan *plan, const struct dt_walk *w,
-                              const struct dt_scalars *scalars);
-/* The work of SYNC for all lanes. */
-dt_status dt_plan_sync_lanes(struct dt_plan *plan);
+dt_status dt_plan_train_lanes(const struct dt_walk *w, const struct dt_scalars *scalars);
+/* From here on actions work on that lane's memory; its walk. */
+dt_status dt_plan_enter_lane(struct dt_plan *plan, int lane, const struct dt_walk **walk);
+/* The work of the SYNC at that place of the list, for all lanes. */
+dt_status dt_plan_sync_lanes(struct dt_plan *plan, ptrdiff_t at);
 /* "reduce" */
 const char *dt_action_kind_name(enum dt_action_kind kind);
 /* The tensors that a node touches for others of its fusions (dt_backend.extra_tensors); their

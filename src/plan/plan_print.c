@@ -153,7 +153,7 @@ static void print_program(const struct dt_plan *plan, int program, FILE *out)
             (void)plan->backend->exchange_slots(plan->device, plan->exec[action->node],
                                                 &slot_bytes);
             snprintf(ranks, sizeof ranks, "%d %s", synced->attr.bn.n_ranks,
-                     plan->options.slice_group > 1 ? "slices" : "ranks");
+                     plan->options.split.group > 1 ? "slices" : "ranks");
             fprintf(out, "%-18s %-28s %-20s %10s %10.2f\n", kind_name[action->kind], synced->name,
                     ranks, "", mega(slot_bytes));
         } else if (action->kind == DT_ACTION_OP) {

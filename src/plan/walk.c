@@ -127,6 +127,19 @@ static dt_status end_action(struct dt_plan *plan, const struct dt_action *action
     return DT_OK;
 }
 
+static dt_status run_action(const struct dt_walk *w, const struct dt_action *action)
+{
+    const struct dt_action_work *work = &dt_action_works[action->kind];
+    if ((work->last_only && !w->last) || (w->update_only && !work->last_only))
+        return DT_OK;
+    const double begin_s = dt_clock_s();
+    push_ranges(w->plan, action);
+    dt_status status = work->run(w, action);
+    pop_ranges(w->plan, action);
+    DT_TRY(status);
+    return end_action(w->plan, action, begin_s);
+}
+
 /* Runs the actions in order, on the main thread. The training list of configs/quickstart.json on
  * two ranks, as --dry-run=plan prints it but shortened:
  *
@@ -150,28 +163,29 @@ static dt_status end_action(struct dt_plan *plan, const struct dt_action *action
  * REDUCE only starts the sum; the poll after every op advances it while the backward pass
  * continues, and WAIT waits for it (on a device with queues, the compute stream does). If a step
  * has several passes, each of them walks the whole list: ACCUMULATE adds up the gradients in every
- * pass, while the actions that are last_only (actions.c) run in the last pass only. */
-dt_status dt_plan_walk_list(const struct dt_walk *w, const struct dt_action **next)
+ * pass, while the actions that are last_only (actions.c) run in the last pass only.
+ *
+ * Slices that share batch norm statistics are walked side by side, each in its lane: all lanes run
+ * up to the next SYNC, which needs the sums of all and runs once, and then go on. Their programs
+ * may be two, for the larger and the smaller micro-batches, but of the same actions. */
+dt_status dt_plan_walk(const struct dt_walk *w, int n_lanes)
 {
     struct dt_plan *plan = w->plan;
-    const struct dt_action *own = plan->actions[w->program];
-    const struct dt_action *end = own + plan->n_actions[w->program];
-    bool goes_on = true;
-    next = next ? next : &own;
-    while (*next < end && goes_on) {
-        const struct dt_action *a = (*next)++;
-        const bool is_last_only = dt_action_works[a->kind].last_only;
-        if ((is_last_only && !w->last) || (w->update_only && !is_last_only))
-            continue;
-        goes_on = a->kind != DT_ACTION_SYNC || plan->n_lanes == 1;
-        if (!goes_on && plan->at_lane + 1 < plan->n_lanes)
-            break;
-        const double begin_s = dt_clock_s();
-        push_ranges(plan, a);
-        dt_status status = dt_action_works[a->kind].run(w, a);
-        pop_ranges(plan, a);
-        DT_TRY(status);
-        DT_TRY(end_action(plan, a, begin_s));
+    const int n = plan->n_actions[w->program];
+    for (int at = 0, next = 0; at < n; at = next) {
+        for (int l = 0; l < n_lanes; l++) {
+            const struct dt_walk *own = w;
+            if (n_lanes > 1)
+                DT_TRY(dt_plan_enter_lane(plan, l, &own));
+            const struct dt_action *actions = plan->actions[own->program];
+            for (next = at; next < n; next++) {
+                if (n_lanes > 1 && actions[next].kind == DT_ACTION_SYNC)
+                    break;
+                DT_TRY(run_action(own, &actions[next]));
+            }
+        }
+        if (next < n)
+            DT_TRY(run_action(w, &plan->actions[w->program][next++]));
     }
     return DT_OK;
 }
@@ -233,11 +247,11 @@ static dt_status record(const struct dt_walk *w, int kind)
     struct dt_recording *recording = NULL;
     dt_status walked = DT_OK, status = backend->record(plan->device);
     if (status == DT_OK) {
-        walked = dt_plan_walk_list(w, NULL);
+        walked = dt_plan_walk(w, 1);
         dt_status ended = backend->end_record(plan->device, &recording);
         status = walked != DT_OK ? walked : ended;
     }
-    const bool is_common = plan->options.n_slices == 0 || w->last;
+    const bool is_common = !dt_split_has_slices(&plan->options.split) || w->last;
     if (plan->comm && is_common)
         status = dt_comm_agree(plan->comm, status);
     if (status == DT_OK) {
@@ -259,7 +273,7 @@ static dt_status record(const struct dt_walk *w, int kind)
 /* See DT_N_PASS_KINDS. */
 static int pass_kind(const struct dt_walk *w)
 {
-    if (w->plan->options.n_slices > 0)
+    if (dt_split_has_slices(&w->plan->options.split))
         return w->pass;
     return w->first && w->last ? 0 : w->first ? 1 : w->last ? 3 : 2;
 }
@@ -270,12 +284,12 @@ static dt_status train_recorded(const struct dt_walk *w)
     const int kind = pass_kind(w);
     if (plan->n_warm[w->program][kind] < WARM_WALKS) {
         plan->n_warm[w->program][kind]++;
-        return dt_plan_walk_list(w, NULL);
+        return dt_plan_walk(w, 1);
     }
     if (!plan->recording[w->program][kind])
         DT_TRY(record(w, kind));
     if (!plan->recording[w->program][kind])
-        return dt_plan_walk_list(w, NULL);
+        return dt_plan_walk(w, 1);
     if (plan->backend->push_range)
         plan->backend->push_range("recorded step");
     DT_TRY(plan->backend->replay(plan->device, plan->recording[w->program][kind]));
@@ -292,15 +306,17 @@ dt_status dt_plan_train(struct dt_plan *plan, int program, const struct dt_scala
                               .pass = pass,
                               .first = pass == 0,
                               .last = pass == n_passes - 1};
-    const int rank = plan->comm ? dt_comm_rank(plan->comm) : 0, group = plan->options.slice_group;
+    const struct dt_split *split = &plan->options.split;
     struct dt_scalars own = *scalars;
-    own.slot = group > 1 ? (plan->options.first_slice + pass) % group : rank;
-    if (group > 1)
-        return dt_plan_train_lanes(plan, &w, &own);
+    own.slot = split->group > 1 ? (split->first + pass) % split->group
+               : plan->comm     ? dt_comm_rank(plan->comm)
+                                : 0;
     DT_TRY(plan->backend->set_scalars(plan->device, &own));
+    if (split->group > 1)
+        return dt_plan_train_lanes(&w, &own);
     if (is_stamped(plan))
         return walk_stamped(w);
-    return plan->record ? train_recorded(&w) : dt_plan_walk_list(&w, NULL);
+    return plan->record ? train_recorded(&w) : dt_plan_walk(&w, 1);
 }
 
 dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
@@ -308,7 +324,7 @@ dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars)
     const struct dt_walk w = {
         .plan = plan, .program = DT_TRAIN, .first = true, .last = true, .update_only = true};
     DT_TRY(plan->backend->set_scalars(plan->device, scalars));
-    return dt_plan_walk_list(&w, NULL);
+    return dt_plan_walk(&w, 1);
 }
 
 dt_status dt_plan_eval(struct dt_plan *plan, int program)
@@ -316,7 +332,7 @@ dt_status dt_plan_eval(struct dt_plan *plan, int program)
     static const struct dt_scalars none = {.diff_scale = 1.0f};
     const struct dt_walk w = {.plan = plan, .program = program, .first = true, .last = true};
     DT_TRY(plan->backend->set_scalars(plan->device, &none));
-    return is_stamped(plan) ? walk_stamped(w) : dt_plan_walk_list(&w, NULL);
+    return is_stamped(plan) ? walk_stamped(w) : dt_plan_walk(&w, 1);
 }
 
 void dt_plan_reset_times(struct dt_plan *plan)

@@ -136,7 +136,7 @@ static dt_status serve(struct dt_async *async, struct dt_engine *engine, int64_t
 static dt_status work(struct run *r, int64_t step)
 {
     struct dt_scalars scalars = dt_engine_scalars(&r->engine, step);
-    for (int pass = 0; pass < r->engine.stage.n_passes; pass++) {
+    for (int pass = 0; pass < r->engine.stage.split.n_passes; pass++) {
         const struct dt_batch *batch = NULL;
         DT_TRY(dt_run_next_batch(r, &batch));
         dt_run_enter_compute(r);

@@ -318,7 +318,7 @@ static dt_status sum_input(const struct dt_metrics *metrics, struct dt_engine *e
     struct dt_loader_times now;
     dt_loader_times(sets->train, &now);
     double n_taken =
-        (double)(step - mark->step) * engine->stage.global_batch_size / engine->ranks.n_ranks;
+        (double)(step - mark->step) * engine->stage.split.images / engine->ranks.n_ranks;
     *sums = (struct input_sums){
         .wait_s = now.wait_s - mark->times.wait_s,
         .elapsed_s = dt_laps_total(metrics->laps.s) - mark->total_s,

@@ -183,8 +183,8 @@ static dt_status check_config(struct dt_resume *resume, struct dt_engine *engine
                  "    train.batch_size_per_rank: %d made a global batch of %d on %d rank%s, now %d "
                  "on %d",
                  engine->config->train.batch_size_per_rank, resume->state.global_batch_size,
-                 resume->state.n_ranks, DT_S(resume->state.n_ranks),
-                 engine->stage.global_batch_size, engine->ranks.n_ranks);
+                 resume->state.n_ranks, DT_S(resume->state.n_ranks), engine->stage.split.images,
+                 engine->ranks.n_ranks);
     if (refused[0] && !resume->may_differ)
         DT_FAIL(DT_ERR_CONFIG,
                 "cannot resume from %s, which belongs to a different run:\n%s\n    with the old "

@@ -20,12 +20,12 @@ static struct dt_checkpoint describe_start(const struct dt_engine *engine,
 {
     struct dt_checkpoint state = {
         .n_ranks = engine->ranks.n_ranks,
-        .micro_batch_size = engine->stage.micro_batch_size,
-        .n_parts = dt_engine_split(engine).n_parts,
+        .micro_batch_size = dt_split_most(&engine->stage.split),
+        .n_parts = engine->stage.split.n_parts,
         .precision = (int)engine->config->train.precision,
         .num_classes = sets->num_classes,
         .image_size = engine->config->model.image_size,
-        .global_batch_size = engine->stage.global_batch_size,
+        .global_batch_size = engine->stage.split.images,
         .seed = engine->config->train.seed,
         .fingerprint = dt_dataset_fingerprint(sets->train_set),
         .n_train_images = dt_dataset_size(sets->train_set),
@@ -80,14 +80,14 @@ static void log_device(const struct dt_resume *resume, const struct dt_engine *e
 
 static void log_changes(const struct dt_checkpoint *saved, const struct dt_engine *engine)
 {
-    char passes[160] = "the same micro-batches", images[DT_STAGE_IMAGES];
-    dt_stage_images(images, &engine->stage);
-    const bool differs = saved->n_parts != dt_engine_split(engine).n_parts;
+    char passes[160] = "the same micro-batches", images[DT_SPLIT_TEXT];
+    dt_split_describe(images, &engine->stage.split);
+    const bool differs = saved->n_parts != engine->stage.split.n_parts;
     if (differs)
         snprintf(passes, sizeof passes,
                  "micro-batches of %s instead of %d, which changes the batch norm statistics",
                  images, saved->micro_batch_size);
-    if (saved->n_ranks != engine->ranks.n_ranks && engine->stage.n_slices > 0)
+    if (saved->n_ranks != engine->ranks.n_ranks && dt_split_has_slices(&engine->stage.split))
         dt_log(DT_LOG_INFO, "resuming a run of %d rank%s on %d: the same virtual ranks",
                saved->n_ranks, DT_S(saved->n_ranks), engine->ranks.n_ranks);
     else if (saved->n_ranks != engine->ranks.n_ranks)

@@ -62,7 +62,7 @@ static void add_sums(struct dt_text *line, const struct dt_engine *engine)
 {
     const struct dt_comm_options options = dt_engine_comm_options(engine);
     const struct dt_comm_memory *memory = &engine->plan->sums;
-    if (engine->stage.n_slices > 0) {
+    if (dt_split_has_slices(&engine->stage.split)) {
         dt_text_add(line, ", sums by virtual rank");
         return;
     }
@@ -104,7 +104,7 @@ static void add_left_out(struct dt_text *line, const struct dt_engine *engine,
                          const struct dt_sets *sets)
 {
     const struct dt_stage *stage = &engine->stage;
-    const int64_t n_used = stage->steps_per_epoch * stage->global_batch_size;
+    const int64_t n_used = stage->steps_per_epoch * stage->split.images;
     const int64_t n = dt_dataset_size(sets->train_set) - n_used;
     if (n > 0 && n_used > 0 && engine->schedule.n_parts == 1)
         dt_text_add(line, "; each epoch omits %" PRId64 ", not always the same: no full batch", n);
@@ -506,10 +506,10 @@ static dt_status send_start(const struct dt_engine *engine, const struct dt_sets
         DT_JSONV("config", config_json),
         DT_INT("ranks", engine->ranks.n_ranks),
         DT_TEXT("device", device),
-        DT_INT("global_batch_size", engine->stage.global_batch_size),
-        DT_INT("batch_size_per_rank", engine->stage.global_batch_size / engine->ranks.n_ranks),
-        DT_INT("micro_batch_size", engine->stage.micro_batch_size),
-        DT_INT("passes", engine->stage.n_passes),
+        DT_INT("global_batch_size", engine->stage.split.images),
+        DT_INT("batch_size_per_rank", engine->stage.split.images / engine->ranks.n_ranks),
+        DT_INT("micro_batch_size", dt_split_most(&engine->stage.split)),
+        DT_INT("passes", engine->stage.split.n_passes),
         DT_NUM("lr", dt_schedule_peak(&engine->schedule, start_step)),
         DT_INT("steps_per_epoch", engine->stage.steps_per_epoch),
         DT_INT("epochs", engine->config->train.epochs),

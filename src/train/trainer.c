@@ -112,10 +112,11 @@ static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
                           const struct dt_laps *before)
 {
     const struct dt_laps *laps = &r->metrics.laps;
+    const struct dt_split *split = &r->engine.stage.split;
     dt_timeline_add(r->at.step + 1, begin_s);
     r->at.step += n_steps;
     /* Those that change the running statistics. */
-    r->at.n_passes += n_steps * (r->engine.stage.n_slices > 0 ? 1 : r->engine.stage.n_passes);
+    r->at.n_passes += n_steps * (dt_split_has_slices(split) ? 1 : split->n_passes);
     r->at.batch += n_steps;
     if (r->at.batch == r->engine.stage.steps_per_epoch) {
         r->at.batch = 0;
@@ -130,7 +131,7 @@ static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
         dt_metrics_begin_input(&r->metrics, &r->engine, &r->sets, r->at.step);
     if (r->engine.parallel->has_server)
         return DT_OK; /* rank 0 has no work to compare */
-    const double passes = r->engine.stage.n_slices > 0 ? r->engine.stage.n_passes : 1;
+    const double passes = dt_split_has_slices(split) ? split->n_passes : 1;
     return dt_stragglers_step(&r->stragglers, r->at.step,
                               (laps->s[DT_LAP_DATA] - before->s[DT_LAP_DATA]) / passes,
                               (laps->s[DT_LAP_COMPUTE] - before->s[DT_LAP_COMPUTE]) / passes);
@@ -358,9 +359,9 @@ static dt_status change_stage(struct run *r)
     DT_TRY(dt_engine_rebuild(&r->engine, &r->sets, r->at.epoch));
     if (r->engine.ranks.rank == 0)
         dt_writer_set_plan(r->save_policy.writer, r->engine.plan);
-    r->at.global_batch_size = stage->global_batch_size;
-    r->at.micro_batch_size = stage->micro_batch_size;
-    r->at.n_parts = dt_engine_split(&r->engine).n_parts;
+    r->at.global_batch_size = stage->split.images;
+    r->at.micro_batch_size = dt_split_most(&stage->split);
+    r->at.n_parts = stage->split.n_parts;
     r->n_step_s = 0;
     r->metrics.step_s = 0;
     dt_watchdog_set_step(r->engine.config->watchdog.init_timeout_s / 10);
@@ -370,9 +371,9 @@ static dt_status change_stage(struct run *r)
     dt_engine_describe_batch(batch, &r->engine);
     if (r->engine.ranks.rank == 0 && old.is_frozen && !stage->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
-    if (r->engine.ranks.rank == 0 &&
-        (old.global_batch_size != stage->global_batch_size ||
-         old.micro_batch_size != stage->micro_batch_size || old.image_size != stage->image_size))
+    if (r->engine.ranks.rank == 0 && (old.split.images != stage->split.images ||
+                                      dt_split_most(&old.split) != dt_split_most(&stage->split) ||
+                                      old.image_size != stage->image_size))
         dt_log(DT_LOG_INFO, "%s: images of %s, batch %s, %" PRId64 " step%s per epoch", after,
                dt_sets_sizes(&r->sets, stage->image_size, sizes), batch, stage->steps_per_epoch,
                DT_S(stage->steps_per_epoch));
@@ -473,7 +474,7 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
                 /* A read or a save may fail on one rank in the middle of a run: it ends the step
                  * with the others, which learn of it meanwhile, and all leave with one message. */
                 struct dt_scalars scalars = dt_engine_scalars(&r->engine, r->at.step);
-                const int n_passes = r->engine.stage.n_passes;
+                const int n_passes = r->engine.stage.split.n_passes;
                 dt_status own = dt_save_policy_poll(&r->save_policy);
                 for (int pass = 0; pass < n_passes; pass++) {
                     const struct dt_batch *batch = NULL;
@@ -513,7 +514,7 @@ out:
 static dt_status tell_memory(struct run *r)
 {
     struct dt_engine *engine = &r->engine;
-    const struct dt_stage *stage = &engine->stage;
+    const struct dt_split *split = &engine->stage.split;
     const size_t most = engine->plan->options.max_bytes, planned = dt_plan_bytes(engine->plan);
     char text[3][32];
     double too_much = (double)planned - (double)most;
@@ -527,7 +528,7 @@ static dt_status tell_memory(struct run *r)
     dt_memory_format(text[1], sizeof text[1], planned);
     dt_memory_format(text[2], sizeof text[2], bytes);
     printf("available: %s per rank\n", text[0]);
-    if (bytes > most && stage->n_slices > 0)
+    if (bytes > most && dt_split_has_slices(split))
         dt_log(DT_LOG_WARNING, "the plan takes %s of %s; start more ranks, or %s", text[1], text[0],
                dt_plan_advice(engine->plan));
     else if (bytes > most)
@@ -538,7 +539,7 @@ static dt_status tell_memory(struct run *r)
         dt_log(DT_LOG_WARNING,
                "the plan takes %s of %s; train.micro_batch_size=%d would fit with %s: the same "
                "global batch in %d parts, of which batch norm sees one at a time",
-               text[1], text[0], stage->micro_batch_size, text[2], stage->n_passes);
+               text[1], text[0], dt_split_most(split), text[2], split->n_passes);
     return DT_OK;
 }
 

@@ -49,7 +49,7 @@ static size_t count_wrong(const float *sum, const float *expected, size_t count,
 static void check_slices(int n_slices)
 {
     const struct dt_comm_options options = {.plane = DT_PLANE_SLICES,
-                                            .n_slices = n_slices,
+                                            .split = {.n_parts = n_slices, .group = 1},
                                             .slot_bytes = MAX_COUNT * sizeof(float),
                                             .n_reductions = N_REDUCTIONS,
                                             .max_count = MAX_COUNT,
@@ -92,7 +92,7 @@ TEST(sums)
 TEST(exchange)
 {
     const struct dt_comm_options options = {.plane = DT_PLANE_SLICES,
-                                            .n_slices = 8,
+                                            .split = {.n_parts = 8, .group = 1},
                                             .slot_bytes = 64,
                                             .n_reductions = 1,
                                             .max_count = 16,

@@ -96,7 +96,7 @@ static inline struct dt_split split_of(int rank, int n_ranks, int micro_batch_si
 {
     const int per_rank = (GLOBAL / unit + n_ranks - 1) / n_ranks, most = micro_batch_size / unit;
     const int n_passes = (per_rank + most - 1) / most;
-    return (struct dt_split){GLOBAL, n_ranks * n_passes, rank * n_passes, n_passes, unit};
+    return (struct dt_split){GLOBAL, n_ranks * n_passes, rank * n_passes, n_passes, unit, 0};
 }
 
 static inline struct dt_loader_options make_options(bool train, int rank, int n_ranks,
@@ -107,7 +107,7 @@ static inline struct dt_loader_options make_options(bool train, int rank, int n_
         .data = &rig_data,
         .canvases = {{{SIZE, SIZE}}, 1},
         .split = train ? split_of(rank, n_ranks, micro_batch_size, 1)
-                       : (struct dt_split){n_ranks * micro_batch_size, n_ranks, rank, 1, 1},
+                       : (struct dt_split){n_ranks * micro_batch_size, n_ranks, rank, 1, 1, 0},
         .workers = workers,
         .seed = SEED,
     };

@@ -2,7 +2,7 @@
  * recursion over the whole tree, for all numbers of slices and ranks; other orders do not. */
 #include <stdlib.h>
 
-#include "dtrain/comm.h"
+#include "dtrain/split.h"
 #include "test.h"
 
 enum { MOST = 67 };

@@ -40,7 +40,7 @@ ALLOWED["doctor"] = ALLOWED["bench"] | {"bench"}
 ALLOWED["cli"] = ALLOWED["doctor"] | {"doctor", "launch", "pack", "page"}
 ALLOWED["main"] = ALLOWED["cli"] | {"cli"}
 PRIVATE = {"config", "graph", "models", "cpu", "cuda", "comm", "plan", "events"}  # folders of src/
-PUBLIC = {"anchors": "base", "box": "base", "dtype": "base", "columns": "base", "optim": "base", "activation": "base", "gpu": "backend", "config_keys": "config"}  # headers of include/dtrain not named after their room
+PUBLIC = {"anchors": "base", "box": "base", "dtype": "base", "columns": "base", "split": "base", "optim": "base", "activation": "base", "gpu": "backend", "config_keys": "config"}  # headers of include/dtrain not named after their room
 VENDOR = {
     r"dnnl\.h": r"src/cpu/",
     r"omp\.h": r"src/cpu/",
