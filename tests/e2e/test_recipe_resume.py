@@ -1,5 +1,5 @@
-"""Whatever the recipe, what continues from a checkpoint ends with the same bits, and so do one rank and two with
-the same micro-batches: two ranks continue what one has saved on its way.
+"""Whatever the recipe and wherever it stops, what continues from a checkpoint ends with the same bits, and so do one
+rank and two with the same micro-batches: two ranks continue what one has saved on its way.
 
     python3 test_recipe_resume.py BUILD/dtrain"""
 
@@ -19,8 +19,9 @@ COMMON = {
     "checkpoint.keep_best": "false",
 }
 
-# Keys that differ from momentum SGD. RANKS_DIFFER: one rank computes something else than two.
-RANKS_DIFFER = "ranks differ"
+# Keys that differ from momentum SGD. RANKS_DIFFER: one rank computes something else than two. ENDS: the steps after
+# which it stops and continues, in place of a save after step 6, which is within an epoch.
+RANKS_DIFFER, ENDS = "ranks differ", "ends"
 RECIPES = {
     "sgd": {},
     "clip_norm, image_size": {
@@ -42,6 +43,15 @@ RECIPES = {
     },
     "batch": {"train.stages": '[{"epoch": 1, "batch": 24}, {"epoch": 3, "batch": 8}]', RANKS_DIFFER: True},
     "sync_bn": {"model.name": "resnet20", "model.sync_bn": "true", RANKS_DIFFER: True},
+    # Before, at and after the end of freezing.
+    "freeze": {
+        "model.name": "resnet20",
+        "optim.freeze": '["conv1", "bn1", "layer1"]',
+        "optim.unfreeze_epoch": 1,
+        ENDS: (3, 4, 5),
+        RANKS_DIFFER: True,
+    },
+    "freeze, for good": {"model.name": "resnet20", "optim.freeze": '["conv1", "bn1"]', RANKS_DIFFER: True},
     "rmsprop": {"optim.name": "rmsprop", "schedule.lr": 0.001},
     "bf16, ema": {"model.name": "resnet20", "train.precision": "bf16", "train.ema_decay": 0.9, RANKS_DIFFER: True},
     # Depthwise convolutions, gates, stochastic depth, SiLU within batch norm.
@@ -59,13 +69,14 @@ RECIPES = {
 
 
 def check(name, recipe):
-    """The save after step 6 is within an epoch of four steps."""
     recipe = dict(recipe)
-    ranks_differ = recipe.pop(RANKS_DIFFER, False)
+    ranks_differ, ends = recipe.pop(RANKS_DIFFER, False), recipe.pop(ENDS, ())
     changes = COMMON, recipe, {"train.micro_batch_size": 0 if ranks_differ else 6}
     train("whole", *changes, ranks=2 if ranks_differ else 1)
-    train("parts", *changes, ranks=2, options=["--resume", "whole/checkpoints/step-000000006"])
-    assert [e["start_step"] for e in events("parts", "run_start")] == [6], name
+    for end in ends:
+        train("parts", *changes, {"train.max_steps": end}, ranks=2)
+    train("parts", *changes, ranks=2, options=[] if ends else ["--resume", "whole/checkpoints/step-000000006"])
+    assert [e["start_step"] for e in events("parts", "run_start")] == ([0, *ends] if ends else [6]), name
     states = [rig.state_of(folder, "" if ranks_differ else "passes") for folder in ("whole", "parts")]
     assert states[0] == states[1], f"{name}: the resumed run differs"
     return states[0]
