@@ -22,6 +22,7 @@ from machines import SHARED, attempt, cluster, faults, skip_where_impossible
 
 HOSTS, STEPS = "node1:1,node2:1,node3:1", 400
 SIDE_BY_SIDE = 4
+LIFE_S = 25  # About as long as a job with a crash takes.
 ENDS_S = 300  # What takes longer never ends.
 
 
@@ -201,6 +202,45 @@ def stop(number, longest_s=None):
     return fault
 
 
+def any_moment(case):
+    """A rank is killed in the training; and some time between start and end comes another signal, after which the job
+    ends or goes on as promised, and can be continued."""
+    kind = case.random.choice(["TERM", "INT", "HUP", "USR1", "KILL supervisor", "KILL mpirun", "KILL rank"])
+    number, sent_s, crashed = getattr(signal, f"SIG{kind.split()[0]}"), None, False
+    due_s = case.random.uniform(0, LIFE_S) + time.monotonic()
+    case.start()
+    while case.job.process.poll() is None and not sent_s:
+        ranks = list(case.job.pids().values())
+        if ranks and not crashed and "checkpoint of step" in case.job.text():
+            crashed = True
+            faults.send(ranks[:1], signal.SIGKILL)
+        victims = {
+            "KILL mpirun": [pid for pid, words in processes() if os.path.basename(words[0]) == "mpirun"],
+            "KILL rank": ranks,
+        }.get(kind, [pid for pid, words in processes() if words[:2] == [case.program, "launch"]])
+        if time.monotonic() >= due_s and victims:
+            sent_s = time.monotonic()
+            faults.send(victims[-1:], number)
+        time.sleep(0.02)
+    case.begin = sent_s or time.monotonic()
+    code, step = case.job.wait(ENDS_S), faults.newest_step(case.out)
+    case.seconds = time.monotonic() - case.begin
+    print(f"{kind}: {code} after {case.seconds:.1f} s at step {step}", file=sys.stderr)
+    if code == 0:
+        assert step == STEPS, f"0 at step {step}"
+    elif kind == "KILL supervisor":
+        assert code in (-signal.SIGKILL, 128 + signal.SIGKILL), f"exit code {code}"
+    elif kind in ("KILL mpirun", "KILL rank"):
+        assert code in (137, 139, 255) and "; gave up: no newer checkpoint" in case.job.text(), f"exit code {code}"
+    else:
+        assert code == 75 and "run again" in case.job.text(), f"exit code {code}"
+    case.is_clean()
+    case.job = None
+    case.start()
+    case.ends(0)
+    assert faults.state_of(case.out) == case.undisturbed(), "other bits"
+
+
 def hang_at_start(case):
     case.sets["watchdog.init_timeout_s"] = 12
     case.start()
@@ -276,6 +316,7 @@ FAULTS = {
     "SIGTERM at the start": stop(signal.SIGTERM, 3),
     "SIGUSR1 at the start": stop(signal.SIGUSR1, 3),
     "Ctrl-C": stop(signal.SIGINT),
+    "any signal at any moment": any_moment,
     "hang at the start": hang_at_start,
     "bad configuration": bad_configuration,
     "disk full": disk_full,
@@ -301,7 +342,8 @@ def run_case(program, name, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
-    parser.add_argument("--long", action="store_true", help="every fault 5 times")
+    parser.add_argument("--long", action="store_true", help="every fault --times times")
+    parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--case", choices=[*FAULTS, MANY], help=argparse.SUPPRESS)
     parser.add_argument("--only", help="regular expression of faults")
     parser.add_argument("--seed", type=int, default=1)
@@ -317,7 +359,7 @@ def main():
     results = collections.defaultdict(list)
     with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         for name in chosen:
-            for i in range(5 if arguments.long and name != MANY else 1):
+            for i in range(arguments.times if arguments.long and name != MANY else 1):
                 results[name].append(pool.submit(attempt, __file__, program, name, arguments.seed + i))
     failed = False
     for name, futures in results.items():
