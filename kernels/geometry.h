@@ -46,17 +46,17 @@ static inline struct dt_geometry dt_rows_geometry(size_t rows, int cp, unsigned 
     while (x < packs && x < widest)
         x *= 2;
     /* Narrower if that leaves fewer threads idle, but at least 64 bytes of a row. */
-    for (unsigned narrow = x / 2; narrow >= 4; narrow /= 2) {
-        if ((packs + narrow - 1) / narrow * narrow < (packs + x - 1) / x * x)
-            x = narrow;
+    for (unsigned narrower = x / 2; narrower >= 4; narrower /= 2) {
+        if ((packs + narrower - 1) / narrower * narrower < (packs + x - 1) / x * x)
+            x = narrower;
     }
     unsigned y = threads / x, grid_x = (packs + x - 1) / x;
     unsigned max_blocks = DT_MAX_BLOCKS * DT_BLOCK_THREADS / threads;
     size_t per_block = (size_t)y * DT_MIN_ROWS_PER_THREAD;
     size_t grid_y = (rows + per_block - 1) / per_block;
-    size_t most = grid_x < max_blocks ? max_blocks / grid_x : 1;
-    if (grid_y > most)
-        grid_y = most;
+    size_t limit = grid_x < max_blocks ? max_blocks / grid_x : 1;
+    if (grid_y > limit)
+        grid_y = limit;
     return (struct dt_geometry){grid_x, grid_y < 1 ? 1 : (unsigned)grid_y, x, y};
 }
 
@@ -69,8 +69,8 @@ static inline struct dt_geometry dt_channel_geometry(size_t rows, int cp)
 /* For each of n images `each`, with fewer blocks where the grid would be too large. */
 static inline struct dt_geometry dt_images_geometry(struct dt_geometry each, int n)
 {
-    const unsigned most = DT_MAX_GRID_Y / (unsigned)n;
-    each.grid_y = (each.grid_y < most ? each.grid_y : most) * (unsigned)n;
+    const unsigned limit = DT_MAX_GRID_Y / (unsigned)n;
+    each.grid_y = (each.grid_y < limit ? each.grid_y : limit) * (unsigned)n;
     return each;
 }
 
@@ -94,8 +94,8 @@ static inline struct dt_geometry dt_whole_rows_geometry(size_t rows, int cp)
         x *= 2;
     const unsigned y = DT_BLOCK_THREADS / x;
     const size_t per_block = (size_t)y * DT_MIN_ROWS_PER_THREAD;
-    const size_t grid_y = (rows + per_block - 1) / per_block, most = DT_MAX_BLOCKS;
-    return (struct dt_geometry){1, (unsigned)(grid_y < most ? grid_y : most), x, y};
+    const size_t grid_y = (rows + per_block - 1) / per_block, limit = DT_MAX_BLOCKS;
+    return (struct dt_geometry){1, (unsigned)(grid_y < limit ? grid_y : limit), x, y};
 }
 
 /* All blocks of a channel geometry run at the same time and fill the GPU until they end together,
@@ -105,9 +105,9 @@ static inline struct dt_geometry dt_whole_rows_geometry(size_t rows, int cp)
  * started in order. */
 static inline unsigned dt_channel_cuts(size_t rows, struct dt_geometry g)
 {
-    const size_t most = DT_MAX_CUTS,
+    const size_t limit = DT_MAX_CUTS,
                  cuts = rows / ((size_t)g.grid_y * g.block_y * DT_MIN_ROWS_PER_THREAD);
-    return (unsigned)(cuts < 1 ? 1 : cuts < most ? cuts : most);
+    return (unsigned)(cuts < 1 ? 1 : cuts < limit ? cuts : limit);
 }
 
 /* The part to which block `block` of all n_blocks belongs: its rows [begin, end), the number of its

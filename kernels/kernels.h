@@ -427,12 +427,12 @@ cudaError_t dt_kernel_bn_pool_bwd_apply(cudaStream_t stream, enum dt_dtype type,
 
 /* --- top_detections.cu --- */
 
-enum { DT_TOP_MOST = 1024 };
+enum { DT_MAX_TOP = 1024 };
 struct dt_top_level {
     struct dt_level place;
     int n, channels; /* images; scores at a place of the grid */
     int cp, delta_cp;
-    unsigned keep; /* most rows of an image, at most DT_TOP_MOST */
+    unsigned keep; /* most rows of an image, at most DT_MAX_TOP */
     float min_score;
 };
 size_t dt_top_scratch_bytes(int n); /* for n images; need not be set */

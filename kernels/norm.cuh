@@ -85,12 +85,12 @@ static __device__ inline size_t at_row_from_end(const struct walk &w, unsigned r
     return (size_t)(w.rows - 1 - row) * w.cp + w.c;
 }
 
-// Where a thread is in a block: columns of threads have the same channels.
+// The place of a thread in a block: columns of threads have the same channels.
 struct spot {
     unsigned x, y, n_x, n_y;
 };
 
-// Of fold_columns, for all types.
+// Parameters of fold_columns, the same for all types.
 static __device__ inline void *fold_memory()
 {
     alignas(16) __shared__ char memory[DT_CHANNEL_PACK * sizeof(float) * DT_SUM_THREADS];
@@ -411,7 +411,7 @@ static __device__ inline void load_bwd_channels(struct bwd_channels *out, const 
 
 // --- Launching ---
 
-// Of a kernel that walks with walk_of_part.
+// Parameters of a kernel that walks with walk_of_part.
 static inline struct dt_geometry parts_geometry(const struct dt_norm_args *args, unsigned *cuts)
 {
     struct dt_geometry g = dt_channel_geometry(args->rows, args->cp);

@@ -1,4 +1,4 @@
-// What the kernels of pooling (pool.cu, norm_pool.cu) share: places, windows, maxima.
+// Shared by the kernels of pooling (pool.cu, norm_pool.cu): places, windows, maxima.
 #ifndef DTRAIN_KERNELS_POOL_CUH
 #define DTRAIN_KERNELS_POOL_CUH
 

@@ -12,7 +12,7 @@
 enum {
     BITS = 11,
     BINS = 1 << BITS,
-    MOST_PASSES = 6, // keys have at most 30 + 31 bits
+    MAX_PASSES = 6, // keys have at most 30 + 31 bits
     LIST = 2048,
     SORT_THREADS = 1024,
     EACH = BINS / DT_BLOCK_THREADS, // bins per thread
@@ -28,13 +28,13 @@ struct found {
 };
 
 struct image {
-    unsigned histogram[MOST_PASSES][BINS];
-    struct found found[MOST_PASSES + 1];
+    unsigned histogram[MAX_PASSES][BINS];
+    struct found found[MAX_PASSES + 1];
     unsigned n;
     key_type list[LIST];
 };
 
-// What the keys are made of. Pass p counts bits shift(p) .. shift(p - 1) - 1.
+// The layout of the keys. Pass p counts bits shift(p) .. shift(p - 1) - 1.
 struct keys {
     float low, min_score;
     unsigned base; // bits of min_score
@@ -60,16 +60,16 @@ static struct keys keys_of(const struct dt_top_level *level)
 {
     struct keys k = {};
     const float one = 1;
-    unsigned most;
+    unsigned limit;
     memcpy(&k.base, &level->min_score, sizeof k.base);
-    memcpy(&most, &one, sizeof most);
+    memcpy(&limit, &one, sizeof limit);
     k.low = dt_box_logit_below(level->min_score);
     k.min_score = level->min_score;
     k.channels = level->channels;
     k.cp = level->cp;
     k.scores = level->place.height * level->place.width * level->channels;
     k.place_bits = bits_of(k.scores - 1);
-    k.bits = bits_of(most - k.base) + k.place_bits;
+    k.bits = bits_of(limit - k.base) + k.place_bits;
     return k;
 }
 
@@ -111,8 +111,8 @@ static __device__ inline unsigned sum_from(unsigned v)
     return sum[t];
 }
 
-// What is known before pass `pass`, from the counts of the pass before it. All blocks of an image
-// find the same; one keeps it for the next pass.
+// Finds what the counts of the pass before `pass` say. All blocks of an image find the same; one
+// keeps it for the next pass.
 static __device__ struct found look(struct image *image, const struct keys &k, int pass,
                                     unsigned keep)
 {
@@ -251,8 +251,8 @@ static cudaError_t top_detections(cudaStream_t stream, float *rows, int32_t *n_r
     const struct keys k = keys_of(&level);
     const int passes = (k.bits + BITS - 1) / BITS;
     const struct dt_geometry all = dt_flat_geometry(k.scores / k.channels * (size_t)k.cp);
-    const unsigned most = (DT_MAX_BLOCKS + level.n - 1) / level.n;
-    const struct dt_geometry some = {all.grid_x < most ? all.grid_x : most, (unsigned)level.n,
+    const unsigned limit = (DT_MAX_BLOCKS + level.n - 1) / level.n;
+    const struct dt_geometry some = {all.grid_x < limit ? all.grid_x : limit, (unsigned)level.n,
                                      DT_BLOCK_THREADS, 1};
     const struct dt_geometry one_each = {(unsigned)level.n, 1, SORT_THREADS, 1};
     cudaError_t error = cudaMemsetAsync(images, 0, dt_top_scratch_bytes(level.n), stream);

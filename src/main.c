@@ -50,12 +50,12 @@ static void open_standard_streams(void)
 /* Programs of a smaller stack die in it, also mpirun. */
 static dt_status check_stack(void)
 {
-    enum { LEAST_KIB = 1024 };
+    enum { MIN_KIB = 1024 };
     struct rlimit limit;
-    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur / 1024 < LEAST_KIB)
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur / 1024 < MIN_KIB)
         DT_FAIL(DT_ERR_MEMORY,
                 "the stack may have %llu KiB here, and dtrain needs %d: ulimit -s 8192",
-                (unsigned long long)limit.rlim_cur / 1024, LEAST_KIB);
+                (unsigned long long)limit.rlim_cur / 1024, MIN_KIB);
     return DT_OK;
 }
 

@@ -119,8 +119,9 @@ struct dt_sensors {
 /* The choice of `autotune` for a node, in the words of the library that computes it, or for a
  * fusion whose first node it is. */
 struct dt_choice {
-    const char *fusion;          /* name of its kind; NULL = the node itself */
-    const char *way, *runner_up; /* runner_up: the second fastest, "" = none; valid until release */
+    const char *fusion; /* name of its kind; NULL = the node itself */
+    const char *algorithm,
+        *runner_up;              /* runner_up: the second fastest, "" = none; valid until release */
     double seconds, runner_up_s; /* of a run when it was chosen; NAN = not measured */
 };
 

@@ -151,13 +151,13 @@ DT_BOX_FUNCTION float dt_box_score(float logit)
 /* Every logit below this one has a smaller score, whatever is rounded. */
 static inline float dt_box_logit_below(float score)
 {
-    const double least = (double)score * (1 - 1e-5);
-    return (float)log(least / (1 - least));
+    const double min = (double)score * (1 - 1e-5);
+    return (float)log(min / (1 - min));
 }
 
-DT_BOX_FUNCTION float dt_box_clip(float value, float most)
+DT_BOX_FUNCTION float dt_box_clip(float value, float max)
 {
-    return value < 0 ? 0 : value > most ? most : value;
+    return value < 0 ? 0 : value > max ? max : value;
 }
 
 /* torchvision's BoxCoder with weights of 1, in fp32, and clipped to size: height and width. */
@@ -165,13 +165,13 @@ DT_BOX_FUNCTION void dt_box_decode(float box[4], const float delta[4], const flo
                                    const int32_t size[2])
 {
     for (int k = 0; k < 2; k++) {
-        const float side = anchor[2 + k] - anchor[k], most = (float)size[1 - k];
+        const float side = anchor[2 + k] - anchor[k], max = (float)size[1 - k];
         const float longest = (float)DT_BOX_MAX_STRETCH;
         const float stretch = delta[2 + k] > longest ? longest : delta[2 + k];
         const float centre = delta[k] * side + (anchor[k] + 0.5f * side);
         const float half = 0.5f * (expf(stretch) * side);
-        box[k] = dt_box_clip(centre - half, most);
-        box[2 + k] = dt_box_clip(centre + half, most);
+        box[k] = dt_box_clip(centre - half, max);
+        box[2 + k] = dt_box_clip(centre + half, max);
     }
 }
 

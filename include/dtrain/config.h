@@ -127,10 +127,10 @@ struct dt_train_stage {
 #define TEXT(section, member, bytes, ...)  char member[bytes];
 #define NAMES                              TEXT
 #define RGB(section, member, ...)          double member[3];
-#define TABLE(section, member, type, most, ...) \
-    type member[most];                          \
+#define TABLE(section, member, type, max, ...) \
+    type member[max];                          \
     int n_##member;
-#define LIST(section, member, most, ...) TABLE(section, member, double, most, )
+#define LIST(section, member, max, ...) TABLE(section, member, double, max, )
 struct dt_config {
 #include "dtrain/config_keys.h"
     char notes[1024]; /* no key: what loading has changed, lines to show */

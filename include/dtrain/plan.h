@@ -87,7 +87,7 @@ struct dt_bucket {
 enum dt_arena { DT_ARENA_NONE = -1, DT_ARENA_LIST(DT_ARENA_VALUE) DT_N_ARENAS };
 #undef DT_ARENA_VALUE
 
-/* Where a tensor lives. */
+/* The memory of a tensor. */
 struct dt_place {
     enum dt_arena arena;
     size_t offset, bytes;
@@ -97,10 +97,10 @@ struct dt_place {
 /* How ranks train together, see src/plan/modes.c. Without any of these they sum their gradients in
  * every step. */
 struct dt_plan_parallel {
-    bool is_apart;       /* nothing is summed: each rank works on its own for some steps */
-    bool is_central;     /* sums arise on rank 0, which sends its weights to all */
-    bool is_served;      /* only rank 0 updates */
-    bool has_own_states; /* the optimizer's states are different on each rank */
+    bool sums_nothing;          /* nothing is summed: each rank works on its own for some steps */
+    bool is_central;            /* sums arise on rank 0, which sends its weights to all */
+    bool rank0_updates;         /* only rank 0 updates */
+    bool local_optimizer_state; /* the optimizer's states are different on each rank */
 };
 
 struct dt_plan_options {
@@ -248,12 +248,12 @@ void dt_plan_anchor(struct dt_plan *plan);
 /* CENTRAL, an action: rank 0's params, and whether it has skipped the step, for all ranks. */
 dt_status dt_plan_share(struct dt_plan *plan);
 /* ASYNC: the trained part of the params begins at their arena; rank 0 updates with the gradients
- * that have been put into dt_plan_gradients, which has as many bytes. `meet` is collective: params
- * of rank 0 and statistics of rank 1, the first that computes, for all. */
+ * that have been put into dt_plan_gradients, which has as many bytes. dt_plan_sync_weights is
+ * collective: params of rank 0 and statistics of rank 1, the first that computes, for all. */
 size_t dt_plan_trained_bytes(const struct dt_plan *plan);
 void *dt_plan_gradients(const struct dt_plan *plan);
 dt_status dt_plan_apply(struct dt_plan *plan, const struct dt_scalars *scalars);
-dt_status dt_plan_meet(struct dt_plan *plan);
+dt_status dt_plan_sync_weights(struct dt_plan *plan);
 
 void dt_plan_reset_times(struct dt_plan *plan);
 void dt_plan_get_times(const struct dt_plan *plan, struct dt_plan_times *out);

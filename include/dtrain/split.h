@@ -29,11 +29,11 @@ static inline int dt_split_first(const struct dt_split *split, int micro_batch)
     return (int)(units * micro_batch / split->n_parts) * split->unit;
 }
 /* The images of the smallest micro-batch, and of the largest. */
-static inline int dt_split_least(const struct dt_split *split)
+static inline int dt_split_min(const struct dt_split *split)
 {
     return split->images / split->unit / split->n_parts * split->unit;
 }
-static inline int dt_split_most(const struct dt_split *split)
+static inline int dt_split_max(const struct dt_split *split)
 {
     return (split->images / split->unit + split->n_parts - 1) / split->n_parts * split->unit;
 }
@@ -43,7 +43,7 @@ static inline int dt_split_most(const struct dt_split *split)
  * order. A node of level k begins at a multiple of 2^k and has 2^k leaves, or all that are left at
  * the end; one without a right sibling is its own parent. So the sum of all has the same bits
  * however the slices lie on ranks. */
-enum { DT_SLICES_MOST = 4096, DT_SLICE_PARTS = 28 };
+enum { DT_MAX_SLICES = 4096, DT_SLICE_PARTS = 28 };
 
 /* Sums of neighbouring slices that wait for their siblings, from left to right. */
 struct dt_slice_parts {
@@ -86,17 +86,17 @@ static inline int dt_slices_first(int n_slices, int group, int n_ranks, int r)
     return (int)(own * group + group * (r - begin) / (end - begin));
 }
 
-/* The parts that remain of the slices begin .. end - 1; *most: that wait at the same time, at most.
+/* The parts that remain of the slices begin .. end - 1; *max: how many wait at the same time.
  */
-static inline struct dt_slice_parts dt_slices_of(int n_slices, int begin, int end, int *most)
+static inline struct dt_slice_parts dt_slices_of(int n_slices, int begin, int end, int *max)
 {
     struct dt_slice_parts parts = {0};
-    *most = 0;
+    *max = 0;
     for (int s = begin; s < end; s++) {
         dt_slices_add(&parts, s, s + 1);
         while (dt_slices_join(&parts, n_slices))
             ;
-        *most = parts.n > *most ? parts.n : *most;
+        *max = parts.n > *max ? parts.n : *max;
     }
     return parts;
 }

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
-/* Of control groups; a machine may have both, of which one limits memory, and one CPUs. */
+/* Versions of control groups; a machine may have both, of which one limits memory, and one CPUs. */
 enum { V1 = 1, V2, V1_CPU };
 #define KIB " %" SCNu64 " kB"
 
@@ -81,11 +81,11 @@ static uint64_t used_by(const char *root, int version, const char *group)
 }
 
 /* The smallest limit, or what the use of memory leaves of one. */
-static uint64_t least_of_groups(const char *root, bool is_left)
+static uint64_t min_of_groups(const char *root, bool is_left)
 {
     const uint64_t unlimited = UINT64_C(1) << 60; /* v1 has a number for that, v2 a word */
     char path[PATH_BYTES + 64], group[PATH_BYTES];
-    uint64_t least = INT64_MAX, bytes;
+    uint64_t min = INT64_MAX, bytes;
     for (int version = V1; version <= V2; version++) {
         if (!find_group(group, root, version))
             continue;
@@ -97,21 +97,21 @@ static uint64_t least_of_groups(const char *root, bool is_left)
                 continue;
             const uint64_t used = is_left ? used_by(root, version, group) : 0;
             bytes -= used < bytes ? used : bytes;
-            least = bytes < least ? bytes : least;
+            min = bytes < min ? bytes : min;
         }
     }
-    return least;
+    return min;
 }
 
 uint64_t dt_memory_limit(const char *root)
 {
-    return least_of_groups(root, false);
+    return min_of_groups(root, false);
 }
 
 double dt_cpu_quota(const char *root)
 {
     char path[PATH_BYTES + 64], group[PATH_BYTES];
-    double least = INFINITY, quota, period;
+    double min = INFINITY, quota, period;
     for (int version = V2; version <= V1_CPU; version++) {
         const bool is_v2 = version == V2;
         if (!find_group(group, root, version))
@@ -123,10 +123,10 @@ double dt_cpu_quota(const char *root)
                 continue;
             group_file(path, version, group, is_v2 ? "cpu.max" : "cpu.cfs_period_us");
             if (find_value(root, path, is_v2 ? "%*f %lf" : "%lf", &period) && period > 0)
-                least = fmin(least, quota / period);
+                min = fmin(min, quota / period);
         }
     }
-    return least;
+    return min;
 }
 
 int dt_cpus_within(int n, const char *root)
@@ -144,10 +144,10 @@ int dt_cpus_allowed(void)
 
 uint64_t dt_memory_available(const char *root)
 {
-    uint64_t least = least_of_groups(root, true), kib;
-    if (find_value(root, "/proc/meminfo", "MemAvailable:" KIB, &kib) && 1024 * kib < least)
-        least = 1024 * kib;
-    return least;
+    uint64_t min = min_of_groups(root, true), kib;
+    if (find_value(root, "/proc/meminfo", "MemAvailable:" KIB, &kib) && 1024 * kib < min)
+        min = 1024 * kib;
+    return min;
 }
 
 void dt_memory_use(struct dt_memory_use *out, const char *root)
@@ -199,11 +199,11 @@ const char *dt_memory_format(char *out, size_t bytes, uint64_t value)
 
 const char *dt_memory_limit_text(char *out, size_t bytes, const char *root)
 {
-    const uint64_t least = dt_memory_limit(root);
+    const uint64_t min = dt_memory_limit(root);
     char limit[32];
     out[0] = '\0';
-    if (least < INT64_MAX)
+    if (min < INT64_MAX)
         snprintf(out, bytes, " (the memory of this job is limited to %s)",
-                 dt_memory_format(limit, sizeof limit, least));
+                 dt_memory_format(limit, sizeof limit, min));
     return out;
 }

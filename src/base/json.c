@@ -169,10 +169,9 @@ dt_status dt_json_parse(struct dt_json_doc **doc, const char *text, size_t bytes
     struct dt_json_doc *made = NULL;
     const struct dt_json *root = NULL;
     limits = limits ? limits : &dt_json_default_limits;
-    const size_t most = limits->bytes < INT_MAX ? limits->bytes : INT_MAX;
-    if (bytes > most)
-        DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", source, bytes,
-                most);
+    const size_t max = limits->bytes < INT_MAX ? limits->bytes : INT_MAX;
+    if (bytes > max)
+        DT_FAIL(DT_ERR_DATA, "%s: %zu bytes of JSON; at most %zu are accepted", source, bytes, max);
     DT_TRY_OUT(DT_NEW(made, 1));
     struct walk walk = {.doc = made, .max_values = limits->n_values};
     DT_TRY_OUT(dt_json_stream_open_text(&walk.stream, text, bytes, source));
@@ -259,9 +258,9 @@ bool dt_json_text(const struct dt_json *value, char *out, size_t bytes)
 
 bool dt_json_integer(const struct dt_json *value, int64_t min, int64_t max, int64_t *out)
 {
-    const double most = 0x1p53 - 1; /* larger integers may have been rounded, also to 2^53 */
+    const double exact = 0x1p53 - 1; /* larger integers may have been rounded, also to 2^53 */
     if (!value || value->type != DT_JSON_NUMBER || value->number != trunc(value->number) ||
-        fabs(value->number) > most)
+        fabs(value->number) > exact)
         return false;
     int64_t integer = (int64_t)value->number;
     if (integer < min || integer > max)

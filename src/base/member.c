@@ -92,11 +92,11 @@ void dt_members_write(struct dt_jsonw *w, const struct dt_member *rows, size_t n
 static bool read_number(void *field, const struct dt_member *row, const struct dt_json *value)
 {
     const double highest = row->type == DT_MEMBER_INT ? INT32_MAX : HUGE_VAL;
-    const double most = row->max > 0 ? row->max : highest;
+    const double max = row->max > 0 ? row->max : highest;
     int64_t integer;
     if (!is_real(row) && !dt_json_integer(value, INT64_MIN, INT64_MAX, &integer))
         return false;
-    if (value->type != DT_JSON_NUMBER || !(value->number >= row->min && value->number <= most))
+    if (value->type != DT_JSON_NUMBER || !(value->number >= row->min && value->number <= max))
         return false;
     dt_member_set_number(row->type, field, value->number);
     return true;

@@ -16,7 +16,7 @@ static int min3(int a, int b, int c)
  * names always are. */
 static int distance(const char *a, const char *b)
 {
-    int rows[3][NAME_MAX_BYTES + 1], least_above = 0;
+    int rows[3][NAME_MAX_BYTES + 1], min_above = 0;
     size_t n_a = strlen(a), n_b = strlen(b);
     size_t n_longer = n_a > n_b ? n_a : n_b, n_shorter = n_a > n_b ? n_b : n_a;
     if (n_longer > NAME_MAX_BYTES || n_longer > n_shorter + MAX_DISTANCE)
@@ -25,18 +25,18 @@ static int distance(const char *a, const char *b)
         rows[0][j] = (int)j;
     for (size_t i = 1; i <= n_a; i++) {
         int *row = rows[i % 3], *above = rows[(i + 2) % 3], *above2 = rows[(i + 1) % 3];
-        int least = row[0] = (int)i;
+        int min = row[0] = (int)i;
         for (size_t j = 1; j <= n_b; j++) {
             int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
             row[j] = min3(above[j] + 1, row[j - 1] + 1, above[j - 1] + (x != y));
             if (i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) &&
                 y == tolower((unsigned char)a[i - 2]) && above2[j - 2] + 1 < row[j])
                 row[j] = above2[j - 2] + 1;
-            least = row[j] < least ? row[j] : least;
+            min = row[j] < min ? row[j] : min;
         }
-        if (least > MAX_DISTANCE && least_above > MAX_DISTANCE)
+        if (min > MAX_DISTANCE && min_above > MAX_DISTANCE)
             return FAR; /* later rows depend on these two only */
-        least_above = least;
+        min_above = min;
     }
     return rows[n_a % 3][n_b];
 }

@@ -61,7 +61,7 @@ void dt_error_restore(void);
 #define DT_FAIL(code, ...) return DT_ERROR(code, __VA_ARGS__)
 
 /* For a failure that all ranks detect alike from numbers they share. */
-#define DT_FAIL_ALIKE(code, ...)                          \
+#define DT_FAIL_ON_ALL_RANKS(code, ...)                   \
     do {                                                  \
         dt_status dt_alike = DT_ERROR(code, __VA_ARGS__); \
         dt_error_set_origin(0);                           \

@@ -40,12 +40,12 @@ bool dt_text_add_whole(struct dt_text *text, const char *format, ...)
     return fits;
 }
 
-int dt_text_integers(int *out, int capacity, int most, const char *text)
+int dt_text_integers(int *out, int capacity, int max, const char *text)
 {
     for (int n = 0; n < capacity; text++) {
         char *end;
         long value = strtol(text, &end, 10);
-        if (end == text || value < 1 || value > most || (*end != ',' && *end != '\0'))
+        if (end == text || value < 1 || value > max || (*end != ',' && *end != '\0'))
             return 0;
         out[n++] = (int)value;
         if (*end == '\0')

@@ -25,7 +25,7 @@ bool dt_text_add_whole(struct dt_text *text, const char *format, ...)
 
 /* Reads "8,64,512" into out[capacity]. Returns how many, or 0 if it is anything but 1 to `capacity`
  * integers in 1..most. */
-int dt_text_integers(int *out, int capacity, int most, const char *text);
+int dt_text_integers(int *out, int capacity, int max, const char *text);
 
 /* --- UTF-8 (RFC 3629) --- */
 

@@ -18,9 +18,9 @@
 #include "base/text.h"
 #include "bench/bench.h"
 
-enum { N_REPETITIONS = 7, MOST_SUMS = 10000, PERIOD = 7 };
-enum { WARM_BYTES = 4 << 20, LEAST_BYTES = 8 };
-static const size_t default_most_bytes = 256 << 20;
+enum { N_REPETITIONS = 7, MAX_SUMS = 10000, PERIOD = 7 };
+enum { WARM_BYTES = 4 << 20, MIN_BYTES = 8 };
+static const size_t default_max_bytes = 256 << 20;
 static const double repetition_s = 0.01;
 
 /* The kinds of sums: X(KIND, name, way); dtrain's own and both ways of MPI in host memory, NCCL in
@@ -53,7 +53,7 @@ struct row {
 struct bench {
     struct dt_bench base; /* lays out the plan */
     struct dt_comm *comm;
-    size_t most_bytes;
+    size_t max_bytes;
     float *in, *sum; /* host memory */
     struct dt_comm_memory sums;
     void *on_device;   /* what NCCL sums */
@@ -179,7 +179,7 @@ static dt_status open_plane(struct bench *b, enum sum_kind kind)
     const struct dt_engine *engine = &b->base.engine;
     struct dt_comm_options options = dt_engine_comm_options(engine);
     options.n_reductions = 1;
-    options.max_count = b->most_bytes / sizeof(float);
+    options.max_count = b->max_bytes / sizeof(float);
     options.dtype = options.wire = DT_F32;
     if (b->open == (int)kind || kind == SUM_ALLREDUCE)
         return DT_OK;
@@ -193,7 +193,7 @@ static dt_status open_plane(struct bench *b, enum sum_kind kind)
     options.stream = engine->backend->comm_stream(engine->device);
     DT_TRY(dt_comm_open_reduce(b->comm, &options));
     return dt_comm_agree(b->comm,
-                         engine->backend->alloc(engine->device, &b->on_device, b->most_bytes));
+                         engine->backend->alloc(engine->device, &b->on_device, b->max_bytes));
 }
 
 static dt_status sum_once(struct bench *b, enum sum_kind kind, size_t count)
@@ -241,7 +241,7 @@ static dt_status try_row(struct bench *b, struct row *row, int *n_sums)
     DT_TRY(time_sums(b, row, IN_PLACE, 1, &seconds));
     DT_TRY(dt_comm_sum_f64(b->comm, &row->n_wrong, 1));
     DT_TRY(dt_comm_max_f64(b->comm, &seconds, 1));
-    *n_sums = (int)fmin(fmax(repetition_s / seconds, 1), MOST_SUMS);
+    *n_sums = (int)fmin(fmax(repetition_s / seconds, 1), MAX_SUMS);
     return DT_OK;
 }
 
@@ -284,16 +284,16 @@ static dt_status run_size(struct bench *b, const struct row *size, enum sum_kind
 /* --- All sizes --- */
 
 /* Powers of two, then the plan's buckets, each size once. */
-static dt_status list_sizes(struct bench *b, size_t least, size_t most)
+static dt_status list_sizes(struct bench *b, size_t min, size_t max)
 {
     const struct dt_plan *plan = b->base.engine.plan;
     DT_TRY(DT_NEW(b->sizes, sizeof(size_t) * CHAR_BIT + (size_t)plan->n_buckets));
-    for (size_t bytes = LEAST_BYTES; bytes <= most; bytes *= 2)
-        if (bytes >= least)
+    for (size_t bytes = MIN_BYTES; bytes <= max; bytes *= 2)
+        if (bytes >= min)
             b->sizes[b->n_sizes++] = (struct row){.bytes = bytes};
     for (int i = 0; i < plan->n_buckets; i++) {
         size_t bytes = dt_plan_bucket_bytes(plan, i);
-        bool is_new = bytes >= least && bytes <= most;
+        bool is_new = bytes >= min && bytes <= max;
         for (int j = 0; j < b->n_sizes; j++)
             is_new &= !b->sizes[j].is_bucket || b->sizes[j].bytes != bytes;
         if (is_new)
@@ -306,26 +306,27 @@ static dt_status list_sizes(struct bench *b, size_t least, size_t most)
 static dt_status choose_sizes(struct bench *b, const struct dt_allreduce_options *options)
 {
     double room = (double)dt_memory_available("") / 4 / dt_comm_local_size(b->comm);
-    double least_room = -fmin(room, (double)default_most_bytes);
-    DT_TRY(dt_comm_max_f64(b->comm, &least_room, 1));
-    size_t most = options->max_bytes > 0 ? options->max_bytes : (size_t)-least_room;
-    DT_TRY(dt_comm_agree(b->comm, list_sizes(b, options->min_bytes, most)));
+    double min_room = -fmin(room, (double)default_max_bytes);
+    DT_TRY(dt_comm_max_f64(b->comm, &min_room, 1));
+    size_t max = options->max_bytes > 0 ? options->max_bytes : (size_t)-min_room;
+    DT_TRY(dt_comm_agree(b->comm, list_sizes(b, options->min_bytes, max)));
     if (b->n_sizes == 0)
-        DT_FAIL_ALIKE(DT_ERR_USAGE,
-                      "--min-bytes %zu and --max-bytes %zu: no power of two from 8 and no bucket "
-                      "lies between them",
-                      options->min_bytes, most);
+        DT_FAIL_ON_ALL_RANKS(
+            DT_ERR_USAGE,
+            "--min-bytes %zu and --max-bytes %zu: no power of two from 8 and no bucket "
+            "lies between them",
+            options->min_bytes, max);
     for (int i = 0; i < b->n_sizes; i++)
-        b->most_bytes = b->sizes[i].bytes > b->most_bytes ? b->sizes[i].bytes : b->most_bytes;
+        b->max_bytes = b->sizes[i].bytes > b->max_bytes ? b->sizes[i].bytes : b->max_bytes;
     return DT_OK;
 }
 
 static dt_status allocate(struct bench *b)
 {
-    b->in = dt_mem_alloc_aligned(b->most_bytes, "what is summed");
+    b->in = dt_mem_alloc_aligned(b->max_bytes, "what is summed");
     if (!b->in)
         return DT_ERR_MEMORY;
-    for (size_t i = 0; i < b->most_bytes / sizeof(float); i++)
+    for (size_t i = 0; i < b->max_bytes / sizeof(float); i++)
         b->in[i] = value(b->base.engine.ranks.rank, i);
     return DT_OK;
 }
@@ -335,7 +336,7 @@ static dt_status run(struct bench *b, const struct dt_allreduce_options *options
     DT_TRY(dt_bench_open(&b->base, true));
     DT_TRY(choose_sizes(b, options));
     DT_TRY(dt_comm_agree(b->comm, allocate(b)));
-    DT_TRY(dt_comm_alloc(b->comm, &b->sums, b->most_bytes, 1));
+    DT_TRY(dt_comm_alloc(b->comm, &b->sums, b->max_bytes, 1));
     b->sum = b->sums.own;
     if (b->base.engine.ranks.rank == 0) {
         char mpi[128], nccl[128];
@@ -372,7 +373,7 @@ dt_status dt_bench_allreduce(struct dt_comm *comm, const struct dt_config *confi
     if (status == DT_OK)
         dt_comm_close_reduce(comm);
     if (status == DT_OK && b->on_device) /* else sums that never end may use it */
-        b->base.engine.backend->free(b->base.engine.device, b->on_device, b->most_bytes);
+        b->base.engine.backend->free(b->base.engine.device, b->on_device, b->max_bytes);
     dt_bench_end(&b->base, status);
     free(b->in);
     dt_comm_free(&b->sums);

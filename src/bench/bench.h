@@ -63,7 +63,7 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
 /* Opens sets and engine for the phase. */
 dt_status dt_bench_open(struct dt_bench *b, bool is_layout);
 /* Images of a data set of which a batch can consist: all, or those of the commonest canvas. */
-uint32_t dt_bench_most(const struct dt_sets *sets, const struct dt_dataset *set);
+uint32_t dt_bench_max_images(const struct dt_sets *sets, const struct dt_dataset *set);
 dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w);
 /* The parts of measure, for b->n_steps after the warm-up: start the loader, then make one step
  * each.

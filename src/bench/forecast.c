@@ -75,8 +75,8 @@ double dt_forecast_efficiency(const struct dt_forecast_step *step, int n_ranks,
 int dt_forecast_limit(const struct dt_forecast_step *step, double efficiency,
                       const struct dt_forecast_network *network)
 {
-    enum { MOST = 1 << 20 };
-    for (int n = network->ranks_per_node; n <= MOST; n *= 2)
+    enum { MAX = 1 << 20 };
+    for (int n = network->ranks_per_node; n <= MAX; n *= 2)
         if (dt_forecast_efficiency(step, n, network) < efficiency)
             return n;
     return 0;

@@ -63,10 +63,10 @@ struct dt_link dt_forecast_fit(const double *bytes, const double *s, int n, int 
 
 /* --- `dtrain forecast`: forecast_run.c --- */
 
-enum { DT_FORECAST_RANKS_MOST = 16 };
+enum { DT_MAX_FORECAST_RANKS = 16 };
 
 struct dt_forecast_options {
-    int ranks[DT_FORECAST_RANKS_MOST], n_ranks;
+    int ranks[DT_MAX_FORECAST_RANKS], n_ranks;
     struct dt_forecast_network network; /* ring_ranks follows from the configuration */
     bool measure_link;                  /* network.link is that of the ring between these ranks */
     double step_s;                      /* step time on one rank, 0 = measure it here */

@@ -29,7 +29,7 @@ struct forecast {
     size_t width;                       /* bytes of a gradient between ranks */
 };
 
-/* Of CPU ranks auto sums by node on any number. */
+/* The largest number of ranks that sum in a ring. On CPUs auto sums by node on any number. */
 static int ring_ranks(const struct dt_config *config, bool on_cpu)
 {
     const bool is_auto =
@@ -48,9 +48,9 @@ static dt_status measure_link(struct dt_comm *comm, struct dt_link *link)
         .sum = DT_SUM_RING, .n_reductions = 1, .max_count = (size_t)bytes[N - 1], .dtype = DT_F32};
     double s[N];
     if (dt_comm_size(comm) == 1)
-        DT_FAIL_ALIKE(DT_ERR_USAGE,
-                      "--link measured: there is no link with one rank; start two or more with "
-                      "mpirun, or give bandwidth and latency");
+        DT_FAIL_ON_ALL_RANKS(
+            DT_ERR_USAGE, "--link measured: there is no link with one rank; start two or more with "
+                          "mpirun, or give bandwidth and latency");
     float *values = dt_mem_alloc_aligned((size_t)bytes[N - 1], "sums of a link");
     dt_status status = dt_comm_agree(comm, values ? DT_OK : DT_ERR_MEMORY);
     DT_TRY_OUT(status);
@@ -153,13 +153,13 @@ static dt_status choose_cap(struct forecast *f)
 {
     const struct dt_forecast_options *o = f->options;
     double configured_mb = f->base.engine.config->comm.bucket_cap_mb;
-    int most = 1;
+    int max = 1;
     for (int i = 0; i < o->n_ranks; i++)
-        most = o->ranks[i] > most ? o->ranks[i] : most;
+        max = o->ranks[i] > max ? o->ranks[i] : max;
     for (size_t i = 0; i <= DT_COUNT(caps_mb); i++) {
         double cap_mb = i < DT_COUNT(caps_mb) ? caps_mb[i] : configured_mb;
         DT_TRY(cut_buckets(f, cap_mb));
-        double s = dt_forecast_step_s(&f->step, most, &f->network);
+        double s = dt_forecast_step_s(&f->step, max, &f->network);
         if (i == 0 || s < f->best_s || (s <= f->best_s * 1.001 && cap_mb == configured_mb)) {
             f->best_s = s;
             f->best_cap_mb = cap_mb;
@@ -277,11 +277,11 @@ static size_t find_width(const struct forecast *f)
     const struct dt_config *config = f->options->step_s == 0 ? engine->config : f->config;
     const bool on_cpu = f->options->step_s == 0 ? engine->backend == &dt_backend_cpu
                                                 : config->device.kind == DT_DEVICE_CPU;
-    const bool narrow = !on_cpu && config->train.precision != DT_PRECISION_FP32 &&
-                        config->train.precision != DT_PRECISION_TF32;
+    const bool is_16_bit = !on_cpu && config->train.precision != DT_PRECISION_FP32 &&
+                           config->train.precision != DT_PRECISION_TF32;
     const bool sums_passes = engine->stage.split.n_passes > 1;
-    return !narrow || sums_passes || config->comm.grad_dtype == DT_GRAD_FP32 ? sizeof(float)
-                                                                             : sizeof(uint16_t);
+    return !is_16_bit || sums_passes || config->comm.grad_dtype == DT_GRAD_FP32 ? sizeof(float)
+                                                                                : sizeof(uint16_t);
 }
 
 /* With a given step time nothing runs: a CPU lays out the plan of a GPU. */
@@ -294,8 +294,9 @@ static dt_status forecast(struct forecast *f)
         DT_TRY(measure_link(comm, &f->network.link));
     DT_TRY(dt_bench_open(&f->base, !runs));
     if (f->options->measure_link && engine->plane == DT_PLANE_NCCL)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--link measured: only sums in host memory are measured, but "
-                                    "these ranks use GPUs; give bandwidth and latency");
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE,
+                             "--link measured: only sums in host memory are measured, but "
+                             "these ranks use GPUs; give bandwidth and latency");
     DT_TRY(dt_comm_agree(comm, DT_NEW(f->node_s, (size_t)engine->graph->n_nodes)));
     DT_TRY(
         dt_comm_agree(comm, DT_NEW(f->compute_s, (size_t)engine->config->bench.steps_per_round)));

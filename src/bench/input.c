@@ -23,9 +23,9 @@
 #include "engine/task.h"
 
 enum {
-    BATCH_MOST = 32,  /* rows per batch: the clock is read after each batch */
-    ROUND_LEAST = 32, /* images per rank and round */
-    STAGES_LEAST = 16 /* images per rank for the table of stages */
+    MAX_BATCH = 32, /* rows per batch: the clock is read after each batch */
+    MIN_ROUND = 32, /* images per rank and round */
+    MIN_STAGES = 16 /* images per rank for the table of stages */
 };
 static const double round_s = 0.3, stages_s = 0.3;
 
@@ -107,18 +107,18 @@ static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, in
 /* Each round takes about stages_s. */
 static dt_status measure_stages(struct bench *b)
 {
-    const uint32_t most = images_per_rank(b);
-    uint32_t first = 0, n = most < STAGES_LEAST ? most : STAGES_LEAST;
+    const uint32_t max = images_per_rank(b);
+    uint32_t first = 0, n = max < MIN_STAGES ? max : MIN_STAGES;
     struct dt_input_stages stages;
     int n_rounds = 0;
     const double begin_s = dt_clock_s();
     DT_TRY(measure_share(b, &stages, 0, n));
     const double wanted = n * stages_s / (dt_clock_s() - begin_s);
     if (wanted > n)
-        n = wanted < most ? (uint32_t)wanted : most;
+        n = wanted < max ? (uint32_t)wanted : max;
     for (int i = 0; i < b->result.n_rounds; i++) {
         DT_TRY(run_stage_round(b, first, n, &n_rounds));
-        first = first + 2 * n <= most ? first + n : 0;
+        first = first + 2 * n <= max ? first + n : 0;
     }
     if (n_rounds == 0)
         DT_FAIL(DT_ERR_DATA, "none of the images tried can be decoded; dtrain verify checks all "
@@ -169,7 +169,7 @@ static dt_status run_round(struct bench *b, struct round *round)
 {
     *round = (struct round){0};
     mark_round(b); /* exclude the time the ranks waited for each other */
-    while (round->seconds < round_s || round->images < ROUND_LEAST) {
+    while (round->seconds < round_s || round->images < MIN_ROUND) {
         const double before_s = b->mark_s;
         const struct dt_loader_times before = b->times;
         DT_TRY(take_batch(b));
@@ -253,7 +253,7 @@ static bool is_measured(const struct bench *b, int workers)
            (is_power && workers < b->result.cpus);
 }
 
-static int most_workers(const struct bench *b)
+static int max_workers(const struct bench *b)
 {
     return b->result.workers > b->result.cpus ? b->result.workers : b->result.cpus;
 }
@@ -265,8 +265,8 @@ static dt_status begin_result(struct bench *b)
 {
     const struct dt_config *config = b->engine.config;
     const int given = config->train.micro_batch_size;
-    const uint32_t most = images_per_rank(b) < BATCH_MOST ? images_per_rank(b) : BATCH_MOST;
-    int batch = given > 0 && given < (int)most ? given : (int)most;
+    const uint32_t max = images_per_rank(b) < MAX_BATCH ? images_per_rank(b) : MAX_BATCH;
+    int batch = given > 0 && given < (int)max ? given : (int)max;
     if (batch % 2 != 0 && batch > 1)
         batch--; /* mixup and CutMix need pairs */
     b->engine.stage.split.images = b->engine.ranks.n_workers * batch;
@@ -318,10 +318,11 @@ static dt_status run_input_bench(struct bench *b, const char *json_path)
     DT_TRY(dt_bench_find_index(b->engine.config, &b->engine.ranks, &data.cache_dir));
     DT_TRY(dt_sets_open(&b->sets, &data));
     if (images_per_rank(b) == 0)
-        DT_FAIL_ALIKE(DT_ERR_CONFIG, "the training data have fewer images than there are ranks");
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_CONFIG,
+                             "the training data have fewer images than there are ranks");
     DT_TRY(begin_result(b));
     DT_TRY(dt_comm_agree(b->engine.ranks.comm, make_room(b)));
-    for (int workers = 1; workers <= most_workers(b); workers++)
+    for (int workers = 1; workers <= max_workers(b); workers++)
         n_points += is_measured(b, workers) * (2 - b->result.is_raw);
     b->begin_s = dt_clock_s();
     b->planned_s = b->result.n_rounds * (2 * stages_s + n_points * round_s);
@@ -333,7 +334,7 @@ static dt_status run_input_bench(struct bench *b, const char *json_path)
     DT_TRY(dt_comm_sum_f64(b->engine.ranks.comm, b->result.stage_s, DT_N_INPUT_STAGES));
     for (int i = 0; i < DT_N_INPUT_STAGES; i++)
         b->result.stage_s[i] /= b->engine.ranks.n_ranks;
-    for (int workers = 1; workers <= most_workers(b); workers++) {
+    for (int workers = 1; workers <= max_workers(b); workers++) {
         if (!is_measured(b, workers))
             continue;
         if (!b->result.is_raw)

@@ -28,7 +28,7 @@ struct dt_input_point {
 };
 
 /* Workers: powers of two, the configured number and the number of CPUs; each cold and warm. */
-enum { DT_INPUT_POINTS_MOST = 80 };
+enum { DT_MAX_INPUT_POINTS = 80 };
 
 struct dt_input_result {
     const char *path; /* data set, borrowed */
@@ -42,7 +42,7 @@ struct dt_input_result {
     double round_s;                    /* minimum duration of a round */
     double stage_s[DT_N_INPUT_STAGES]; /* per image: median of the rounds, mean over the ranks */
     double stage_images, stage_bytes;  /* measured warm, sum over the ranks */
-    struct dt_input_point points[DT_INPUT_POINTS_MOST];
+    struct dt_input_point points[DT_MAX_INPUT_POINTS];
     int n_points;
     int workers; /* number that the diagnosis is about; it has been measured */
 };

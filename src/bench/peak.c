@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "bench/bench.h"
 
-enum { LEAST_SIZE = 256, MOST_SIZE = 8192, COPY_BYTES = 64 << 20 };
+enum { MIN_SIZE = 256, MAX_SIZE = 8192, COPY_BYTES = 64 << 20 };
 static const double burst_s = 0.1, window_s = 0.02;
 static const double long_s = 0.005; /* a product that is large enough */
 
@@ -123,7 +123,7 @@ static dt_status time_product(struct dt_bench *b, int size, double flops, double
 static dt_status measure_product(struct dt_bench *b)
 {
     double seconds = 0;
-    for (int size = LEAST_SIZE; size <= MOST_SIZE && seconds < long_s; size *= 2) {
+    for (int size = MIN_SIZE; size <= MAX_SIZE && seconds < long_s; size *= 2) {
         const double flops = 2.0 * size * size * size;
         DT_TRY(time_product(b, size, flops, &seconds));
         const double rate = flops / seconds;
@@ -167,7 +167,7 @@ double dt_bench_paper_flops(const struct dt_bench *b)
     /* TFLOP/s of NVIDIA's data sheets, without sparsity. The name is a part of the device's. */
     static const struct {
         const char *name;
-        double fp32, tf32, narrow;
+        double fp32, tf32, bits16;
     } rows[] = {{"H100 PCIe", 51, 378, 756}, {"H100 NVL", 60, 418, 835}, {"H100", 67, 495, 989},
                 {"H200 NVL", 60, 418, 835},  {"H200", 67, 495, 989},     {"A100", 19.5, 156, 312},
                 {"V100-SXM", 15.7, 0, 125},  {"V100-PCIE", 14, 0, 112},  {"L40S", 91.6, 183, 362},
@@ -179,6 +179,6 @@ double dt_bench_paper_flops(const struct dt_bench *b)
         if (b->engine.backend != &dt_backend_cpu && strstr(device, rows[i].name))
             return 1e12 * (precision == DT_PRECISION_FP32   ? rows[i].fp32
                            : precision == DT_PRECISION_TF32 ? rows[i].tf32
-                                                            : rows[i].narrow);
+                                                            : rows[i].bits16);
     return NAN;
 }

@@ -133,11 +133,11 @@ static void print_choices(const struct dt_bench *b)
         for (int k = 0; find_choice(b, i, k, &choice); k++) {
             if (!has_head)
                 printf("\n%-34s %-20s %10s %10s  %s\n", "layer", "op or fusion", "ms", "next ms",
-                       "algorithm or way, next best");
+                       "algorithm, next best");
             has_head = true;
             printf("%-34s %-20s %10s %10s  %s%s%s\n", g->node[i].name, subject(b, i, &choice),
                    format_ms(ms, sizeof ms, choice.seconds),
-                   format_ms(next_ms, sizeof next_ms, choice.runner_up_s), choice.way,
+                   format_ms(next_ms, sizeof next_ms, choice.runner_up_s), choice.algorithm,
                    choice.runner_up[0] ? ", " : "", choice.runner_up);
         }
 }
@@ -246,8 +246,8 @@ dt_status dt_bench_write_profile(const struct dt_bench *b, struct dt_jsonw *w)
             dt_jsonw_add(w,
                          "{name: %s, op: %s, algorithm: %s, ms: %g, runner_up: %s, "
                          "runner_up_ms: %g}",
-                         g->node[i].name, subject(b, i, &choice), choice.way, 1e3 * choice.seconds,
-                         choice.runner_up, 1e3 * choice.runner_up_s);
+                         g->node[i].name, subject(b, i, &choice), choice.algorithm,
+                         1e3 * choice.seconds, choice.runner_up, 1e3 * choice.runner_up_s);
     dt_jsonw_close(w, ']');
     return DT_OK;
 }

@@ -95,13 +95,13 @@ static double mean_flops(const struct dt_bench *b)
 void dt_bench_sum_up(struct dt_bench *b)
 {
     const size_t n_rounds = (size_t)b->engine.config->bench.rounds;
-    double variance = 0, most_bytes = 0, *all = (double *)&b->all;
+    double variance = 0, max_bytes = 0, *all = (double *)&b->all;
     for (int r = 0; r < b->engine.ranks.n_ranks; r++) {
         for (int i = 0; i < DT_BENCH_NUMBERS; i++)
             all[i] += ((const double *)&b->ranks[r])[i] / b->engine.ranks.n_ranks;
-        most_bytes = fmax(most_bytes, b->ranks[r].rss_bytes);
+        max_bytes = fmax(max_bytes, b->ranks[r].rss_bytes);
     }
-    b->all.rss_bytes = most_bytes;
+    b->all.rss_bytes = max_bytes;
     dt_sort_f64(b->step_s, (size_t)b->n_steps);
     for (int i = 0; i < b->n_steps; i++)
         b->step_mean_s += b->step_s[i] / b->n_steps;
@@ -217,7 +217,7 @@ void dt_bench_write_identity(const struct dt_bench *b, struct dt_jsonw *w)
         dt_jsonw_string(w, "canvases", dt_sets_sizes(&b->sets, 0, sizes));
     dt_jsonw_add(w, "ranks: %d, global_batch_size: %d, micro_batch_size: %d",
                  b->engine.ranks.n_ranks, b->engine.stage.split.images,
-                 dt_split_most(&b->engine.stage.split));
+                 dt_split_max(&b->engine.stage.split));
 }
 
 dt_status dt_bench_write(const struct dt_bench *b, struct dt_jsonw *w)

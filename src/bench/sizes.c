@@ -12,14 +12,14 @@
 #include "base/text.h"
 #include "bench/bench.h"
 
-enum { MOST_SIZES = 16, MOST_PER_RANK = 65536, AUTO_LEAST = 8, AUTO_MOST = 4096 };
+enum { MAX_SIZES = 16, MAX_PER_RANK = 65536, MIN_AUTO = 8, MAX_AUTO = 4096 };
 
 struct sizes {
     struct dt_comm *comm;
     const struct dt_config *config;
     const struct dt_bench_options *options;
     struct dt_bench bench; /* the current one */
-    int n, per_rank[MOST_SIZES];
+    int n, per_rank[MAX_SIZES];
     struct dt_jsonw json;
 };
 
@@ -106,8 +106,8 @@ static dt_status compare(const struct dt_bench *b)
 /* --- The largest batch that fits --- */
 
 struct fit {
-    double bytes, most_bytes;
-    int most; /* images per rank in the data */
+    double bytes, max_bytes;
+    int max; /* images per rank in the data */
 };
 
 /* Lays out the plan without its memory. */
@@ -120,9 +120,9 @@ static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
         const struct dt_dataset *set = b->phase == DT_TRAIN ? b->sets.train_set : b->sets.val_set;
         const bool is_limited = z->options->real_data && set;
         fit->bytes = (double)dt_plan_bytes(b->engine.plan);
-        fit->most_bytes = dt_engine_room(&b->engine);
-        fit->most =
-            is_limited ? (int)dt_bench_most(&b->sets, set) / b->engine.ranks.n_ranks : AUTO_MOST;
+        fit->max_bytes = dt_engine_room(&b->engine);
+        fit->max = is_limited ? (int)dt_bench_max_images(&b->sets, set) / b->engine.ranks.n_ranks
+                              : MAX_AUTO;
     }
     dt_bench_end(b, status);
     return status;
@@ -132,23 +132,23 @@ static dt_status lay_out(struct sizes *z, int per_rank, struct fit *fit)
  * multiple of 8, or less than 8. */
 static dt_status choose_size(struct sizes *z, int *per_rank)
 {
-    char plan_text[32], most_text[32];
+    char plan_text[32], max_text[32];
     struct fit first, fit;
     dt_log_progress("bench: looking for the largest batch size");
-    DT_TRY(lay_out(z, AUTO_LEAST, &first));
+    DT_TRY(lay_out(z, MIN_AUTO, &first));
     fit = first;
-    const int most = first.most < AUTO_MOST ? first.most : AUTO_MOST;
-    int n = AUTO_LEAST;
-    if (most >= 2 * AUTO_LEAST) {
-        DT_TRY(lay_out(z, 2 * AUTO_LEAST, &fit));
-        double each = fmax(fit.bytes - first.bytes, 1) / AUTO_LEAST;
-        double room = AUTO_LEAST + (first.most_bytes - first.bytes) / each;
-        n = (int)fmin(fmax(room, 1), most);
-        n = n < AUTO_LEAST ? n : n / AUTO_LEAST * AUTO_LEAST;
+    const int max = first.max < MAX_AUTO ? first.max : MAX_AUTO;
+    int n = MIN_AUTO;
+    if (max >= 2 * MIN_AUTO) {
+        DT_TRY(lay_out(z, 2 * MIN_AUTO, &fit));
+        double each = fmax(fit.bytes - first.bytes, 1) / MIN_AUTO;
+        double room = MIN_AUTO + (first.max_bytes - first.bytes) / each;
+        n = (int)fmin(fmax(room, 1), max);
+        n = n < MIN_AUTO ? n : n / MIN_AUTO * MIN_AUTO;
         DT_TRY(lay_out(z, n, &fit));
     }
-    while (n > AUTO_LEAST && fit.bytes > fit.most_bytes) {
-        n -= AUTO_LEAST * (1 + n / (16 * AUTO_LEAST));
+    while (n > MIN_AUTO && fit.bytes > fit.max_bytes) {
+        n -= MIN_AUTO * (1 + n / (16 * MIN_AUTO));
         DT_TRY(lay_out(z, n, &fit));
     }
     *per_rank = n;
@@ -157,10 +157,10 @@ static dt_status choose_size(struct sizes *z, int *per_rank)
     dt_log_progress("");
     printf("Batch size auto: %d images per rank, which take %s of %s%s\n\n", n,
            dt_memory_format(plan_text, sizeof plan_text, (uint64_t)fit.bytes),
-           dt_memory_format(most_text, sizeof most_text, (uint64_t)fit.most_bytes),
-           n + AUTO_LEAST > AUTO_MOST  ? "; more are not tried"
-           : n + AUTO_LEAST > fit.most ? "; the data have no more"
-                                       : "");
+           dt_memory_format(max_text, sizeof max_text, (uint64_t)fit.max_bytes),
+           n + MIN_AUTO > MAX_AUTO  ? "; more are not tried"
+           : n + MIN_AUTO > fit.max ? "; the data have no more"
+                                    : "");
     return DT_OK;
 }
 
@@ -175,16 +175,16 @@ static dt_status list_sizes(struct sizes *z)
         return DT_OK;
     if (strcmp(text, "auto") == 0)
         return choose_size(z, &z->per_rank[0]);
-    z->n = dt_text_integers(z->per_rank, MOST_SIZES, MOST_PER_RANK, text);
+    z->n = dt_text_integers(z->per_rank, MAX_SIZES, MAX_PER_RANK, text);
     if (z->n == 0)
-        DT_FAIL_ALIKE(
+        DT_FAIL_ON_ALL_RANKS(
             DT_ERR_USAGE,
             "--batch-size-per-rank: \"%s\" is neither auto nor a list of up to %d integers in "
             "1..%d, such as 32,64,128",
-            text, MOST_SIZES, MOST_PER_RANK);
+            text, MAX_SIZES, MAX_PER_RANK);
     if (z->n > 1 && (z->options->compare || z->options->trace))
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--%s: give one batch size, not %d",
-                      z->options->compare ? "compare" : "trace", z->n);
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE, "--%s: give one batch size, not %d",
+                             z->options->compare ? "compare" : "trace", z->n);
     return DT_OK;
 }
 
@@ -224,7 +224,7 @@ static dt_status run_size(struct sizes *z, int per_rank, struct dt_text *table)
 
 static dt_status run_sizes(struct sizes *z)
 {
-    char lines[MOST_SIZES * 96];
+    char lines[MAX_SIZES * 96];
     struct dt_text table = dt_text_in(lines, sizeof lines);
     const bool is_first = dt_comm_rank(z->comm) == 0;
     if (z->n > 1)

@@ -21,7 +21,7 @@ enum { PER_RANK = 32 /* images, unless the configuration says: as in Horovod's b
 static dt_status run_pass(struct dt_bench *b, struct dt_scalars *scalars, int pass)
 {
     const struct dt_batch *batch = NULL;
-    while (!batch || batch->n < dt_split_least(&b->engine.stage.split)) {
+    while (!batch || batch->n < dt_split_min(&b->engine.stage.split)) {
         if (batch)
             dt_loader_release(b->loader, batch);
         DT_TRY(dt_loader_next(b->loader, &batch));
@@ -153,13 +153,13 @@ static dt_status show(const struct dt_bench *b, struct dt_jsonw *w)
 
 /* --- Begin and end --- */
 
-uint32_t dt_bench_most(const struct dt_sets *sets, const struct dt_dataset *set)
+uint32_t dt_bench_max_images(const struct dt_sets *sets, const struct dt_dataset *set)
 {
-    uint32_t n[DT_MAX_CANVASES], most = 0;
+    uint32_t n[DT_MAX_CANVASES], max = 0;
     dt_loader_count(n, NULL, set, &sets->config->data, &sets->canvases);
     for (int i = 0; i < DT_MAX_CANVASES; i++)
-        most = n[i] > most ? n[i] : most;
-    return most;
+        max = n[i] > max ? n[i] : max;
+    return max;
 }
 
 /* Neither the classes nor the split of the real data apply to synthetic ones. */
@@ -195,11 +195,12 @@ dt_status dt_bench_begin(struct dt_bench *b, struct dt_comm *comm, const struct 
     if (!options->real_data)
         use_synthetic(&own, b->engine.stage.split.images);
     else if (dt_config_is_synthetic(config))
-        DT_FAIL_ALIKE(DT_ERR_CONFIG, "--data real: the configuration has synthetic data only; name "
-                                     "a folder or shards in data.train");
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_CONFIG,
+                             "--data real: the configuration has synthetic data only; name "
+                             "a folder or shards in data.train");
     if (!options->forward_only &&
         (b->engine.ranks.n_parts > 1 || b->engine.ranks.n_workers < b->engine.ranks.n_ranks))
-        DT_FAIL_ALIKE(
+        DT_FAIL_ON_ALL_RANKS(
             DT_ERR_CONFIG,
             "dtrain bench measures steps in which all ranks update together; remove comm.mode "
             "async and train.sync_every (scripts/compare_modes.sh trains in all modes)");
@@ -249,11 +250,11 @@ dt_status dt_bench_measure(struct dt_bench *b, struct dt_jsonw *w)
     DT_TRY(dt_bench_open(b, false));
     b->loader = b->phase == DT_TRAIN ? b->sets.train : b->sets.val;
     if (b->phase == DT_EVAL &&
-        dt_bench_most(&b->sets, b->sets.val_set) < (uint32_t)b->engine.stage.split.images)
-        DT_FAIL_ALIKE(DT_ERR_CONFIG,
-                      "--forward-only: a batch of %d is more than the %u validation images%s",
-                      b->engine.stage.split.images, dt_bench_most(&b->sets, b->sets.val_set),
-                      b->sets.canvases.n > 1 ? " of a canvas" : "");
+        dt_bench_max_images(&b->sets, b->sets.val_set) < (uint32_t)b->engine.stage.split.images)
+        DT_FAIL_ON_ALL_RANKS(
+            DT_ERR_CONFIG, "--forward-only: a batch of %d is more than the %u validation images%s",
+            b->engine.stage.split.images, dt_bench_max_images(&b->sets, b->sets.val_set),
+            b->sets.canvases.n > 1 ? " of a canvas" : "");
     DT_TRY(dt_comm_agree(b->engine.ranks.comm, allocate(b)));
     dt_host_name(host);
     DT_TRY(dt_comm_gather(b->engine.ranks.comm, b->hosts, host, sizeof host));

@@ -105,9 +105,9 @@ void dt_canvas_plain(struct dt_on_canvas *placement, const struct dt_layout *lay
 
 /* --- Draws --- */
 
-static double draw_between(struct dt_rng *rng, double most)
+static double draw_between(struct dt_rng *rng, double max)
 {
-    return most * (2 * dt_rng_uniform(rng) - 1);
+    return max * (2 * dt_rng_uniform(rng) - 1);
 }
 
 /* Rotation times move times shear times scaling; the move is in fractions of the sides. */
@@ -152,9 +152,9 @@ void dt_canvas_draw(struct dt_on_canvas *placement, const struct dt_layout *layo
 
 /* --- Boxes --- */
 
-static float clip(double value, int most)
+static float clip(double value, int max)
 {
-    return (float)fmax(0, fmin(value, most));
+    return (float)fmax(0, fmin(value, max));
 }
 
 bool dt_on_canvas_box(float box[4], const struct dt_on_canvas *p, const struct dt_truth *truth)

@@ -1,4 +1,4 @@
-/* Where the image of a detector lies on its canvas, and its boxes with it. Pure functions: of the
+/* Places the image of a detector on its canvas, and its boxes with it. Pure functions: of the
  * size that the annotations give, the configuration and, in training, (seed, epoch, sample id).
  *
  * An image is resized, flipped, then warped in the place it has got, the upper left corner of its

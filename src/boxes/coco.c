@@ -200,15 +200,15 @@ static dt_status make_truths(struct dt_coco *coco, struct dt_coco_rows *rows)
 }
 
 /* The one rule for training, evaluation, coco-eval, verify and shard. */
-static dt_status judge_bad(const struct dt_coco_rows *rows, double most)
+static dt_status check_bad(const struct dt_coco_rows *rows, double max)
 {
     const size_t n = rows->n_bad, of = rows->n_rows;
     const char *more = n > DT_COCO_BAD_LISTED ? "\n    ..." : "";
-    if ((double)n > most * (double)of)
+    if ((double)n > max * (double)of)
         DT_FAIL(DT_ERR_DATA,
                 "%s: %zu of %zu images and annotations cannot be used, but data.max_bad_fraction "
                 "allows at most %g %% of them (%.0f); repair the file or raise the limit:%s%s",
-                rows->path, n, of, 100 * most, floor(most * (double)of), rows->bad, more);
+                rows->path, n, of, 100 * max, floor(max * (double)of), rows->bad, more);
     if (n > 0)
         dt_log(DT_LOG_NOTICE,
                "%s: %zu of %zu images and annotations cannot be used and are skipped:%s%s",
@@ -281,7 +281,7 @@ static void tell_oddities(const struct dt_coco *coco, const char *path)
                (unsigned)coco->n_images);
 }
 
-/* Where ids of images are texts, they are only collected until `texts` has them. */
+/* Reads the file; if ids of images are texts, they are only collected until `texts` has them. */
 static dt_status read_file(struct dt_coco *coco, const char *path,
                            const struct dt_coco_rules *rules, const struct dt_names *texts)
 {
@@ -299,12 +299,12 @@ static dt_status read_file(struct dt_coco *coco, const char *path,
         dt_names_sort(&coco->text_ids);
     } else if (rows.collected_ids.n == 0) {
         if (rows.n_images == 0)
-            DT_TRY_OUT(judge_bad(&rows, rules->max_bad));
+            DT_TRY_OUT(check_bad(&rows, rules->max_bad));
         DT_TRY_OUT(make_images(coco, &rows));
         DT_TRY_OUT(dt_coco_make_categories(coco, &rows));
         DT_TRY_OUT(check_annotation_ids(&rows));
         DT_TRY_OUT(make_truths(coco, &rows));
-        DT_TRY_OUT(judge_bad(&rows, rules->max_bad));
+        DT_TRY_OUT(check_bad(&rows, rules->max_bad));
     }
 out:
     dt_log_progress("");

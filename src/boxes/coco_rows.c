@@ -165,12 +165,12 @@ static dt_status read_flag(struct dt_coco_rows *r, void *to)
     return dt_json_stream_bool(r->json, to);
 }
 
-static dt_status read_within(struct dt_coco_rows *r, int32_t *value, int32_t least, int32_t most)
+static dt_status read_within(struct dt_coco_rows *r, int32_t *value, int32_t min, int32_t max)
 {
     int64_t number;
     DT_TRY(dt_json_stream_integer(r->json, &number));
-    if (number < least || number > most)
-        FAIL_HERE(r, "%lld is not within %d..%d", (long long)number, (int)least, (int)most);
+    if (number < min || number > max)
+        FAIL_HERE(r, "%lld is not within %d..%d", (long long)number, (int)min, (int)max);
     *value = (int32_t)number;
     return DT_OK;
 }
@@ -210,12 +210,12 @@ static dt_status read_file_name(struct dt_coco_rows *r, void *to)
     return DT_OK;
 }
 
-static dt_status read_number(struct dt_coco_rows *r, double *value, double least, double most)
+static dt_status read_number(struct dt_coco_rows *r, double *value, double min, double max)
 {
     DT_TRY(dt_json_stream_number(r->json, value));
-    if (*value < least && least == 0)
+    if (*value < min && min == 0)
         FAIL_HERE(r, "%g is negative", *value);
-    if (*value < least || *value > most)
+    if (*value < min || *value > max)
         FAIL_HERE(r, "%g is far outside any image", *value);
     return DT_OK;
 }

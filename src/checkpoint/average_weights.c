@@ -86,8 +86,8 @@ out:
     return status;
 }
 
-/* Where the configuration of the run lies that the weights are of; of its checkpoints, which may be
- * removed, that of the run. */
+/* Finds the configuration of the run that the weights belong to; checkpoints may be removed, so
+ * theirs is that of the run. */
 static dt_status find_config(struct dt_average *average, const struct source *source)
 {
     static const char in_run[] = "/checkpoints/step-";

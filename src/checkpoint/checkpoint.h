@@ -17,7 +17,7 @@
 #include "dtrain/config.h"
 #include "dtrain/plan.h"
 
-/* Of state.json; scripts/packaging/README.md says what later versions read. */
+/* The version of state.json; scripts/packaging/README.md says what later versions read. */
 enum { DT_CHECKPOINT_FORMAT = 5 };
 enum { DT_MODEL_NAME_MAX = 64, DT_ORIGIN_MAX = DT_ID_MAX + 24 };
 

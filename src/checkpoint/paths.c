@@ -1,5 +1,5 @@
-/* Where checkpoints are: the folders of a run folder and their names; and removing what saves left
- * behind. */
+/* The folders of checkpoints in a run folder and their names; and removing what saves left behind.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>

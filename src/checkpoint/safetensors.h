@@ -32,7 +32,7 @@ const struct dt_st_tensor *dt_st_get(const struct dt_st_reader *reader, size_t i
  * the
  * "_orig_mod." of compiled models; NULL if absent. */
 const struct dt_st_tensor *dt_st_find(const struct dt_st_reader *reader, const char *name);
-/* Of the metadata, as written by dt_st_head; NULL if absent. */
+/* The classes in the metadata, as written by dt_st_head; NULL if absent. */
 const char *dt_st_classes(const struct dt_st_reader *reader);
 const char *dt_st_config(const struct dt_st_reader *reader);
 /* All elements as fp32; DT_ERR_DATA for I64. */

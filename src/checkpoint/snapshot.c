@@ -78,10 +78,10 @@ static dt_status list_contents(struct contents *c, const struct dt_plan *plan,
                                enum dt_snapshot_file file)
 {
     const struct dt_graph *g = plan->graph;
-    const size_t most = 2 * (size_t)g->n_tensors;
-    DT_TRY(DT_NEW(c->tensors, most));
-    DT_TRY(DT_NEW(c->ids, most));
-    DT_TRY(DT_NEW(c->arenas, most));
+    const size_t max = 2 * (size_t)g->n_tensors;
+    DT_TRY(DT_NEW(c->tensors, max));
+    DT_TRY(DT_NEW(c->ids, max));
+    DT_TRY(DT_NEW(c->arenas, max));
     if (file == DT_SNAPSHOT_MODEL)
         list_model(c, g, DT_ARENA_PARAMS, DT_ARENA_STATS);
     for (enum dt_arena a = 0; a < DT_N_ARENAS && file == DT_SNAPSHOT_OPTIM; a++)

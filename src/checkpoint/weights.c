@@ -230,13 +230,13 @@ static bool is_finite(const float *values, size_t n)
 
 static dt_status copy_tensors(struct loading *l)
 {
-    size_t most = 0;
+    size_t max = 0;
     for (int t = 0; t < l->graph->n_tensors; t++) {
         size_t n = dt_tensor_elements(&l->graph->tensor[t]);
-        if (is_wanted(&l->graph->tensor[t]) && n > most)
-            most = n;
+        if (is_wanted(&l->graph->tensor[t]) && n > max)
+            max = n;
     }
-    DT_TRY(DT_NEW(l->values, most));
+    DT_TRY(DT_NEW(l->values, max));
     for (int t = 0; t < l->graph->n_tensors; t++) {
         const struct dt_tensor *tensor = &l->graph->tensor[t];
         if (!is_wanted(tensor))

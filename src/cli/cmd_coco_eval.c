@@ -70,7 +70,7 @@ static void print_lines(const struct evaluation *e, bool per_class)
     static const struct {
         bool is_recall;
         const char *iou;
-        int area, most; /* 0: max_detections */
+        int area, max; /* 0: max_detections */
     } lines[DT_N_COCO] = {
         {false, "0.50:0.95", 0, 0}, {false, "0.50", 0, 0},      {false, "0.75", 0, 0},
         {false, "0.50:0.95", 1, 0}, {false, "0.50:0.95", 2, 0}, {false, "0.50:0.95", 3, 0},
@@ -81,7 +81,7 @@ static void print_lines(const struct evaluation *e, bool per_class)
         printf(" %-18s %s @[ IoU=%-9s | area=%6s | maxDets=%3d ] = %0.3f\n",
                lines[i].is_recall ? "Average Recall" : "Average Precision",
                lines[i].is_recall ? "(AR)" : "(AP)", lines[i].iou, areas[lines[i].area],
-               lines[i].most ? lines[i].most : e->max_detections, e->value[i]);
+               lines[i].max ? lines[i].max : e->max_detections, e->value[i]);
     if (per_class)
         printf("\n%8s %9s %7s %7s  category\n", "id", "boxes", "AP", "AP50");
     for (int i = 0; per_class && i < e->coco.n_categories; i++)

@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "dtrain/models.h"
 
-/* Of options and of operands, besides files. */
+/* Values of options and operands, besides files. */
 static const char *const values[][2] = {
     {"resume", "auto must never"},   {"data", "synthetic real"}, {"decode", "all"},
     {"exif", "ignore apply"},        {"link", "measured"},       {"step-time", "measured"},
@@ -109,7 +109,7 @@ static void offer_commands(const struct words *w)
         offer(w, dt_commands[i].name, "", dt_commands[i].summary);
 }
 
-/* What stands without an option before it. */
+/* Offers the operands that may come next. */
 static void offer_operands(const struct words *w, const char *command, bool is_second)
 {
     struct dt_config_key key;

@@ -39,10 +39,11 @@ static dt_status parse_link(struct dt_link *out, const char *option, const char 
         end = NULL;
     if (end && *end == '\0')
         return DT_OK;
-    DT_FAIL_ALIKE(DT_ERR_USAGE,
-                  "%s: \"%s\" is not a bandwidth and a latency such as 100Gb/s,2us (units: Mb/s, "
-                  "Gb/s, MB/s, GB/s, TB/s; ns, us, ms, s)",
-                  option, text);
+    DT_FAIL_ON_ALL_RANKS(
+        DT_ERR_USAGE,
+        "%s: \"%s\" is not a bandwidth and a latency such as 100Gb/s,2us (units: Mb/s, "
+        "Gb/s, MB/s, GB/s, TB/s; ns, us, ms, s)",
+        option, text);
 }
 
 /* "0.105" (s), "105ms" or "measured" */
@@ -57,8 +58,8 @@ static dt_status parse_step_time(double *out, const char *text)
         end = parse_number(out, text, bare);
     if (end && *end == '\0')
         return DT_OK;
-    DT_FAIL_ALIKE(DT_ERR_USAGE,
-                  "--step-time: \"%s\" is not a time such as 0.105, 105ms or measured", text);
+    DT_FAIL_ON_ALL_RANKS(
+        DT_ERR_USAGE, "--step-time: \"%s\" is not a time such as 0.105, 105ms or measured", text);
 }
 
 dt_status dt_cmd_forecast(struct dt_comm *comm, const struct dt_config *config,
@@ -66,20 +67,20 @@ dt_status dt_cmd_forecast(struct dt_comm *comm, const struct dt_config *config,
 {
     struct dt_forecast_options options = {.json_path = args->json};
     struct dt_forecast_network *network = &options.network;
-    options.n_ranks = dt_text_integers(options.ranks, DT_FORECAST_RANKS_MOST, 1 << 20, args->ranks);
+    options.n_ranks = dt_text_integers(options.ranks, DT_MAX_FORECAST_RANKS, 1 << 20, args->ranks);
     if (options.n_ranks == 0)
-        DT_FAIL_ALIKE(
+        DT_FAIL_ON_ALL_RANKS(
             DT_ERR_USAGE,
             "--ranks: \"%s\" is not a list of at most %d numbers of ranks, such as 8,64,512",
-            args->ranks, DT_FORECAST_RANKS_MOST);
+            args->ranks, DT_MAX_FORECAST_RANKS);
     network->ranks_per_node = args->launch.ranks_per_node > 0 ? args->launch.ranks_per_node : 1;
     options.measure_link = strcmp(args->link, "measured") == 0;
     if (!options.measure_link)
         DT_TRY(parse_link(&network->link, "--link", args->link));
     if (!args->local_link != (network->ranks_per_node == 1))
-        DT_FAIL_ALIKE(DT_ERR_USAGE,
-                      "--local-link is the link between the ranks of a node and needs "
-                      "--ranks-per-node of 2 or more, and the other way round");
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE,
+                             "--local-link is the link between the ranks of a node and needs "
+                             "--ranks-per-node of 2 or more, and the other way round");
     if (args->local_link)
         DT_TRY(parse_link(&network->local, "--local-link", args->local_link));
     DT_TRY(parse_step_time(&options.step_s, args->step_time));

@@ -8,7 +8,8 @@
 #include "base/text.h"
 #include "cli/commands.h"
 
-/* What is known of a training that will have a run folder; its configuration must be right. */
+/* Finds what is known of a training that will have a run folder; its configuration must be right.
+ */
 static dt_status find_run(struct dt_launch_options *out, const struct dt_arguments *job)
 {
     static const double launcher_s = 30; /* to start the ranks, which then watch themselves */

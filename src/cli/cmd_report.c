@@ -48,7 +48,7 @@ dt_status dt_cmd_report(const struct dt_arguments *args)
 
 /* --- Tables as plain text --- */
 
-enum { LINE_MOST = 80, NARROWEST = 12, GAP = 2 };
+enum { MAX_LINE = 80, NARROWEST = 12, GAP = 2 };
 
 /* Columns, that is characters, of the first n bytes. */
 static int count_columns(const char *text, int n)
@@ -83,7 +83,7 @@ static const char *part(const char *text, int width, int line)
 /* Cells that are too long take several lines. */
 static void put_row(const struct dt_table *table, size_t row, int label)
 {
-    const int n = (int)table->n_columns - 1, even = (LINE_MOST - label) / n - GAP;
+    const int n = (int)table->n_columns - 1, even = (MAX_LINE - label) / n - GAP;
     const int width = even > NARROWEST ? even : NARROWEST;
     bool is_done = false;
     for (int line = 0; !is_done; line++) {
@@ -166,8 +166,8 @@ static void print_rows(const struct dt_table *table)
         const char *why = dt_table_cell(table, row, last);
         if (row == 0 || strcmp(dt_table_cell(table, row, 1), "finished") == 0)
             continue;
-        for (; why[0]; why = part(why, LINE_MOST - 4, 1))
-            printf("    %.*s\n", part_bytes(why, LINE_MOST - 4), why);
+        for (; why[0]; why = part(why, MAX_LINE - 4, 1))
+            printf("    %.*s\n", part_bytes(why, MAX_LINE - 4), why);
     }
 }
 

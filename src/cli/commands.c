@@ -49,15 +49,15 @@ const struct dt_command *dt_command_find(const char *name)
     return NULL;
 }
 
-void dt_command_operands(const struct dt_command *command, int *least, int *most)
+void dt_command_operands(const struct dt_command *command, int *min, int *max)
 {
-    *least = *most = 0;
+    *min = *max = 0;
     for (const char *word = command->operands; *word; word += strspn(word, " ")) {
-        *least += *word != '[';
-        (*most)++;
+        *min += *word != '[';
+        (*max)++;
         word += strcspn(word, " ");
         if (word[-1] == '.')
-            *most = INT_MAX;
+            *max = INT_MAX;
     }
 }
 

@@ -137,7 +137,7 @@ extern const size_t dt_n_commands;
 /* NULL, with DT_ERR_USAGE set that suggests the nearest name, if there is no such command. */
 const struct dt_command *dt_command_find(const char *name);
 /* Minimum and maximum number of operands; a word that ends in "..." stands for any number. */
-void dt_command_operands(const struct dt_command *command, int *least, int *most);
+void dt_command_operands(const struct dt_command *command, int *min, int *max);
 
 /* On standard output; as JSON, to this file or "-", unless it is NULL. */
 dt_status dt_version_print(const char *json);

@@ -1,4 +1,4 @@
-/* Where the file of --config lies. */
+/* Finds the file of --config. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

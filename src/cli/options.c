@@ -24,8 +24,8 @@
     }
 #define FLAG(id, member, what)        ROW(FLAG, id, member, NULL, what)
 #define TEXT(id, member, words, what) ROW(TEXT, id, member, words, what)
-#define INTEGER(id, member, value, least, most, words, what) \
-    ROW(INTEGER, id, member, words, what, .number = (value), .min = (least), .max = (most))
+#define INTEGER(id, member, value, low, high, words, what) \
+    ROW(INTEGER, id, member, words, what, .number = (value), .min = (low), .max = (high))
 
 static const struct dt_option options[] = {
     TEXT("config", config, "FILE",
@@ -129,7 +129,7 @@ static const struct dt_option options[] = {
          "images of a COCO file (default: ../X for instances_X.json, else the folder of the file)"),
     TEXT("exif", exif, "ignore|apply",
          "whether photos are turned as their EXIF orientation says (default: ignore)"),
-    INTEGER("resize-short", shard.resize_short, 0, DT_RESIZE_SHORT_LEAST, DT_RESIZE_SHORT_MOST, "S",
+    INTEGER("resize-short", shard.resize_short, 0, DT_MIN_RESIZE_SHORT, DT_MAX_RESIZE_SHORT, "S",
             "shrink larger images until the shorter side has S pixels"),
     INTEGER("quality", shard.quality, 95, 1, 100, "Q",
             "JPEG quality of images that are re-encoded: shrunk, CMYK, PNG (default: 95)"),
@@ -317,16 +317,16 @@ static dt_status take_run(struct dt_arguments *args)
 static dt_status check_given(struct dt_arguments *args)
 {
     const struct dt_command *command = args->command;
-    int least, most;
-    dt_command_operands(command, &least, &most);
-    if (args->n_operands > most) {
-        const char *extra = args->operands[most];
+    int min, max;
+    dt_command_operands(command, &min, &max);
+    if (args->n_operands > max) {
+        const char *extra = args->operands[max];
         const bool is_config = dt_name_has_suffix(extra, ".json") && command->run_on_ranks;
         DT_FAIL(DT_ERR_USAGE, "%s: unexpected argument of dtrain %s; %s%s%s", extra, command->name,
                 is_config ? "did you mean --config " : "see dtrain --help", is_config ? extra : "",
                 is_config ? "?" : "");
     }
-    if (args->n_operands < least)
+    if (args->n_operands < min)
         DT_FAIL(DT_ERR_USAGE, "dtrain %s needs %s", command->name, command->operands);
     for (int i = 0; i < command->n_required; i++) {
         const struct dt_option *row = dt_option_find(command->options[i]);

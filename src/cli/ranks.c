@@ -267,8 +267,8 @@ dt_status dt_cmd_train(struct dt_comm *comm, const struct dt_config *config,
 {
     bool print_plan = args->dry_run && strcmp(args->dry_run, "plan") == 0;
     if (args->dry_run && args->dry_run[0] && !print_plan)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--dry-run=%s: write --dry-run or --dry-run=plan",
-                      args->dry_run);
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE, "--dry-run=%s: write --dry-run or --dry-run=plan",
+                             args->dry_run);
     DT_TRY(dt_sets_check_given(config));
     if (args->dry_run)
         return dt_dry_run(comm, config, print_plan);
@@ -281,12 +281,12 @@ dt_status dt_cmd_average(struct dt_comm *comm, const struct dt_config *config,
                          const struct dt_arguments *args)
 {
     if (args->average.n_images > 0 && !args->average.recompute_bn)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--images is for --recompute-bn");
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE, "--images is for --recompute-bn");
     if (args->output && !dt_name_has_suffix(args->output, ".safetensors"))
-        DT_FAIL_ALIKE(DT_ERR_USAGE,
-                      "-o %s: weights are written as safetensors, so the name must "
-                      "end in .safetensors",
-                      args->output);
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE,
+                             "-o %s: weights are written as safetensors, so the name must "
+                             "end in .safetensors",
+                             args->output);
     struct dt_average_options options = args->average;
     options.paths = args->operands;
     options.n_paths = args->n_operands;
@@ -327,19 +327,20 @@ dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
     options.real_data = is_real;
     options.trace = args->trace;
     if (!is_real && strcmp(args->data, "synthetic") != 0)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--data %s: write real or synthetic", args->data);
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE, "--data %s: write real or synthetic", args->data);
     if (runs_no_network && (options.profile || is_real || options.forward_only || options.no_comm ||
                             options.batch_sizes || options.compare || options.trace ||
                             (args->input && args->allreduce_only)))
-        DT_FAIL_ALIKE(DT_ERR_USAGE,
-                      "--%s: it runs no network, so of the other options it takes only --json%s; "
-                      "see dtrain --help",
-                      args->input ? "input" : "allreduce",
-                      args->input ? "" : ", --min-bytes and --max-bytes");
+        DT_FAIL_ON_ALL_RANKS(
+            DT_ERR_USAGE,
+            "--%s: it runs no network, so of the other options it takes only --json%s; "
+            "see dtrain --help",
+            args->input ? "input" : "allreduce",
+            args->input ? "" : ", --min-bytes and --max-bytes");
     if (!args->allreduce_only && (sums.min_bytes || sums.max_bytes))
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--min-bytes, --max-bytes: only with --allreduce");
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE, "--min-bytes, --max-bytes: only with --allreduce");
     if (options.tolerance && !options.compare)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--tolerance: only with --compare");
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE, "--tolerance: only with --compare");
     if (args->input)
         return dt_bench_input(comm, config, args->json);
     if (args->allreduce_only)

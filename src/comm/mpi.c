@@ -46,7 +46,7 @@ struct reduction {
     uint32_t times; /* that it was started by node */
     bool is_added;  /* within the node */
     bool is_done;   /* its part, within all nodes */
-    /* Of the buffer, this rank's part: first float and number. */
+    /* This rank's part of the buffer: first float and number. */
     size_t first, n;
     size_t n_started; /* floats assigned to lanes */
     int n_lanes;      /* lanes working on this reduction */
@@ -225,10 +225,10 @@ static void start_lane(struct dt_comm *comm, int index, int of)
     const size_t left = reduction->n - reduction->n_started;
     lane->schedule =
         dt_schedule_choose(re->sum, n, (double)reduction->n * sizeof(float), &re->link);
-    const size_t most = dt_schedule_most(lane->schedule, n);
+    const size_t max = dt_schedule_max_messages(lane->schedule, n);
     lane->reduction = of;
     lane->buffer = reduction->buffer + reduction->first + reduction->n_started;
-    lane->count = left < most ? left : most;
+    lane->count = left < max ? left : max;
     lane->tag = 2 * re->next_tag[reduction->by_node] + reduction->by_node;
     lane->round = 0;
     re->next_tag[reduction->by_node] = (re->next_tag[reduction->by_node] + 1) % (N_TAGS / 2);

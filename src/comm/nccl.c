@@ -69,7 +69,8 @@ static ncclResult_t wait_ready(const struct nccl_plane *plane, double timeout_s)
 }
 
 /* The result of a call once its work is done; a call that connects the ranks needs all of them. */
-static ncclResult_t settle(const struct nccl_plane *plane, ncclResult_t code, double timeout_s)
+static ncclResult_t await_result(const struct nccl_plane *plane, ncclResult_t code,
+                                 double timeout_s)
 {
     if (!plane->nccl || (code != ncclSuccess && code != ncclInProgress))
         return code;
@@ -122,7 +123,7 @@ static dt_status nccl_status(const struct dt_comm *comm, ncclResult_t code, cons
 #define DT_NCCL(comm, what, call)                                                          \
     do {                                                                                   \
         const struct nccl_plane *dt_plane = (comm)->reduce;                                \
-        ncclResult_t dt_nccl_code = settle(dt_plane, (call), dt_plane->timeout_s);         \
+        ncclResult_t dt_nccl_code = await_result(dt_plane, (call), dt_plane->timeout_s);   \
         dt_status dt_nccl = nccl_status((comm), dt_nccl_code, (what), __FILE__, __LINE__); \
         if (dt_nccl != DT_OK)                                                              \
             return dt_nccl;                                                                \
@@ -260,7 +261,7 @@ static dt_status nccl_open(struct dt_comm *comm, const struct dt_comm_options *o
     config.commName = "dtrain";
 #endif
     ncclResult_t code = ncclCommInitRankConfig(&plane->nccl, comm->size, id, comm->rank, &config);
-    code = settle(plane, code, plane->timeout_s);
+    code = await_result(plane, code, plane->timeout_s);
     dt_status status = nccl_status(comm, code, "connect the ranks", __FILE__, __LINE__);
     if (status != DT_OK)
         abort_nccl(plane);
@@ -390,7 +391,7 @@ static dt_status nccl_poll(struct dt_comm *comm)
 static bool leave_plane(struct nccl_plane *plane)
 {
     ncclResult_t code = ncclCommFinalize(plane->nccl);
-    if (!is_good(settle(plane, code, close_timeout_s), "ncclCommFinalize"))
+    if (!is_good(await_result(plane, code, close_timeout_s), "ncclCommFinalize"))
         return false;
     (void)is_good(ncclCommDestroy(plane->nccl), "ncclCommDestroy");
     plane->nccl = NULL;

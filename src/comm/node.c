@@ -74,7 +74,7 @@ bool dt_node_has(const struct dt_node *node, const float *buffer, size_t count)
 }
 
 /* The same place in the memory of another rank of the node. */
-static float *twin(const struct dt_node *node, float *buffer, int local)
+static float *peer_buffer(const struct dt_node *node, float *buffer, int local)
 {
     const ptrdiff_t apart = local - node->local;
     return (float *)((char *)buffer + apart * (ptrdiff_t)node->memory->own_bytes);
@@ -94,12 +94,12 @@ void dt_node_add(const struct dt_node *node, float *buffer, size_t count, bool s
     for (size_t at = first; at < first + n; at += BLOCK) {
         const int block = (int)(first + n - at < BLOCK ? first + n - at : BLOCK);
         float sum[BLOCK];
-        memcpy(sum, twin(node, buffer + at, 0), (size_t)block * sizeof *sum);
+        memcpy(sum, peer_buffer(node, buffer + at, 0), (size_t)block * sizeof *sum);
         for (int i = 1; i < node->n_local; i++)
-            dt_sum_add(sum, twin(node, buffer + at, i), block);
+            dt_sum_add(sum, peer_buffer(node, buffer + at, i), block);
         for (int i = 0; i < node->n_local; i++)
             if (spread || i == node->local)
-                memcpy(twin(node, buffer + at, i), sum, (size_t)block * sizeof *sum);
+                memcpy(peer_buffer(node, buffer + at, i), sum, (size_t)block * sizeof *sum);
     }
 }
 
@@ -109,7 +109,7 @@ void dt_node_spread(const struct dt_node *node, float *buffer, size_t count)
     const size_t n = dt_node_part(node, &first, count);
     for (int i = 0; i < node->n_local; i++)
         if (i != node->local)
-            memcpy(twin(node, buffer + first, i), buffer + first, n * sizeof *buffer);
+            memcpy(peer_buffer(node, buffer + first, i), buffer + first, n * sizeof *buffer);
 }
 
 /* --- Where the ranks are --- */

@@ -24,7 +24,7 @@ struct dt_node {
 
 /* Sets the numbers of `memory` that follow from its `first`. */
 dt_status dt_node_count(struct dt_comm_memory *memory, int n_ranks);
-/* Where the ranks are. Without memory it has no buffer. */
+/* The place of the ranks in their nodes. Without memory it has no buffer. */
 dt_status dt_node_open(struct dt_node *node, int rank, int n_ranks,
                        const struct dt_comm_memory *memory);
 void dt_node_close(struct dt_node *node);

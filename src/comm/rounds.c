@@ -10,7 +10,7 @@ size_t dt_schedule_segment(size_t *first, size_t count, int n, int index)
     return left < each ? left : each;
 }
 
-size_t dt_schedule_most(enum dt_schedule schedule, int n)
+size_t dt_schedule_max_messages(enum dt_schedule schedule, int n)
 {
     return (size_t)DT_SCHEDULE_SEGMENT * (schedule == DT_SCHEDULE_RING ? (size_t)n : 1);
 }
@@ -50,7 +50,7 @@ static void ring(struct dt_round *out, int n, int rank, int round, size_t count)
     out->is_first = round == n - 1;
 }
 
-/* Of `size` segments of p from `begin` on. */
+/* First float and length of `size` segments out of p, from segment `begin` on. */
 static size_t window(size_t *first, size_t count, int p, int begin, int size)
 {
     size_t last, n;

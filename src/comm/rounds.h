@@ -32,7 +32,7 @@ enum {
 
 enum dt_schedule { DT_SCHEDULE_RING, DT_SCHEDULE_HALVING, DT_SCHEDULE_TREE, DT_N_SCHEDULES };
 
-/* What one rank does in one round; floats of the buffer. */
+/* The work of one rank in one round; counts are floats of the buffer. */
 struct dt_round {
     int to, from;      /* -1: nobody */
     size_t out, n_out; /* first one and number, sent */
@@ -44,7 +44,7 @@ struct dt_round {
 /* First float and number of floats of segment `index` of n of a buffer of `count` floats. */
 size_t dt_schedule_segment(size_t *first, size_t count, int n, int index);
 /* Most floats that may be summed at once, so that no message is longer than a segment. */
-size_t dt_schedule_most(enum dt_schedule schedule, int n);
+size_t dt_schedule_max_messages(enum dt_schedule schedule, int n);
 /* Number of rounds, the same for all ranks; a rank may have nothing to do in one. */
 int dt_schedule_rounds(enum dt_schedule schedule, int n);
 void dt_schedule_round(struct dt_round *out, enum dt_schedule schedule, int n, int rank, int round,

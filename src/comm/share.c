@@ -16,7 +16,7 @@
 #include "comm/comm_internal.h"
 #include "comm/node.h"
 
-/* What the first rank of a node tells the others: where its memory is, and what lies at its end. */
+/* The first rank of a node tells the others the address of its memory, and what lies at its end. */
 struct place {
     int64_t pid, fd;
     uint64_t mark;

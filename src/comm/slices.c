@@ -39,7 +39,7 @@ dt_status dt_slice_table_make(struct dt_slice_table *t, const struct dt_comm *co
                               const struct dt_comm_options *options)
 {
     const int n_slices = options->split.n_parts, group = options->split.group, n = comm->size;
-    int most, number[DT_SLICE_PARTS + 1], n_joins = 0;
+    int max, number[DT_SLICE_PARTS + 1], n_joins = 0;
     struct dt_slice_parts parts = {0};
     t->slot = options->slot_bytes / sizeof(float);
     DT_TRY(DT_NEW(t->n_parts, (size_t)comm->size));
@@ -47,7 +47,7 @@ dt_status dt_slice_table_make(struct dt_slice_table *t, const struct dt_comm *co
     for (int r = 0; r < comm->size; r++) {
         const struct dt_slice_parts of_rank =
             dt_slices_of(n_slices, dt_slices_first(n_slices, group, n, r),
-                         dt_slices_first(n_slices, group, n, r + 1), &most);
+                         dt_slices_first(n_slices, group, n, r + 1), &max);
         if (r == comm->rank)
             t->first = t->n;
         t->n_parts[r] = of_rank.n;

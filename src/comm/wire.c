@@ -22,28 +22,28 @@ static inline float finite_or_zero(float value)
     return dt_bits_float(dt_bits_if((bits & 0x7f800000u) == 0x7f800000u, 0, bits));
 }
 
-#define WIRE(type, narrow, widen, keeps)                                                           \
+#define WIRE(type, to_wire, from_wire, keeps)                                                      \
     DT_CLONES static void pack_##type(uint16_t *restrict out, const float *restrict in, int count) \
     {                                                                                              \
-        FOR_EACH(i, out[i] = narrow(in[i]));                                                       \
+        FOR_EACH(i, out[i] = to_wire(in[i]));                                                      \
     }                                                                                              \
     DT_CLONES static void keep_##type(uint16_t *restrict out, const float *restrict in,            \
                                       float *restrict kept, int count)                             \
     {                                                                                              \
         FOR_EACH(i, {                                                                              \
             const float wanted = in[i] + kept[i];                                                  \
-            out[i] = narrow(wanted);                                                               \
-            kept[i] = finite_or_zero(wanted - widen(out[i]));                                      \
+            out[i] = to_wire(wanted);                                                              \
+            kept[i] = finite_or_zero(wanted - from_wire(out[i]));                                  \
         });                                                                                        \
     }                                                                                              \
     DT_CLONES static void unpack_##type(float *restrict out, const uint16_t *restrict in,          \
                                         int count)                                                 \
     {                                                                                              \
-        FOR_EACH(i, out[i] = widen(in[i]));                                                        \
+        FOR_EACH(i, out[i] = from_wire(in[i]));                                                    \
     }                                                                                              \
     DT_CLONES static void add_##type(float *restrict sum, const uint16_t *restrict in, int count)  \
     {                                                                                              \
-        FOR_EACH(i, sum[i] += widen(in[i]));                                                       \
+        FOR_EACH(i, sum[i] += from_wire(in[i]));                                                   \
     }                                                                                              \
     static const struct dt_wire type = {pack_##type, keep_##type, unpack_##type, add_##type, keeps};
 

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "config/keys.h"
 
-enum { WHAT_BYTES = 256, CANVAS_MULTIPLE = 32, CANVAS_MOST = 2048 };
+enum { WHAT_BYTES = 256, CANVAS_MULTIPLE = 32, MAX_CANVAS = 2048 };
 
 struct checking {
     const struct dt_config *config;
@@ -259,7 +259,7 @@ static void check_schedule(struct checking *k)
     check_metric(k, "schedule.metric", s->metric);
 }
 
-static void check_mode(struct checking *k, bool is_narrow)
+static void check_mode(struct checking *k, bool is_16_bit)
 {
     const struct dt_config *c = k->config;
     const char *name = dt_key_find("comm.mode")->choices[c->comm.mode];
@@ -267,7 +267,7 @@ static void check_mode(struct checking *k, bool is_narrow)
         return;
     if (c->comm.backend == DT_COMM_NCCL)
         wrong(k, "comm.mode", "\"%s\" needs comm.backend \"mpi\"", name);
-    if (is_narrow)
+    if (is_16_bit)
         wrong(k, "comm.mode", "\"%s\" sends fp32 only; set comm.grad_dtype to auto", name);
     if (c->train.ema_decay > 0 || c->model.sync_bn != 0)
         wrong(k, "comm.mode", "\"%s\" has neither train.ema_decay nor model.sync_bn", name);
@@ -275,14 +275,14 @@ static void check_mode(struct checking *k, bool is_narrow)
         wrong(k, "comm.mode", "\"async\" depends on who is first, but train.deterministic is true");
 }
 
-static void check_local(struct checking *k, bool is_narrow)
+static void check_local(struct checking *k, bool is_16_bit)
 {
     const struct dt_config *c = k->config;
     const bool is_local = dt_config_mode(c) == DT_MODE_LOCAL;
     const int every = c->train.sync_every;
     if (every > 1 && c->comm.mode == DT_MODE_CENTRAL)
         wrong(k, "train.sync_every", "%d, but comm.mode \"central\" updates in every step", every);
-    if (is_local && (is_narrow || c->comm.backend == DT_COMM_NCCL))
+    if (is_local && (is_16_bit || c->comm.backend == DT_COMM_NCCL))
         wrong(k, "train.sync_every",
               "%d: weights are averaged in fp32 over MPI; set comm.grad_dtype and comm.backend to "
               "auto",
@@ -304,8 +304,8 @@ static void check_local(struct checking *k, bool is_narrow)
               c->train.outer_momentum);
 }
 
-/* What would make the slices depend on each other, or on the ranks. */
-static void check_virtual(struct checking *k, bool is_narrow)
+/* Refuses settings that would make the slices depend on each other, or on the ranks. */
+static void check_virtual(struct checking *k, bool is_16_bit)
 {
     const struct dt_config *c = k->config;
     const int n = c->train.virtual_ranks;
@@ -316,7 +316,7 @@ static void check_virtual(struct checking *k, bool is_narrow)
               "%d need gradients that all ranks sum in every step: comm.mode \"allreduce\" "
               "without train.sync_every",
               n);
-    if (is_narrow)
+    if (is_16_bit)
         wrong(k, "train.virtual_ranks", "%d are summed in fp32; set comm.grad_dtype to auto", n);
     if (n % dt_config_slice_group(c) != 0)
         wrong(k, "train.virtual_ranks", "%d cannot form groups of %d, which model.sync_bn asks", n,
@@ -376,7 +376,7 @@ static void check_detector(struct checking *k)
 
 static bool is_side(int side)
 {
-    return side >= CANVAS_MULTIPLE && side <= CANVAS_MOST && side % CANVAS_MULTIPLE == 0;
+    return side >= CANVAS_MULTIPLE && side <= MAX_CANVAS && side % CANVAS_MULTIPLE == 0;
 }
 
 static bool is_canvas(const char *text)
@@ -400,7 +400,7 @@ static void check_canvases(struct checking *k)
             wrong(k, "model.canvases",
                   "\"%s\" is not a size WIDTHxHEIGHT, such as 1344x800, of multiples of %d up to "
                   "%d",
-                  text, CANVAS_MULTIPLE, CANVAS_MOST);
+                  text, CANVAS_MULTIPLE, MAX_CANVAS);
         for (const char *more = rest; (more = dt_config_names_next(more, other, sizeof other));)
             if (strcmp(text, other) == 0)
                 wrong(k, "model.canvases", "%s is listed twice", text);
@@ -410,27 +410,27 @@ static void check_canvases(struct checking *k)
 static void check_sides(struct checking *k)
 {
     const struct dt_config *c = k->config;
-    const int side = c->data.min_side, low = c->data.min_side_low, max = c->data.max_side;
+    const int side = c->data.min_side, low = c->data.min_side_low, longest = c->data.max_side;
     const struct dt_canvases canvases = dt_config_canvases(c, c->model.image_size);
-    int most = 0; /* the longest shorter side of a canvas */
+    int max = 0; /* the longest shorter side of a canvas */
     for (int i = 0; i < canvases.n; i++) {
         const struct dt_canvas size = canvases.size[i];
         const int shorter = size.width < size.height ? size.width : size.height;
-        most = shorter > most ? shorter : most;
+        max = shorter > max ? shorter : max;
     }
-    if (side > 0 && max > 0 && max < side)
-        wrong(k, "data.min_side", "%d is more than data.max_side %d", side, max);
-    if (side > 0 && dt_config_detects(c) && side > most)
+    if (side > 0 && longest > 0 && longest < side)
+        wrong(k, "data.min_side", "%d is more than data.max_side %d", side, longest);
+    if (side > 0 && dt_config_detects(c) && side > max)
         wrong(k, "data.min_side",
               "no image can be that large: %d, but the shorter side of every canvas is at most %d; "
               "change %s",
-              side, most, c->model.canvases[0] ? "model.canvases" : "model.image_size");
+              side, max, c->model.canvases[0] ? "model.canvases" : "model.image_size");
     if (low > 0 && side == 0)
         wrong(k, "data.min_side_low",
-              "%d is the least of sizes up to data.min_side, which is not given", low);
+              "%d is the minimum of a range up to data.min_side, which is not given", low);
     if (low > side)
         wrong(k, "data.min_side_low", "%d is more than data.min_side %d", low, side);
-    if (c->data.stretch && (side > 0 || max > 0 || low > 0))
+    if (c->data.stretch && (side > 0 || longest > 0 || low > 0))
         wrong(k, "data.stretch",
               "true fills the canvas, so data.min_side, data.max_side and data.min_side_low have "
               "no effect; leave them out");

@@ -243,18 +243,18 @@ bool dt_config_is_stream(const char *path)
 
 static dt_status read_stream(struct dt_json_doc **doc, const char *path, const char *source)
 {
-    enum { MOST_BYTES = 1 << 20 };
+    enum { MAX_BYTES = 1 << 20 };
     const bool is_stdin = strcmp(path, "-") == 0;
     char *text;
-    DT_TRY(DT_NEW(text, MOST_BYTES));
+    DT_TRY(DT_NEW(text, MAX_BYTES));
     FILE *in = is_stdin ? stdin : fopen(path, "re");
-    const size_t bytes = in ? fread(text, 1, MOST_BYTES, in) : 0;
+    const size_t bytes = in ? fread(text, 1, MAX_BYTES, in) : 0;
     dt_status status = DT_OK;
     if (!in || ferror(in))
         status = DT_ERROR(DT_ERR_IO, "cannot read %s: %s", source, strerror(errno));
-    else if (bytes == MOST_BYTES)
+    else if (bytes == MAX_BYTES)
         status = DT_ERROR(DT_ERR_DATA, "%s has more than the %d bytes that are accepted", source,
-                          MOST_BYTES - 1);
+                          MAX_BYTES - 1);
     else
         status = dt_json_parse(doc, text, bytes, source, NULL);
     if (in && !is_stdin)
@@ -346,7 +346,7 @@ static bool is_in_file(const struct loading *l, const char *path)
     return l->places[dt_key_find(path) - dt_keys].line > 0;
 }
 
-/* Of a range of shards, whether their folder is there. */
+/* Whether the file is there; for a range of shards, whether their folder is. */
 static bool is_there(const char *path)
 {
     char folder[DT_PATH_MAX];

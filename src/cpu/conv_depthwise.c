@@ -146,7 +146,7 @@ dt_status dt_cpu_depthwise_prepare(struct dt_exec *exec)
     const struct depthwise d = depthwise_of(exec);
     DT_TRY(dt_cpu_port_add_blocks(exec, DT_CPU_BLOCKS, BLOCK));
     exec->loops = run;
-    exec->way = "depthwise";
+    exec->algorithm = "depthwise";
     exec->work_offset =
         dt_cpu_reserve(exec, (size_t)(d.images * d.blocks) * n_sums(&d) * sizeof(float));
     return DT_OK;

@@ -194,7 +194,7 @@ WITH_BF16 static inline __attribute__((always_inline)) void multiply(float *sums
             _mm512_storeu_ps(sums + (size_t)k * next + i * BLOCK, sum[i][k]);
 }
 
-/* Of a tap, task i of the halves of all pairs of a block of inputs and WIDE blocks of outputs. */
+/* Runs task i of a tap: the halves of all pairs of a block of inputs and WIDE blocks of outputs. */
 WITH_BF16 static void run_task(const struct products *p, int tap, int i, int n, bool is_first)
 {
     const int taps = p->side * p->side;
@@ -307,8 +307,8 @@ WITH_AMX static inline __attribute__((always_inline)) void multiply_tiles(
         _tile_stored(3, below + next[1], TILE_BYTES);
 }
 
-/* Of a tap, task i of all pairs of `wide` blocks of either side. The transposed side gives the rows
- * of the sums; in the end these are the inputs. */
+/* Runs task i of a tap: all pairs of `wide` blocks of either side. The transposed side gives the
+ * rows of the sums; in the end these are the inputs. */
 WITH_AMX static void run_tile_task(const struct products *p, int tap, int i, int wide, int n,
                                    bool is_first, bool is_last)
 {
@@ -449,7 +449,7 @@ dt_status dt_cpu_weights_bf16_prepare(struct dt_exec *exec)
         dt_cpu_rows_choose(&exec->rows, NULL, exec, exec->node->src[DT_BWD_WEIGHTS_DIFF_DST], tag));
     DT_TRY(dt_cpu_port_add_blocks(exec, tag, BLOCK));
     exec->loops = run;
-    exec->way = p.by_amx ? "products of pairs of pixels, AMX" : "products of pairs of pixels";
+    exec->algorithm = p.by_amx ? "products of pairs of pixels, AMX" : "products of pairs of pixels";
     size_t bytes = pairs_bytes(exec);
     if (exec->node->dst[DT_BWD_DIFF_BIAS] >= 0)
         bytes += (size_t)(p.images * p.out.blocks) * sizeof(struct dt_norm_sums);

@@ -165,11 +165,11 @@ static bool cpu_choice(const struct dt_device *dev, const struct dt_exec *exec, 
 {
     (void)dev;
     const_dnnl_primitive_desc_t pd;
-    *out =
-        (struct dt_choice){.way = exec->way, .runner_up = "", .seconds = NAN, .runner_up_s = NAN};
+    *out = (struct dt_choice){
+        .algorithm = exec->algorithm, .runner_up = "", .seconds = NAN, .runner_up_s = NAN};
     if (exec->primitive && dnnl_primitive_get_primitive_desc(exec->primitive, &pd) == dnnl_success)
-        (void)dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &out->way);
-    return i == 0 && out->way;
+        (void)dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &out->algorithm);
+    return i == 0 && out->algorithm;
 }
 
 static dt_status cpu_bind(struct dt_device *dev, struct dt_exec *exec, void *const *address,
@@ -251,7 +251,7 @@ static dt_status cpu_lerp(struct dt_device *dev, float *dst, const float *src, s
 
 static dt_status cpu_refresh(struct dt_device *dev, void *shadow, const float *params, size_t count)
 {
-    return loops(dev)->narrow(shadow, params, count);
+    return loops(dev)->to_bf16(shadow, params, count);
 }
 
 static dt_status cpu_accumulate(struct dt_device *dev, float *dst, const void *src,

@@ -28,7 +28,7 @@ static float keep_image(const struct dt_exec *exec, int image)
     return word[at % 4] >= (uint32_t)(p * 0x1p32) ? (float)(1 / (1 - p)) : 0;
 }
 
-/* Of a block, in a tensor of one pixel. */
+/* The first factor of a block, in a tensor of one pixel. */
 static int first_factor(const struct dt_cpu_rows *rows, int row)
 {
     const int block = row % rows->n_blocks * rows->block;

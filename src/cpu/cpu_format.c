@@ -165,15 +165,15 @@ static dt_status convert(struct dt_device *dev, const struct dt_graph *g, int te
     if (format->md)
         memcpy(dims, format->dims, sizeof dims);
     dt_status status = DT_OK;
-    dt_md plain = NULL, narrow = NULL;
+    dt_md plain = NULL, in_bf16 = NULL;
     dnnl_primitive_desc_t pd = NULL;
     dnnl_primitive_t primitive = NULL;
     dnnl_memory_t memory[2] = {NULL, NULL};
     DT_TRY_OUT(DT_DNNL(t->name, dt_md_create(&plain, DT_F32, n_dims, dims, PLAIN_TAG[n_dims])));
     if (!format->md)
         DT_TRY_OUT(
-            DT_DNNL(t->name, dt_md_create(&narrow, DT_BF16, n_dims, dims, PLAIN_TAG[n_dims])));
-    dt_md_ref stored = format->md ? format->md : narrow;
+            DT_DNNL(t->name, dt_md_create(&in_bf16, DT_BF16, n_dims, dims, PLAIN_TAG[n_dims])));
+    dt_md_ref stored = format->md ? format->md : in_bf16;
     dt_md_ref from = to_logical ? stored : plain, to = to_logical ? plain : stored;
     DT_TRY_OUT(DT_DNNL(t->name, dnnl_reorder_primitive_desc_create(&pd, from, dev->engine, to,
                                                                    dev->engine, NULL)));
@@ -191,7 +191,7 @@ out:
     if (pd)
         dnnl_primitive_desc_destroy(pd);
     dt_md_destroy(plain);
-    dt_md_destroy(narrow);
+    dt_md_destroy(in_bf16);
     return status;
 }
 

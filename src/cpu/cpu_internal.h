@@ -59,7 +59,7 @@ struct dt_device {
     uint64_t n_allocs;
 };
 
-/* Of activations. */
+/* The type of activations. */
 static inline enum dt_dtype dt_cpu_type(const struct dt_device *dev)
 {
     return dev->options.precision == DT_PRECISION_BF16 ? DT_BF16 : DT_F32;
@@ -114,7 +114,7 @@ static inline bool dt_cpu_is_nhwc(const struct dt_cpu_rows *rows)
     return rows->tag == dnnl_acdb;
 }
 
-/* Where a block begins, in a tensor with so many blocks from one image to the next. */
+/* Offset of a block, in a tensor with so many blocks from one image to the next. */
 static inline size_t dt_cpu_block_offset(const struct dt_cpu_rows *rows, int image_blocks,
                                          int image, int block)
 {
@@ -235,7 +235,7 @@ struct dt_exec {
 
     /* For our own loops. */
     void (*loops)(struct dt_exec *exec); /* of a convolution without a primitive */
-    const char *way;                     /* their name */
+    const char *algorithm;               /* their name */
     struct dt_cpu_rows rows;             /* of the first activation */
     size_t n_elements;                   /* of flat loops, padding included */
     size_t work_offset;

@@ -11,11 +11,11 @@
 #include "cpu/norm_block.h"
 #include "cpu/simd.h"
 
-enum { CHUNK_BYTES = 48 << 10, LEAST_GROUPS = 4, MOST_GROUPS = 64, TASKS = 256 };
+enum { CHUNK_BYTES = 48 << 10, MIN_GROUPS = 4, MAX_GROUPS = 64, TASKS = 256 };
 
 /* One value per value of a row in a chunk; those of one pixel are equal. */
 struct pixels {
-    _Alignas(64) float at[MOST_GROUPS * LANES];
+    _Alignas(64) float at[MAX_GROUPS * LANES];
 };
 
 /* Arguments of one run. */
@@ -33,7 +33,7 @@ struct layer_norm {
     bool past_caches;
 };
 
-/* What a thread works on: values [first, first + n) of the rows of an image. */
+/* The part of a thread: values [first, first + n) of the rows of an image. */
 struct part {
     int image;
     size_t first, n;
@@ -41,7 +41,7 @@ struct part {
     struct pixels mean, inverse, m[2];
 };
 
-/* Of value i of a block, where its groups are `step` apart. */
+/* Index of value i of a block, in memory whose groups are `step` apart. */
 static inline size_t place(const struct layer_norm *ln, size_t i)
 {
     return i / LANES * ln->step;
@@ -286,7 +286,7 @@ static struct layer_norm arguments(const struct dt_exec *exec)
 {
     const struct dt_cpu_rows *rows = &exec->rows;
     const int fit = CHUNK_BYTES / (int)sizeof(float) / LANES / rows->n_blocks;
-    const int groups = fit < LEAST_GROUPS ? LEAST_GROUPS : fit < MOST_GROUPS ? fit : MOST_GROUPS;
+    const int groups = fit < MIN_GROUPS ? MIN_GROUPS : fit < MAX_GROUPS ? fit : MAX_GROUPS;
     struct layer_norm ln = {.rows = rows,
                             .chunk = (size_t)groups * LANES,
                             .step = dt_cpu_is_nhwc(rows) ? (size_t)rows->channels : LANES,

@@ -138,8 +138,8 @@ static void run_stages(const struct bn *bn, const struct stages *stages)
     /* Whether whole rows can be distributed over the threads with little loss (at most a quarter).
      */
     int n_threads = omp_get_num_threads();
-    int n_most = (n_rows + n_threads - 1) / n_threads;
-    bool alone = 4 * n_most * n_threads <= 5 * n_rows;
+    int n_max = (n_rows + n_threads - 1) / n_threads;
+    bool alone = 4 * n_max * n_threads <= 5 * n_rows;
     struct dt_cpu_span rows = alone ? dt_cpu_own_span(n_rows) : (struct dt_cpu_span){0, n_rows};
     int together = rows_together(bn->rows) * (alone ? 1 : omp_get_num_threads());
 

@@ -266,7 +266,7 @@ static dt_status lerp(struct dt_device *dev, float *dst, const float *src, size_
     return DT_OK;
 }
 
-static dt_status narrow(uint16_t *dst, const float *src, size_t count)
+static dt_status to_bf16(uint16_t *dst, const float *src, size_t count)
 {
 #pragma omp parallel for simd schedule(static)
     for (size_t i = 0; i < count; i++)
@@ -274,7 +274,7 @@ static dt_status narrow(uint16_t *dst, const float *src, size_t count)
     return DT_OK;
 }
 
-static dt_status widen(float *dst, const uint16_t *src, size_t count)
+static dt_status to_f32(float *dst, const uint16_t *src, size_t count)
 {
 #pragma omp parallel for simd schedule(static)
     for (size_t i = 0; i < count; i++)
@@ -305,7 +305,7 @@ const struct dt_cpu_isa DT_ISA_NAME(dt_cpu_isa) = {
     .check = check,
     .update = update_bucket,
     .lerp = lerp,
-    .narrow = narrow,
-    .widen = widen,
+    .to_bf16 = to_bf16,
+    .to_f32 = to_f32,
     .relayout = dt_cpu_relayout_weights,
     .accumulate = accumulate};

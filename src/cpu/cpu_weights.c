@@ -53,7 +53,7 @@ static void copy_block(void *dst, const uint16_t *src, const struct dt_cpu_relay
         transpose(dst, src);
 }
 
-/* Where a tap of a block begins, in pairs. */
+/* Offset of a tap of a block, in pairs. */
 static size_t wide_place(const struct dt_cpu_relayout *r, int out, int in, int tap)
 {
     const bool of_outputs = r->to == DT_CPU_PAIRS_OF_OUTPUTS;

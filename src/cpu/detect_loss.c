@@ -36,9 +36,9 @@ static dt_status prepare_loss(struct dt_exec *exec)
     dt_md md = NULL;
     DT_TRY(dt_cpu_rows_choose(&exec->rows, &md, exec, exec->node->src[0], dnnl_format_tag_undef));
     DT_TRY(dt_cpu_port_add_kinds(exec, md, 0));
-    const int most =
+    const int max =
         exec->rows.n_blocks > exec->rows.height ? exec->rows.n_blocks : exec->rows.height;
-    exec->work_offset = dt_cpu_reserve(exec, (size_t)(exec->rows.n * most) * sizeof(double));
+    exec->work_offset = dt_cpu_reserve(exec, (size_t)(exec->rows.n * max) * sizeof(double));
     return DT_OK;
 }
 
@@ -100,10 +100,10 @@ union word {
 /* exp(-x) for x >= 0; at most 87, so that the result is a normal number. NaN is as 87. */
 static inline float exp_minus(float x)
 {
-    static const int32_t MOST = 0x42ae0000;
+    static const int32_t MAX = 0x42ae0000;
     static const float ROUND = 0x1.8p23f; /* adding it rounds to an integer */
     union word clamped = {x};
-    clamped.bits = clamped.bits < MOST ? clamped.bits : MOST;
+    clamped.bits = clamped.bits < MAX ? clamped.bits : MAX;
     const union word shifted = {ROUND - clamped.value * 1.44269504f};
     const float n = shifted.value - ROUND;
     const float r =

@@ -20,8 +20,8 @@ struct dt_cpu_isa {
     dt_status (*update)(struct dt_device *dev, const struct dt_update *update);
     dt_status (*lerp)(struct dt_device *dev, float *dst, const float *src, size_t count);
     /* To bf16, rounded, and from bf16. */
-    dt_status (*narrow)(uint16_t *dst, const float *src, size_t count);
-    dt_status (*widen)(float *dst, const uint16_t *src, size_t count);
+    dt_status (*to_bf16)(uint16_t *dst, const float *src, size_t count);
+    dt_status (*to_f32)(float *dst, const uint16_t *src, size_t count);
     dt_status (*relayout)(void *dst, const uint16_t *src, const struct dt_cpu_relayout *r);
     dt_status (*accumulate)(float *dst, const float *src, size_t count, bool first);
 };

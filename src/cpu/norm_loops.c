@@ -270,7 +270,7 @@ INLINE struct f32x16 get_diff(const real *diff_dst, const real *diff_dst2, const
     return mask ? keep_active(dy, *mask) : dy;
 }
 
-/* Where the sums of a chunk come from. */
+/* The sources of the sums of a chunk. */
 struct diffs {
     const real *diff_dst, *diff_dst2, *src;
     const uint16_t *mask;

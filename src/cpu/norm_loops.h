@@ -36,7 +36,7 @@ struct dt_norm_coefs {
     float mean[LANES], a[LANES], b[LANES], c[LANES];
 };
 
-/* Where the values are: `pixels` times `columns` adjacent groups, from one pixel to the next `step`
+/* Values in memory: `pixels` times `columns` adjacent groups, from one pixel to the next `step`
  * values; the last group of a pixel has `width` values. Then come `rest` values more. */
 struct dt_norm_row {
     size_t pixels, step, rest;
@@ -69,9 +69,9 @@ struct dt_norm_loops {
                   const struct dt_norm_coefs *k, enum dt_activation activation, bool past_caches,
                   const struct dt_norm_row *row);
 
-    /* Of every column, sums of dy and of dy * (src - mean of k), where dy = diff_dst + diff_dst2
-     * (may be NULL), or 0 where mask has a 0, or that times the activation's slope at a * src + b
-     * of `forward`, which is not read without one. */
+    /* Sums, for every column, dy and dy * (src - mean of k), where dy = diff_dst + diff_dst2 (may
+     * be NULL), or 0 where mask has a 0, or that times the activation's slope at a * src + b of
+     * `forward`, which is not read without one. */
     void (*bwd_sums)(struct dt_norm_sums *sums, const real *diff_dst, const real *diff_dst2,
                      const real *src, const uint16_t *mask, enum dt_activation activation,
                      const struct dt_norm_coefs *forward, const struct dt_norm_coefs *k,

@@ -168,8 +168,8 @@ dt_status dt_cpu_port_add_dims(struct dt_exec *exec, dt_md_ref wanted, int n_dim
 
     if (!format->md)
         DT_TRY(dt_cpu_format_set(exec->formats, port->tensor, wanted, n_dims, dims));
-    const bool is_narrow = dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16;
-    port->stored = is_narrow && format->shadow ? format->shadow : format->md;
+    const bool is_16_bit = dt_cpu_stored_type(exec->formats, port->tensor) == DT_BF16;
+    port->stored = is_16_bit && format->shadow ? format->shadow : format->md;
     DT_TRY(DT_DNNL(name, dt_md_clone(&port->wanted, wanted)));
     if (dnnl_memory_desc_equal(port->stored, wanted))
         return DT_OK;
@@ -372,8 +372,8 @@ dt_status dt_cpu_ports_bind(struct dt_exec *exec, void *const *address, char *sc
 static dt_status convert(struct dt_device *dev, const struct dt_cpu_port *port, int pass)
 {
     uint16_t *stored = (uint16_t *)port->stored_data + (size_t)pass * port->n_converted;
-    return port->is_dst ? dev->isa->narrow(stored, port->data, port->n_converted)
-                        : dev->isa->widen(port->data, stored, port->n_converted);
+    return port->is_dst ? dev->isa->to_bf16(stored, port->data, port->n_converted)
+                        : dev->isa->to_f32(port->data, stored, port->n_converted);
 }
 
 /* Between stored weights and merged ones, which are at the other end of `copy`. */

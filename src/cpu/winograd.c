@@ -92,11 +92,11 @@ static struct dt_wino_image image_of(const struct dt_tensor *t, int step)
 bool dt_cpu_winograd_pays(const struct dt_node *node, const struct dt_tensor *src,
                           const struct dt_tensor *weights)
 {
-    const int least_block = 8; /* shorter vectors are slower than oneDNN */
-    const int stride = node->attr.conv.stride, least_channels = stride == 1 ? 16 : 64;
-    if (BLOCK < least_block || weights->dim[2] != 3 || weights->dim[3] != 3 || stride > 2 ||
-        node->attr.conv.pad != 1 || weights->dim[0] < least_channels ||
-        weights->dim[1] < least_channels)
+    const int min_block = 8; /* shorter vectors are slower than oneDNN */
+    const int stride = node->attr.conv.stride, min_channels = stride == 1 ? 16 : 64;
+    if (BLOCK < min_block || weights->dim[2] != 3 || weights->dim[3] != 3 || stride > 2 ||
+        node->attr.conv.pad != 1 || weights->dim[0] < min_channels ||
+        weights->dim[1] < min_channels)
         return false;
     const struct dt_wino_image image = image_of(src, stride);
     const int overhead = stride == 1 ? 36 : node->op == DT_OP_CONV ? 40 : 10;
@@ -408,7 +408,7 @@ dt_status dt_cpu_winograd_prepare(struct dt_exec *exec)
 {
     const struct wino w = wino_of(exec);
 
-    exec->way = "Winograd";
+    exec->algorithm = "Winograd";
     DT_TRY(dt_cpu_port_add_blocks(exec, DT_CPU_BLOCKS, BLOCK));
     exec->loops = is_gradient(exec) ? run_gradient : run_convolution;
     exec->work_offset = dt_cpu_reserve(

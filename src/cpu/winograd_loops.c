@@ -172,8 +172,8 @@ struct square {
 #define FULL_PHASE ((struct square){PHASE_PATCH, PHASE_PATCH, PHASE_PATCH})
 
 /* Transforms size x size values into all positions, which are `plane` floats apart. */
-INLINE void widen(float *to, size_t plane, const vec *d, const int size, const struct square square,
-                  line_fn *line_of)
+INLINE void to_winograd(float *to, size_t plane, const vec *d, const int size,
+                        const struct square square, line_fn *line_of)
 {
     vec half[PATCH * PATCH];
     UNROLL
@@ -190,8 +190,8 @@ INLINE void widen(float *to, size_t plane, const vec *d, const int size, const s
 }
 
 /* The other way round. */
-INLINE void narrow(vec *out, const float *m, size_t plane, const int size,
-                   const struct square square, line_fn *line_of)
+INLINE void from_winograd(vec *out, const float *m, size_t plane, const int size,
+                          const struct square square, line_fn *line_of)
 {
     vec half[PATCH * PATCH];
     UNROLL
@@ -275,9 +275,9 @@ INLINE void load_square(vec *out, const int size, const real *pixels,
 }
 
 /* Squares that begin `margin` pixels before the tiles. */
-INLINE void widen_tiles(float *v, const struct dt_wino_chunk *chunk, const real *src,
-                        const struct dt_wino_image *image, const int size, const int margin,
-                        const struct square square, line_fn *line_of)
+INLINE void tiles_to_winograd(float *v, const struct dt_wino_chunk *chunk, const real *src,
+                              const struct dt_wino_image *image, const int size, const int margin,
+                              const struct square square, line_fn *line_of)
 {
     for (int block = 0; block < image->blocks; block++) {
         for (int t = 0; t < chunk->n; t++) {
@@ -286,8 +286,8 @@ INLINE void widen_tiles(float *v, const struct dt_wino_chunk *chunk, const real 
             vec d[PATCH * PATCH];
             prefetch_below(pixels, image, at, 1);
             load_square(d, size, pixels, image, at.y - margin, at.x - margin, 1);
-            widen(v + (size_t)(block * chunk->room + t) * BLOCK, chunk->plane, d, size, square,
-                  line_of);
+            to_winograd(v + (size_t)(block * chunk->room + t) * BLOCK, chunk->plane, d, size,
+                        square, line_of);
         }
     }
 }
@@ -295,28 +295,29 @@ INLINE void widen_tiles(float *v, const struct dt_wino_chunk *chunk, const real 
 static void patches(float *v, const struct dt_wino_chunk *chunk, const real *src,
                     const struct dt_wino_image *image)
 {
-    widen_tiles(v, chunk, src, image, PATCH, 1, FULL, patch_line);
+    tiles_to_winograd(v, chunk, src, image, PATCH, 1, FULL, patch_line);
 }
 
 static void tiles(float *v, const struct dt_wino_chunk *chunk, const real *src,
                   const struct dt_wino_image *image)
 {
-    widen_tiles(v, chunk, src, image, TILE, 0, FULL, tile_line);
+    tiles_to_winograd(v, chunk, src, image, TILE, 0, FULL, tile_line);
 }
 
 static void phase_tiles(float *v, const struct dt_wino_chunk *chunk, const real *src,
                         const struct dt_wino_image *image)
 {
-    widen_tiles(v, chunk, src, image, TILE, 0, FULL_PHASE, phase_tile_line);
+    tiles_to_winograd(v, chunk, src, image, TILE, 0, FULL_PHASE, phase_tile_line);
 }
 
 /* In an odd direction a patch begins a pixel of its phase before the tile. */
-INLINE void widen_phase(float *v, size_t plane, const real *pixels,
-                        const struct dt_wino_image *image, struct corner at, const struct odd odd)
+INLINE void phase_to_winograd(float *v, size_t plane, const real *pixels,
+                              const struct dt_wino_image *image, struct corner at,
+                              const struct odd odd)
 {
     vec d[PHASE_PATCH * PHASE_PATCH];
     load_square(d, PHASE_PATCH, pixels, image, 2 * at.y - odd.y, 2 * at.x - odd.x, 2);
-    widen(v, plane, d, PHASE_PATCH, phase_square(odd), phase_patch_line);
+    to_winograd(v, plane, d, PHASE_PATCH, phase_square(odd), phase_patch_line);
 }
 
 static void phase_patches(float *v, const struct dt_wino_chunk *chunk, const real *src,
@@ -324,7 +325,7 @@ static void phase_patches(float *v, const struct dt_wino_chunk *chunk, const rea
 {
     const size_t v_phase = (size_t)(image->blocks * chunk->room) * BLOCK;
     if (image->phases == 1) {
-        widen_tiles(v, chunk, src, image, PHASE_PATCH, 0, FULL_PHASE, phase_patch_line);
+        tiles_to_winograd(v, chunk, src, image, PHASE_PATCH, 0, FULL_PHASE, phase_patch_line);
         return;
     }
     for (int block = 0; block < image->blocks; block++) {
@@ -333,26 +334,26 @@ static void phase_patches(float *v, const struct dt_wino_chunk *chunk, const rea
             const real *pixels = src + offset_of(image, at.image, block);
             float *to = v + (size_t)(block * chunk->room + t) * BLOCK;
             prefetch_below(pixels, image, at, 2);
-            widen_phase(to, chunk->plane, pixels, image, at, ODD_OF(0));
-            widen_phase(to + v_phase, chunk->plane, pixels, image, at, ODD_OF(1));
-            widen_phase(to + 2 * v_phase, chunk->plane, pixels, image, at, ODD_OF(2));
-            widen_phase(to + 3 * v_phase, chunk->plane, pixels, image, at, ODD_OF(3));
+            phase_to_winograd(to, chunk->plane, pixels, image, at, ODD_OF(0));
+            phase_to_winograd(to + v_phase, chunk->plane, pixels, image, at, ODD_OF(1));
+            phase_to_winograd(to + 2 * v_phase, chunk->plane, pixels, image, at, ODD_OF(2));
+            phase_to_winograd(to + 3 * v_phase, chunk->plane, pixels, image, at, ODD_OF(3));
         }
     }
 }
 
 /* Into pixels `step` apart. */
-INLINE void narrow_tiles(real *dst, const struct dt_wino_image *image, int block, const float *m,
-                         const struct dt_wino_chunk *chunk, const float *bias, bool relu,
-                         const struct square square, line_fn *line_of, const int step,
-                         const struct odd odd)
+INLINE void tiles_from_winograd(real *dst, const struct dt_wino_image *image, int block,
+                                const float *m, const struct dt_wino_chunk *chunk,
+                                const float *bias, bool relu, const struct square square,
+                                line_fn *line_of, const int step, const struct odd odd)
 {
     const vec shift = LOAD(bias);
     for (int t = 0; t < chunk->n; t++, m += BLOCK) {
         struct corner at = corner_of(image, chunk->first + t);
         real *pixels = dst + offset_of(image, at.image, block);
         vec y[TILE * TILE];
-        narrow(y, m, chunk->plane, TILE, square, line_of);
+        from_winograd(y, m, chunk->plane, TILE, square, line_of);
         for (int i = 0; i < TILE; i++) {
             int to_y = (at.y + i) * step + odd.y;
             if (to_y >= image->height)
@@ -374,20 +375,21 @@ static void output(real *dst, const struct dt_wino_image *image, int phase, int 
                    const float *m, const struct dt_wino_chunk *chunk, const float *bias, bool relu)
 {
     (void)phase;
-    narrow_tiles(dst, image, block, m, chunk, bias, relu, FULL, output_line, 1, (struct odd){0});
+    tiles_from_winograd(dst, image, block, m, chunk, bias, relu, FULL, output_line, 1,
+                        (struct odd){0});
 }
 
-#define NARROW_PHASE(odd)                                                                          \
-    narrow_tiles(dst, image, block, m, chunk, bias, relu, phase_square(odd), phase_output_line, 2, \
-                 odd)
+#define NARROW_PHASE(odd)                                                           \
+    tiles_from_winograd(dst, image, block, m, chunk, bias, relu, phase_square(odd), \
+                        phase_output_line, 2, odd)
 
 static void phase_output(real *dst, const struct dt_wino_image *image, int phase, int block,
                          const float *m, const struct dt_wino_chunk *chunk, const float *bias,
                          bool relu)
 {
     if (image->phases == 1)
-        narrow_tiles(dst, image, block, m, chunk, bias, relu, FULL_PHASE, phase_output_line, 1,
-                     (struct odd){0});
+        tiles_from_winograd(dst, image, block, m, chunk, bias, relu, FULL_PHASE, phase_output_line,
+                            1, (struct odd){0});
     else if (phase == 0)
         NARROW_PHASE(ODD_OF(0));
     else if (phase == 1)
@@ -433,7 +435,7 @@ static void weights(float *u, size_t plane, size_t u_phase, const real *w, bool 
         UNROLL
         for (int tap = 0; tap < TAPS; tap++)
             all[tap] = load_real(g + tap * SQUARE);
-        widen(u, plane, all, 3, FULL, weights_line);
+        to_winograd(u, plane, all, 3, FULL, weights_line);
     }
 }
 
@@ -441,7 +443,7 @@ static void gradient(float *w, const float *m)
 {
     for (int i = 0; i < BLOCK; i++, m += BLOCK, w += BLOCK) {
         vec all[TAPS];
-        narrow(all, m, SQUARE, 3, FULL, gradient_line);
+        from_winograd(all, m, SQUARE, 3, FULL, gradient_line);
         UNROLL
         for (int tap = 0; tap < TAPS; tap++)
             STORE(w + tap * SQUARE, all[tap]);
@@ -454,7 +456,7 @@ INLINE int tap_of(const struct odd odd, const int y, const int x)
     return ((odd.y ? 2 * y : 1) * 3 + (odd.x ? 2 * x : 1)) * SQUARE;
 }
 
-INLINE void widen_taps(float *u, size_t plane, const real *g, const struct odd odd)
+INLINE void taps_to_winograd(float *u, size_t plane, const real *g, const struct odd odd)
 {
     for (int i = 0; i < BLOCK; i++, u += BLOCK, g += BLOCK) {
         const vec none = {0};
@@ -462,15 +464,15 @@ INLINE void widen_taps(float *u, size_t plane, const real *g, const struct odd o
                          odd.x ? load_real(g + tap_of(odd, 0, 1)) : none,
                          odd.y ? load_real(g + tap_of(odd, 1, 0)) : none,
                          odd.x && odd.y ? load_real(g + tap_of(odd, 1, 1)) : none};
-        widen(u, plane, square, 2, phase_square(odd), phase_weights_line);
+        to_winograd(u, plane, square, 2, phase_square(odd), phase_weights_line);
     }
 }
 
-INLINE void narrow_taps(float *w, const float *m, const struct odd odd)
+INLINE void taps_from_winograd(float *w, const float *m, const struct odd odd)
 {
     for (int i = 0; i < BLOCK; i++, m += BLOCK, w += BLOCK) {
         vec square[4];
-        narrow(square, m, SQUARE, 2, phase_square(odd), phase_gradient_line);
+        from_winograd(square, m, SQUARE, 2, phase_square(odd), phase_gradient_line);
         for (int y = 0; y < 1 + odd.y; y++) {
             for (int x = 0; x < 1 + odd.x; x++)
                 STORE(w + tap_of(odd, y, x), square[2 * y + x]);
@@ -482,19 +484,19 @@ static void phase_weights(float *u, size_t plane, size_t u_phase, const real *w,
 {
     real rotation[TAPS * SQUARE];
     const real *g = rotated ? rotate(rotation, w) : w;
-    widen_taps(u, plane, g, ODD_OF(0));
-    widen_taps(u + u_phase, plane, g, ODD_OF(1));
-    widen_taps(u + 2 * u_phase, plane, g, ODD_OF(2));
-    widen_taps(u + 3 * u_phase, plane, g, ODD_OF(3));
+    taps_to_winograd(u, plane, g, ODD_OF(0));
+    taps_to_winograd(u + u_phase, plane, g, ODD_OF(1));
+    taps_to_winograd(u + 2 * u_phase, plane, g, ODD_OF(2));
+    taps_to_winograd(u + 3 * u_phase, plane, g, ODD_OF(3));
 }
 
 static void phase_gradient(float *w, const float *m)
 {
     enum { M_PHASE = PHASE_PATCH * PHASE_PATCH * SQUARE };
-    narrow_taps(w, m, ODD_OF(0));
-    narrow_taps(w, m + M_PHASE, ODD_OF(1));
-    narrow_taps(w, m + 2 * M_PHASE, ODD_OF(2));
-    narrow_taps(w, m + 3 * M_PHASE, ODD_OF(3));
+    taps_from_winograd(w, m, ODD_OF(0));
+    taps_from_winograd(w, m + M_PHASE, ODD_OF(1));
+    taps_from_winograd(w, m + 2 * M_PHASE, ODD_OF(2));
+    taps_from_winograd(w, m + 3 * M_PHASE, ODD_OF(3));
 }
 
 /* --- Products --- */

@@ -46,20 +46,20 @@ bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsig
     return !(numerical & refused);
 }
 
-dt_status dt_conv_try(struct dt_dnn_exec *plan, const struct dt_dnn_target *target,
-                      struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
+dt_status dt_conv_try(struct dt_dnn_exec *exec, const struct dt_dnn_target *target,
+                      struct dt_dnn_configs *configs, const struct dt_conv_rules *rules,
                       enum dt_dtype type, int candidate)
 {
     struct dt_dnn_engine engine;
-    *plan = (struct dt_dnn_exec){0};
-    DT_TRY(dt_dnn_engine(&engine, offer, candidate));
+    *exec = (struct dt_dnn_exec){0};
+    DT_TRY(dt_dnn_engine(&engine, configs, candidate));
     if (!dt_conv_allows(rules, type, engine.numerical))
         DT_FAIL(DT_ERR_DEVICE, "engine %lld is not allowed (its notes: 0x%x)",
                 (long long)engine.index, engine.numerical);
-    DT_TRY(dt_dnn_exec_create(plan, target, offer, candidate));
-    size_t bytes = plan->workspace_bytes;
+    DT_TRY(dt_dnn_exec_create(exec, target, configs, candidate));
+    size_t bytes = exec->workspace_bytes;
     if (bytes > DT_CONV_MAX_WORKSPACE) {
-        dt_dnn_exec_destroy(plan);
+        dt_dnn_exec_destroy(exec);
         DT_FAIL(DT_ERR_DEVICE, "engine %lld needs a workspace of %zu MB", (long long)engine.index,
                 bytes / 1000000);
     }
@@ -92,31 +92,31 @@ static bool is_kept_refusal(const struct dt_conv_problem *problem,
 
 static bool is_open(const struct dt_conv_problem *problem)
 {
-    return !problem->plan.plan && !problem->refused;
+    return !problem->exec.plan && !problem->refused;
 }
 
 /* Applies a choice made elsewhere or earlier; DT_ERR_DEVICE if it does not fit. */
 static dt_status take_choice(struct chooser *c, struct dt_conv_problem *problem,
                              const struct dt_conv_choice *choice)
 {
-    struct dt_dnn_offer *offer = NULL;
-    struct dt_dnn_exec plan = {0};
+    struct dt_dnn_configs *configs = NULL;
+    struct dt_dnn_exec exec = {0};
     dt_status status = DT_OK;
-    DT_TRY_OUT(dt_dnn_offer_create(&offer, &c->target, &problem->task));
-    if (choice->candidate < 0 || choice->candidate >= offer->n_candidates)
+    DT_TRY_OUT(dt_dnn_configs_create(&configs, &c->target, &problem->task));
+    if (choice->candidate < 0 || choice->candidate >= configs->n_candidates)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "cuDNN offers %d algorithms, not number %lld",
-                            offer->n_candidates, (long long)choice->candidate));
-    DT_TRY_OUT(dt_conv_try(&plan, &c->target, offer, &c->rules, problem->task.type,
+                            configs->n_candidates, (long long)choice->candidate));
+    DT_TRY_OUT(dt_conv_try(&exec, &c->target, configs, &c->rules, problem->task.type,
                            (int)choice->candidate));
-    if (strcmp(plan.tag, choice->tag) != 0)
+    if (strcmp(exec.tag, choice->tag) != 0)
         DT_TRY_OUT(DT_ERROR(DT_ERR_DEVICE, "algorithm %lld is %s, not %s",
-                            (long long)choice->candidate, plan.tag, choice->tag));
-    problem->plan = plan;
+                            (long long)choice->candidate, exec.tag, choice->tag));
+    problem->exec = exec;
     problem->choice = *choice;
-    plan = (struct dt_dnn_exec){0};
+    exec = (struct dt_dnn_exec){0};
 out:
-    dt_dnn_exec_destroy(&plan);
-    dt_dnn_offer_destroy(offer);
+    dt_dnn_exec_destroy(&exec);
+    dt_dnn_configs_destroy(configs);
     return status;
 }
 
@@ -124,17 +124,17 @@ out:
 struct trial {
     struct chooser *chooser;
     const struct dt_conv_task *task;
-    struct dt_dnn_offer *offer;
-    struct dt_dnn_exec *plan; /* per candidate, made when it is first timed */
+    struct dt_dnn_configs *configs;
+    struct dt_dnn_exec *exec; /* per candidate, made when it is first timed */
 };
 
 static dt_status time_candidate(void *context, int i, int n, double *seconds)
 {
     const struct trial *t = context;
     struct chooser *c = t->chooser;
-    if (!t->plan[i].plan)
-        DT_TRY(dt_conv_try(&t->plan[i], &c->target, t->offer, &c->rules, t->task->type, i));
-    return dt_conv_timer_run(&c->timer, t->task, &t->plan[i], n, seconds);
+    if (!t->exec[i].plan)
+        DT_TRY(dt_conv_try(&t->exec[i], &c->target, t->configs, &c->rules, t->task->type, i));
+    return dt_conv_timer_run(&c->timer, t->task, &t->exec[i], n, seconds);
 }
 
 static double host_clock(void *context)
@@ -144,50 +144,51 @@ static double host_clock(void *context)
 }
 
 /* `n_left` problems, this one included, share the time that is left. */
-static dt_status find_fastest(struct chooser *c, struct dt_dnn_offer *offer,
+static dt_status find_fastest(struct chooser *c, struct dt_dnn_configs *configs,
                               struct dt_conv_problem *problem, int n_left)
 {
-    struct trial t = {.chooser = c, .task = &problem->task, .offer = offer};
-    struct dt_tune_rank places[DT_TUNE_PLACES];
+    struct trial t = {.chooser = c, .task = &problem->task, .configs = configs};
+    struct dt_tune_rank ranking[DT_TUNE_RANKING];
     dt_status status = DT_OK;
-    DT_TRY(DT_NEW(t.plan, (size_t)offer->n_candidates + 1));
-    const struct dt_tune_work work = {.n_ways = offer->n_candidates,
+    DT_TRY(DT_NEW(t.exec, (size_t)configs->n_candidates + 1));
+    const struct dt_tune_work work = {.n_variants = configs->n_candidates,
                                       .time = time_candidate,
                                       .clock_s = host_clock,
                                       .context = &t,
                                       .budget_s = dt_tune_budget(c->end_s - dt_clock_s(), n_left)};
-    DT_TRY_OUT(dt_tune(places, &work));
-    if (places[0].way >= 0) {
+    DT_TRY_OUT(dt_tune(ranking, &work));
+    if (ranking[0].variant >= 0) {
         struct dt_conv_choice *choice = &problem->choice;
-        struct dt_dnn_exec *best = &t.plan[places[0].way];
-        choice->candidate = places[0].way;
-        choice->seconds = places[0].seconds;
+        struct dt_dnn_exec *best = &t.exec[ranking[0].variant];
+        choice->candidate = ranking[0].variant;
+        choice->seconds = ranking[0].seconds;
         snprintf(choice->tag, sizeof choice->tag, "%s", best->tag);
-        if (places[1].way >= 0) {
-            choice->runner_up_s = places[1].seconds;
-            snprintf(choice->runner_up, sizeof choice->runner_up, "%s", t.plan[places[1].way].tag);
+        if (ranking[1].variant >= 0) {
+            choice->runner_up_s = ranking[1].seconds;
+            snprintf(choice->runner_up, sizeof choice->runner_up, "%s",
+                     t.exec[ranking[1].variant].tag);
         }
-        problem->plan = *best;
+        problem->exec = *best;
         *best = (struct dt_dnn_exec){0};
     }
 out:
-    for (int i = 0; i < offer->n_candidates && !c->dev->hung; i++) /* else they may still run */
-        dt_dnn_exec_destroy(&t.plan[i]);
-    free(t.plan);
+    for (int i = 0; i < configs->n_candidates && !c->dev->hung; i++) /* else they may still run */
+        dt_dnn_exec_destroy(&t.exec[i]);
+    free(t.exec);
     return status;
 }
 
 /* Takes the first usable candidate from number `first` on, without timing. */
-static void find_first(struct chooser *c, struct dt_dnn_offer *offer,
+static void find_first(struct chooser *c, struct dt_dnn_configs *configs,
                        struct dt_conv_problem *problem, int first)
 {
-    for (int i = 0; i < offer->n_candidates; i++) {
-        int candidate = (first + i) % offer->n_candidates;
-        if (dt_conv_try(&problem->plan, &c->target, offer, &c->rules, problem->task.type,
+    for (int i = 0; i < configs->n_candidates; i++) {
+        int candidate = (first + i) % configs->n_candidates;
+        if (dt_conv_try(&problem->exec, &c->target, configs, &c->rules, problem->task.type,
                         candidate) != DT_OK)
             continue;
         problem->choice.candidate = candidate;
-        snprintf(problem->choice.tag, sizeof problem->choice.tag, "%s", problem->plan.tag);
+        snprintf(problem->choice.tag, sizeof problem->choice.tag, "%s", problem->exec.tag);
         return;
     }
 }
@@ -201,23 +202,23 @@ static bool is_timed(const struct chooser *c)
 
 static dt_status find_choice(struct chooser *c, struct dt_conv_problem *problem, int n_left)
 {
-    struct dt_dnn_offer *offer = NULL;
+    struct dt_dnn_configs *configs = NULL;
     char text[DT_CONV_TEXT_MAX], why[512];
     dt_status status = DT_OK;
     const int first = c->dev->options.conv_candidate;
     problem->choice = (struct dt_conv_choice){.seconds = NAN, .runner_up_s = NAN};
     dt_error_clear();
-    status = dt_dnn_offer_create(&offer, &c->target, &problem->task);
+    status = dt_dnn_configs_create(&configs, &c->target, &problem->task);
     if (status == DT_OK && is_timed(c))
-        status = find_fastest(c, offer, problem, n_left);
+        status = find_fastest(c, configs, problem, n_left);
     else if (status == DT_OK)
-        find_first(c, offer, problem, first > 0 ? first - 1 : 0);
-    if (status == DT_OK && offer->n_candidates == 0)
+        find_first(c, configs, problem, first > 0 ? first - 1 : 0);
+    if (status == DT_OK && configs->n_candidates == 0)
         snprintf(problem->choice.tag, sizeof problem->choice.tag, "%s", nothing);
-    dt_dnn_offer_destroy(offer);
+    dt_dnn_configs_destroy(configs);
     if (status != DT_OK && status != DT_ERR_DEVICE)
         DT_TRY(status);
-    problem->refused = !problem->plan.plan;
+    problem->refused = !problem->exec.plan;
     if (problem->refused && problem->task.extra == DT_CONV_PLAIN) {
         snprintf(why, sizeof(why), "%s", dt_error_text());
         DT_FAIL(DT_ERR_DEVICE, "cuDNN %zu has no algorithm on %s for %s%s; the last try: %s",
@@ -274,17 +275,18 @@ static dt_status choose_one(struct chooser *c, struct dt_conv_problem *problem, 
 
 /* --- The choice for one fusion --- */
 
-static const char *const way_name[] = {
-    [DT_FUSION_APART] = "apart", [DT_FUSION_TOGETHER] = "together"};
+static const char *const variant_name[] = {
+    [DT_FUSION_SEPARATE] = "apart", [DT_FUSION_FUSED] = "together"};
 
-static void take_way(struct dt_conv_choice *choice, const struct dt_tune_rank *places)
+static void take_variant(struct dt_conv_choice *choice, const struct dt_tune_rank *ranking)
 {
-    choice->candidate = places[0].way;
-    choice->seconds = places[0].seconds;
-    snprintf(choice->tag, sizeof choice->tag, "%s", way_name[places[0].way]);
-    if (places[1].way >= 0) {
-        choice->runner_up_s = places[1].seconds;
-        snprintf(choice->runner_up, sizeof choice->runner_up, "%s", way_name[places[1].way]);
+    choice->candidate = ranking[0].variant;
+    choice->seconds = ranking[0].seconds;
+    snprintf(choice->tag, sizeof choice->tag, "%s", variant_name[ranking[0].variant]);
+    if (ranking[1].variant >= 0) {
+        choice->runner_up_s = ranking[1].seconds;
+        snprintf(choice->runner_up, sizeof choice->runner_up, "%s",
+                 variant_name[ranking[1].variant]);
     }
 }
 
@@ -296,27 +298,27 @@ static bool is_way_timed(const struct chooser *c)
 static dt_status time_ways(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
     struct dt_fusion_timer *timer = NULL;
-    struct dt_tune_rank places[DT_TUNE_PLACES];
+    struct dt_tune_rank ranking[DT_TUNE_RANKING];
     dt_status status = DT_OK;
     DT_TRY_OUT(dt_fusion_timer_open(&timer, c->dev, fusion));
-    const struct dt_tune_work work = {.n_ways = DT_N_FUSION_WAYS,
+    const struct dt_tune_work work = {.n_variants = DT_N_FUSION_VARIANTS,
                                       .time = dt_fusion_timer_run,
                                       .clock_s = host_clock,
                                       .context = timer,
                                       .budget_s = dt_tune_budget(c->end_s - dt_clock_s(), n_left)};
-    DT_TRY_OUT(dt_tune(places, &work));
-    if (places[0].way >= 0)
-        take_way(&fusion->choice, places);
+    DT_TRY_OUT(dt_tune(ranking, &work));
+    if (ranking[0].variant >= 0)
+        take_variant(&fusion->choice, ranking);
 out:
     dt_fusion_timer_close(timer);
     return status;
 }
 
-static void take_untimed(struct dt_conv_choice *choice, enum dt_fusion_way way)
+static void take_untimed(struct dt_conv_choice *choice, enum dt_fusion_variant variant)
 {
-    const struct dt_tune_rank places[] = {{way, NAN}, {-1, NAN}};
+    const struct dt_tune_rank ranking[] = {{variant, NAN}, {-1, NAN}};
     *choice = (struct dt_conv_choice){.seconds = NAN, .runner_up_s = NAN};
-    take_way(choice, places);
+    take_variant(choice, ranking);
 }
 
 static dt_status find_way(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
@@ -324,7 +326,7 @@ static dt_status find_way(struct chooser *c, struct dt_cuda_fusion *fusion, int 
     /* A way that is not measured, or cannot be for lack of memory: our own kernels only move less
      * if nodes run together, but cuDNN's may be slower. */
     const bool is_gain = !fusion->problem[0] || c->dev->options.fusion == DT_FUSION_ON;
-    take_untimed(&fusion->choice, is_gain ? DT_FUSION_TOGETHER : DT_FUSION_APART);
+    take_untimed(&fusion->choice, is_gain ? DT_FUSION_FUSED : DT_FUSION_SEPARATE);
     if (!is_way_timed(c))
         return DT_OK;
     dt_status status = time_ways(c, fusion, n_left);
@@ -339,7 +341,7 @@ static dt_status choose_way(struct chooser *c, struct dt_cuda_fusion *fusion, in
     const struct dt_fusion_task *task = fusion->task;
     struct dt_conv_choice *choice = &fusion->choice;
     if (!dt_fusion_is_possible(fusion)) {
-        take_untimed(choice, DT_FUSION_APART);
+        take_untimed(choice, DT_FUSION_SEPARATE);
         return DT_OK;
     }
     if (task->chosen) {
@@ -347,8 +349,8 @@ static dt_status choose_way(struct chooser *c, struct dt_cuda_fusion *fusion, in
         return DT_OK;
     }
     if (is_way_timed(c) && dt_algo_cache_get(c->cache, task->text, choice) &&
-        choice->candidate < DT_N_FUSION_WAYS &&
-        strcmp(choice->tag, way_name[choice->candidate]) == 0)
+        choice->candidate < DT_N_FUSION_VARIANTS &&
+        strcmp(choice->tag, variant_name[choice->candidate]) == 0)
         return DT_OK;
     DT_TRY(find_way(c, fusion, n_left));
     if (isnan(choice->seconds))
@@ -356,13 +358,13 @@ static dt_status choose_way(struct chooser *c, struct dt_cuda_fusion *fusion, in
     return dt_algo_cache_put(c->cache, task->text, choice);
 }
 
-static void settle(struct dt_cuda_fusion *fusion)
+static void apply_choice(struct dt_cuda_fusion *fusion)
 {
     if (dt_fusion_is_possible(fusion)) {
         fusion->task->chosen = true;
         fusion->task->choice = fusion->choice;
     }
-    dt_fusion_settle(fusion, (enum dt_fusion_way)fusion->choice.candidate);
+    dt_fusion_apply(fusion, (enum dt_fusion_variant)fusion->choice.candidate);
 }
 
 /* --- The choices for all ranks --- */
@@ -434,7 +436,7 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
             if (fusion->settled || (int)fusion->kind != kind)
                 continue;
             DT_TRY_OUT(choose_way(c, fusion, n - shown.done));
-            settle(fusion);
+            apply_choice(fusion);
             keep(c, table, &shown, &fusion->choice);
         }
 out:
@@ -467,7 +469,7 @@ static dt_status adopt_all(struct chooser *c, const struct table *table)
             if (fusion->settled || (int)fusion->kind != kind)
                 continue;
             fusion->choice = table->choice[i++];
-            settle(fusion);
+            apply_choice(fusion);
         }
     return DT_OK;
 }

@@ -49,7 +49,7 @@ out:
 dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_problem *problems)
 {
     for (const struct dt_conv_problem *p = problems; p; p = p->next) {
-        if (p->plan.plan || p->refused || (timer->plain_only && p->task.extra != DT_CONV_PLAIN))
+        if (p->exec.plan || p->refused || (timer->plain_only && p->task.extra != DT_CONV_PLAIN))
             continue;
         const size_t input = bytes_of(&p->task, false), output = bytes_of(&p->task, true);
         timer->input_bytes = input > timer->input_bytes ? input : timer->input_bytes;
@@ -84,18 +84,18 @@ void dt_conv_timer_close(struct dt_conv_timer *timer)
 }
 
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
-                            const struct dt_dnn_exec *plan, int n, double *seconds)
+                            const struct dt_dnn_exec *exec, int n, double *seconds)
 {
     cudnnBackendDescriptor_t pack = NULL;
     dt_status status = DT_OK;
-    if (plan->workspace_bytes > timer->workspace_bytes) {
+    if (exec->workspace_bytes > timer->workspace_bytes) {
         void *workspace = NULL;
         (void)cudaFree(timer->workspace);
         timer->workspace = NULL;
         timer->workspace_bytes = 0;
-        DT_TRY(DT_CUDA("allocating a workspace", cudaMalloc(&workspace, plan->workspace_bytes)));
+        DT_TRY(DT_CUDA("allocating a workspace", cudaMalloc(&workspace, exec->workspace_bytes)));
         timer->workspace = workspace;
-        timer->workspace_bytes = plan->workspace_bytes;
+        timer->workspace_bytes = exec->workspace_bytes;
     }
     /* Placement of a task's tensors: results never overwrite inputs of others, so values stay
      * small. */
@@ -110,10 +110,10 @@ dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_ta
     DT_TRY_OUT(dt_dnn_pack_create(&pack, &memory));
     struct dt_device *dev = timer->dev;
     float ms = 0;
-    DT_TRY_OUT(dt_dnn_run(dev->dnn, plan, pack));
+    DT_TRY_OUT(dt_dnn_run(dev->dnn, exec, pack));
     DT_TRY_OUT(DT_CUDA("recording an event", cudaEventRecord(timer->begin, dev->compute)));
     for (int i = 0; i < n; i++)
-        DT_TRY_OUT(dt_dnn_run(dev->dnn, plan, pack));
+        DT_TRY_OUT(dt_dnn_run(dev->dnn, exec, pack));
     DT_TRY_OUT(DT_CUDA("recording an event", cudaEventRecord(timer->end, dev->compute)));
     DT_TRY_OUT(dt_cuda_wait(dev, timer->end, "a convolution algorithm under test"));
     DT_TRY_OUT(DT_CUDA("reading a time", cudaEventElapsedTime(&ms, timer->begin, timer->end)));

@@ -89,7 +89,7 @@ static size_t scratch_bytes(const struct dt_exec *exec)
 {
     const struct dt_conv_task *task = &exec->problem->task;
     const size_t rows = (size_t)task->n * (size_t)dt_conv_out_h(task) * (size_t)dt_conv_out_w(task);
-    const size_t workspace = dt_fusion_problem(exec)->plan.workspace_bytes;
+    const size_t workspace = dt_fusion_problem(exec)->exec.workspace_bytes;
     size_t partial = 0;
     if (dt_conv_runs_elsewhere(exec))
         return 0;
@@ -137,10 +137,10 @@ static dt_status bind(struct dt_device *dev, struct dt_exec *exec)
 {
     if (dt_conv_runs_elsewhere(exec))
         return DT_OK;
-    if (!exec->problem->plan.plan)
+    if (!exec->problem->exec.plan)
         DT_FAIL(DT_ERR_INTERNAL, "no plan was chosen for convolution '%s'", exec->node->name);
     struct dt_dnn_memory memory = dt_conv_memory(exec);
-    if (dt_fusion_problem(exec)->plan.workspace_bytes > 0)
+    if (dt_fusion_problem(exec)->exec.workspace_bytes > 0)
         memory.workspace = exec->scratch;
     dt_conv_place_factors(&memory, dt_cuda_partner(exec, DT_FUSION_BN_CONV, 3, 0));
     return dt_conv_bind(dev, exec, &memory);
@@ -153,7 +153,7 @@ static dt_status run_conv(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_cuda_format *dst = exec->dst[0];
     const float *bias = exec->src_data[DT_CONV_BIAS];
     size_t rows = (size_t)dst->n * (size_t)dst->h * (size_t)dst->w;
-    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(exec)->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(exec)->exec, exec->own));
     if (bias || exec->node->activation)
         DT_TRY(DT_CUDA("adding the bias of a convolution",
                        dt_kernel_bias(dev->compute, dst->type, exec->dst_data[0], bias, rows,
@@ -165,14 +165,14 @@ static dt_status run_bwd_data(struct dt_device *dev, struct dt_exec *exec)
 {
     if (dt_conv_runs_elsewhere(exec))
         return DT_OK;
-    return dt_dnn_run(dev->dnn, &dt_fusion_problem(exec)->plan, exec->own);
+    return dt_dnn_run(dev->dnn, &dt_fusion_problem(exec)->exec, exec->own);
 }
 
 static dt_status run_bwd_weights(struct dt_device *dev, struct dt_exec *exec)
 {
     const struct dt_cuda_format *diff_dst = exec->src[DT_BWD_WEIGHTS_DIFF_DST];
     size_t rows = (size_t)diff_dst->n * (size_t)diff_dst->h * (size_t)diff_dst->w;
-    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(exec)->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(exec)->exec, exec->own));
     if (exec->dst[DT_BWD_DIFF_BIAS])
         DT_TRY(DT_CUDA("summing the gradient of a bias",
                        dt_kernel_bias_bwd(dev->compute, diff_dst->type,

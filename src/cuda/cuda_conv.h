@@ -32,8 +32,8 @@ struct dt_conv_rules dt_conv_rules(const struct dt_device_options *options);
 bool dt_conv_allows(const struct dt_conv_rules *rules, enum dt_dtype type, unsigned numerical);
 /* Creates a plan for a candidate if it is allowed, can be made and is not too large; otherwise
  * *plan stays empty and the error text says why. Errors are those of memory. */
-dt_status dt_conv_try(struct dt_dnn_exec *plan, const struct dt_dnn_target *target,
-                      struct dt_dnn_offer *offer, const struct dt_conv_rules *rules,
+dt_status dt_conv_try(struct dt_dnn_exec *exec, const struct dt_dnn_target *target,
+                      struct dt_dnn_configs *configs, const struct dt_conv_rules *rules,
                       enum dt_dtype type, int candidate);
 
 /* --- The time that plans take (conv_timer.c) --- */
@@ -51,7 +51,7 @@ dt_status dt_conv_timer_open(struct dt_conv_timer *timer, const struct dt_conv_p
  * while the device is busy with it the others are queued. It also loads the kernels of a new plan.
  */
 dt_status dt_conv_timer_run(struct dt_conv_timer *timer, const struct dt_conv_task *task,
-                            const struct dt_dnn_exec *plan, int n, double *seconds);
+                            const struct dt_dnn_exec *exec, int n, double *seconds);
 /* Fills memory with random numbers of magnitude 2^-7 to 2^-3 and either sign: the numbers
  * multiplied determine a GPU's power and thus its clock. (An fp32 vector among 16-bit tensors gets
  * pairs of such numbers, which are small, too.) */

@@ -67,9 +67,9 @@ static dt_status run_loss(struct dt_device *dev, struct dt_exec *exec)
 static dt_status prepare_top_detections(struct dt_device *dev, struct dt_exec *exec)
 {
     (void)dev;
-    if (exec->dst[0]->c > DT_TOP_MOST)
+    if (exec->dst[0]->c > DT_MAX_TOP)
         DT_FAIL(DT_ERR_INTERNAL, "node '%s' has %d detections, more than %d", exec->node->name,
-                exec->dst[0]->c, (int)DT_TOP_MOST);
+                exec->dst[0]->c, (int)DT_MAX_TOP);
     exec->scratch_bytes = dt_top_scratch_bytes(exec->src[0]->n);
     return DT_OK;
 }

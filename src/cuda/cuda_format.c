@@ -242,17 +242,17 @@ enum dt_dtype dt_cuda_dtype(struct dt_device *dev, const struct dt_graph *g, int
 }
 
 void dt_cuda_format_drop(struct dt_device *dev, const struct dt_graph *g, int tensor,
-                         size_t instead)
+                         size_t reuse_bytes)
 {
     struct dt_cuda_format *format = &(*find_link(dev, g))->format[tensor];
     format->unused = true;
-    format->instead = instead;
+    format->reuse_bytes = reuse_bytes;
 }
 
 static size_t stored_bytes(const struct dt_cuda_format *format, const struct dt_tensor *t)
 {
     enum dt_dtype type = t->role == DT_PARAM ? DT_F32 : format->type;
-    return format->unused ? format->instead : format->elements * dt_dtype_bytes(type);
+    return format->unused ? format->reuse_bytes : format->elements * dt_dtype_bytes(type);
 }
 
 size_t dt_cuda_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor)

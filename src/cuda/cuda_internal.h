@@ -45,7 +45,7 @@ struct dt_cuda_format {
     int np;             /* weights: n padded to 8; else n */
     size_t elements;    /* padding included; bits: rounded up to whole bytes by rows * cp / 8 */
     bool unused;        /* its fusion runs together without it */
-    size_t instead;     /* if unused, the bytes that its place still has, for something else */
+    size_t reuse_bytes; /* if unused, the bytes that its place still has, for something else */
 };
 
 /* The formats of one graph, made when its first node is prepared; the graph must be complete by
@@ -68,7 +68,7 @@ dt_status dt_cuda_format(struct dt_device *dev, const struct dt_cuda_format **ou
                          const struct dt_graph *g, int tensor);
 /* Marks a tensor as unused. */
 void dt_cuda_format_drop(struct dt_device *dev, const struct dt_graph *g, int tensor,
-                         size_t instead);
+                         size_t reuse_bytes);
 enum dt_dtype dt_cuda_dtype(struct dt_device *dev, const struct dt_graph *g, int tensor);
 size_t dt_cuda_tensor_bytes(struct dt_device *dev, const struct dt_graph *g, int tensor);
 dt_status dt_cuda_set_tensor(struct dt_device *dev, const struct dt_graph *g, int tensor, void *dst,

@@ -100,7 +100,7 @@ struct dt_bn_vectors dt_cuda_bn_vectors(const struct dt_exec *exec)
     };
 }
 
-/* Where the ReLU is active; NULL if no node asks for it. */
+/* The bytes that say where the ReLU is active; NULL if no node asks for them. */
 static uint8_t *mask_of(const struct dt_exec *exec)
 {
     const struct dt_cuda_format *mask = exec->dst[DT_BN_MASK];
@@ -115,7 +115,7 @@ static float *inverse_std_of(const struct dt_exec *exec)
     if (second)
         return (float *)second->dst_data[DT_BN_MASK] + exec->src[0]->cp;
     const struct dt_cuda_format *mask = exec->dst[DT_BN_MASK];
-    return mask && mask->instead > 0 ? exec->dst_data[DT_BN_MASK] : NULL;
+    return mask && mask->reuse_bytes > 0 ? exec->dst_data[DT_BN_MASK] : NULL;
 }
 
 static dt_status apply_bn(struct dt_device *dev, const struct dt_exec *exec)
@@ -155,7 +155,7 @@ static size_t bn_scratch_bytes(const struct dt_exec *exec)
     const struct dt_exec *conv = dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0);
     if (!conv)
         return exec->scratch_bytes;
-    return sums_bytes(exec) + dt_fusion_problem(conv)->plan.workspace_bytes;
+    return sums_bytes(exec) + dt_fusion_problem(conv)->exec.workspace_bytes;
 }
 
 static dt_status bind_bn(struct dt_device *dev, struct dt_exec *exec)
@@ -204,7 +204,7 @@ static dt_status run_conv_bn(struct dt_device *dev, struct dt_exec *exec)
     const struct dt_exec *conv = dt_cuda_partner(exec, DT_FUSION_CONV_BN, 1, 0);
     const bool is_second = dt_cuda_partner(exec, DT_FUSION_BN_PAIR, 1, 0);
 
-    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(conv)->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(conv)->exec, exec->own));
     if (is_second || is_applied_later(exec)) {
         const struct dt_bn_vectors bn = dt_cuda_bn_vectors(exec);
         const bool has_factors = dt_cuda_partner(exec, DT_FUSION_BN_CONV, 0, 1);

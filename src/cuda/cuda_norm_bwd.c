@@ -81,11 +81,11 @@ static size_t own_scratch_bytes(const struct dt_exec *exec)
 static size_t bwd_scratch_bytes(const struct dt_exec *exec)
 {
     const struct dt_exec *conv = conv_of(exec);
-    return own_scratch_bytes(exec) + (conv ? dt_fusion_problem(conv)->plan.workspace_bytes : 0);
+    return own_scratch_bytes(exec) + (conv ? dt_fusion_problem(conv)->exec.workspace_bytes : 0);
 }
 
-/* Where the convolution leaves the sum of diff_dst and diff_dst2, kept where the ReLU was active.
- */
+/* Memory in which the convolution leaves the sum of diff_dst and diff_dst2, kept where the ReLU was
+ * active. */
 static void *masked_sum(const struct dt_exec *exec)
 {
     if (dt_cuda_partner(exec, DT_FUSION_CONV_PAIR_BWD, 3, 4))
@@ -148,7 +148,7 @@ static dt_status run_conv_bn_bwd(struct dt_device *dev, const struct dt_exec *ex
     const enum dt_dtype type = exec->src[0]->type;
     void *const *src = exec->src_data, *const *dst = exec->dst_data;
 
-    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(conv_of(exec))->plan, exec->own));
+    DT_TRY(dt_dnn_run(dev->dnn, &dt_fusion_problem(conv_of(exec))->exec, exec->own));
     if (second)
         DT_TRY(DT_KERNEL(dev, exec, dt_kernel_bn_pair_bwd_apply, type, dst[0], second->dst_data[0],
                          src[0], second->src_data[0], masked_sum(exec), NULL, NULL, coefs_of(exec),

@@ -51,9 +51,9 @@ void dt_dnn_forget(struct dt_dnn_target *target)
 
 /* If asked only for their number, cuDNN returns an upper bound, so the configurations are fetched
  * into descriptors made beforehand, and those not filled are destroyed. */
-static dt_status fetch(struct dt_dnn_offer *offer, descriptor heuristics)
+static dt_status fetch(struct dt_dnn_configs *configs, descriptor heuristics)
 {
-    descriptor *list = offer->candidate + offer->n_candidates;
+    descriptor *list = configs->candidate + configs->n_candidates;
     int64_t n = 0;
     dt_status status = DT_OK;
     for (int i = 0; i < DT_DNN_LIST_MAX; i++)
@@ -66,17 +66,17 @@ static dt_status fetch(struct dt_dnn_offer *offer, descriptor heuristics)
 out:
     for (int64_t i = status == DT_OK ? n : 0; i < DT_DNN_LIST_MAX; i++)
         dt_dnn_destroy(&list[i]);
-    offer->n_candidates += (int)n;
+    configs->n_candidates += (int)n;
     return status;
 }
 
 /* A mode that has nothing for this graph cannot be finalized. */
-static dt_status add_list(struct dt_dnn_offer *offer, const struct dt_dnn_target *target,
+static dt_status add_list(struct dt_dnn_configs *configs, const struct dt_dnn_target *target,
                           cudnnBackendHeurMode_t mode)
 {
     const struct dt_dnn_attribute attributes[] = {
         {CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-         &offer->graph.graph},
+         &configs->graph.graph},
         {CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode},
         {(cudnnBackendAttributeName_t)DEVICE_OF_HEURISTICS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
          &target->described},
@@ -86,44 +86,45 @@ static dt_status add_list(struct dt_dnn_offer *offer, const struct dt_dnn_target
     DT_TRY_OUT(dt_dnn_create(&heuristics, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
     DT_TRY_OUT(dt_dnn_set(heuristics, attributes, target->described ? 3 : 2));
     if (cudnnBackendFinalize(heuristics) == CUDNN_STATUS_SUCCESS)
-        DT_TRY_OUT(fetch(offer, heuristics));
+        DT_TRY_OUT(fetch(configs, heuristics));
 out:
     dt_dnn_destroy(&heuristics);
     return status;
 }
 
-dt_status dt_dnn_offer_create(struct dt_dnn_offer **out, const struct dt_dnn_target *target,
-                              const struct dt_conv_task *task)
+dt_status dt_dnn_configs_create(struct dt_dnn_configs **out, const struct dt_dnn_target *target,
+                                const struct dt_conv_task *task)
 {
-    struct dt_dnn_offer *offer = NULL;
+    struct dt_dnn_configs *configs = NULL;
     dt_status status = DT_OK;
     *out = NULL;
-    DT_TRY_OUT(DT_NEW(offer, 1));
-    DT_TRY_OUT(dt_dnn_graph_make(&offer->graph, task, target->handle));
-    DT_TRY_OUT(add_list(offer, target, CUDNN_HEUR_MODE_A));
-    DT_TRY_OUT(add_list(offer, target, CUDNN_HEUR_MODE_FALLBACK));
-    *out = offer;
-    offer = NULL;
+    DT_TRY_OUT(DT_NEW(configs, 1));
+    DT_TRY_OUT(dt_dnn_graph_make(&configs->graph, task, target->handle));
+    DT_TRY_OUT(add_list(configs, target, CUDNN_HEUR_MODE_A));
+    DT_TRY_OUT(add_list(configs, target, CUDNN_HEUR_MODE_FALLBACK));
+    *out = configs;
+    configs = NULL;
 out:
-    dt_dnn_offer_destroy(offer);
+    dt_dnn_configs_destroy(configs);
     return status;
 }
 
-void dt_dnn_offer_destroy(struct dt_dnn_offer *offer)
+void dt_dnn_configs_destroy(struct dt_dnn_configs *configs)
 {
-    if (!offer)
+    if (!configs)
         return;
-    for (int i = 0; i < offer->n_candidates; i++)
-        dt_dnn_destroy(&offer->candidate[i]);
-    dt_dnn_graph_destroy(&offer->graph);
-    free(offer);
+    for (int i = 0; i < configs->n_candidates; i++)
+        dt_dnn_destroy(&configs->candidate[i]);
+    dt_dnn_graph_destroy(&configs->graph);
+    free(configs);
 }
 
 /* --- Engines --- */
 
 enum { MAX_NOTES = 32 };
 
-dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *offer, int candidate)
+dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_configs *configs,
+                        int candidate)
 {
     cudnnBackendNumericalNote_t notes[MAX_NOTES];
     descriptor engine = NULL;
@@ -131,10 +132,10 @@ dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *of
     dt_status status = DT_OK;
     *out = (struct dt_dnn_engine){.index = -1};
     DT_TRY_OUT(dt_dnn_create(&engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR));
-    DT_TRY_OUT(
-        DT_CUDNN("asking for the engine of an algorithm",
-                 cudnnBackendGetAttribute(offer->candidate[candidate], CUDNN_ATTR_ENGINECFG_ENGINE,
-                                          CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine)));
+    DT_TRY_OUT(DT_CUDNN("asking for the engine of an algorithm",
+                        cudnnBackendGetAttribute(configs->candidate[candidate],
+                                                 CUDNN_ATTR_ENGINECFG_ENGINE,
+                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine)));
     DT_TRY_OUT(DT_CUDNN("asking for the number of an engine",
                         cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX,
                                                  CUDNN_TYPE_INT64, 1, &n, &out->index)));
@@ -183,43 +184,43 @@ out:
     return status;
 }
 
-dt_status dt_dnn_exec_create(struct dt_dnn_exec *plan, const struct dt_dnn_target *target,
-                             struct dt_dnn_offer *offer, int candidate)
+dt_status dt_dnn_exec_create(struct dt_dnn_exec *exec, const struct dt_dnn_target *target,
+                             struct dt_dnn_configs *configs, int candidate)
 {
     struct dt_dnn_engine engine;
     int64_t bytes = 0, n = 0;
     dt_status status = DT_OK;
-    *plan = (struct dt_dnn_exec){0};
-    DT_TRY_OUT(dt_dnn_engine(&engine, offer, candidate));
-    plan->config = offer->candidate[candidate];
-    offer->candidate[candidate] = NULL;
-    DT_TRY_OUT(make_tag(plan->tag, engine.index, plan->config));
+    *exec = (struct dt_dnn_exec){0};
+    DT_TRY_OUT(dt_dnn_engine(&engine, configs, candidate));
+    exec->config = configs->candidate[candidate];
+    configs->candidate[candidate] = NULL;
+    DT_TRY_OUT(make_tag(exec->tag, engine.index, exec->config));
     const struct dt_dnn_attribute attributes[] = {
-        {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &plan->config},
+        {CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &exec->config},
         target->handle
             ? (struct dt_dnn_attribute){CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
                                         &target->handle}
             : (struct dt_dnn_attribute){(cudnnBackendAttributeName_t)DEVICE_OF_PLAN,
                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &target->described},
     };
-    DT_TRY_OUT(dt_dnn_make(&plan->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes,
+    DT_TRY_OUT(dt_dnn_make(&exec->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, attributes,
                            DT_COUNT(attributes), "making a plan of a convolution"));
     DT_TRY_OUT(
         DT_CUDNN("asking for the workspace of a convolution",
-                 cudnnBackendGetAttribute(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                 cudnnBackendGetAttribute(exec->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
                                           CUDNN_TYPE_INT64, 1, &n, &bytes)));
-    plan->workspace_bytes = bytes > 0 ? (size_t)bytes : 0;
+    exec->workspace_bytes = bytes > 0 ? (size_t)bytes : 0;
 out:
     if (status != DT_OK)
-        dt_dnn_exec_destroy(plan);
+        dt_dnn_exec_destroy(exec);
     return status;
 }
 
-void dt_dnn_exec_destroy(struct dt_dnn_exec *plan)
+void dt_dnn_exec_destroy(struct dt_dnn_exec *exec)
 {
-    dt_dnn_destroy(&plan->plan);
-    dt_dnn_destroy(&plan->config);
-    *plan = (struct dt_dnn_exec){0};
+    dt_dnn_destroy(&exec->plan);
+    dt_dnn_destroy(&exec->config);
+    *exec = (struct dt_dnn_exec){0};
 }
 
 /* --- Execution --- */
@@ -250,10 +251,10 @@ void dt_dnn_pack_destroy(cudnnBackendDescriptor_t pack)
     dt_dnn_destroy(&pack);
 }
 
-dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_exec *plan,
+dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_exec *exec,
                      cudnnBackendDescriptor_t pack)
 {
-    return DT_CUDNN("running a convolution", cudnnBackendExecute(handle, plan->plan, pack));
+    return DT_CUDNN("running a convolution", cudnnBackendExecute(handle, exec->plan, pack));
 }
 
 /* --- The distinct tasks --- */
@@ -276,7 +277,7 @@ void dt_cuda_problems_destroy(struct dt_device *dev)
 {
     while (dev->problems) {
         struct dt_conv_problem *next = dev->problems->next;
-        dt_dnn_exec_destroy(&dev->problems->plan);
+        dt_dnn_exec_destroy(&dev->problems->exec);
         free(dev->problems);
         dev->problems = next;
     }

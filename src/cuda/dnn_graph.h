@@ -24,21 +24,22 @@ enum { DT_DNN_LIST_MAX = 64, DT_DNN_MAX_CANDIDATES = 2 * DT_DNN_LIST_MAX };
 
 /* The candidates that cuDNN offers for a task: first the heuristics' own list, best first by their
  * estimate, then the fallback list. The same GPU and cuDNN version give the same list. */
-struct dt_dnn_offer {
+struct dt_dnn_configs {
     struct dt_dnn_graph graph;
     cudnnBackendDescriptor_t candidate[DT_DNN_MAX_CANDIDATES]; /* NULL: taken by a plan */
     int n_candidates;
 };
 /* An unsupported task gives an empty offer, not an error. */
-dt_status dt_dnn_offer_create(struct dt_dnn_offer **offer, const struct dt_dnn_target *target,
-                              const struct dt_conv_task *task);
-void dt_dnn_offer_destroy(struct dt_dnn_offer *offer); /* accepts NULL */
+dt_status dt_dnn_configs_create(struct dt_dnn_configs **configs, const struct dt_dnn_target *target,
+                                const struct dt_conv_task *task);
+void dt_dnn_configs_destroy(struct dt_dnn_configs *configs); /* accepts NULL */
 
 struct dt_dnn_engine {
     int64_t index;      /* cuDNN's number of the engine */
     unsigned numerical; /* bit i: note i of CUDNN_NUMERICAL_NOTE_ */
 };
-dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_offer *offer, int candidate);
+dt_status dt_dnn_engine(struct dt_dnn_engine *out, const struct dt_dnn_configs *configs,
+                        int candidate);
 
 enum { DT_DNN_TAG_MAX = 128 };
 struct dt_dnn_exec {
@@ -49,9 +50,9 @@ struct dt_dnn_exec {
     size_t workspace_bytes;
 };
 /* Makes a plan from a candidate, which is removed from the offer; DT_ERR_DEVICE if cuDNN cannot. */
-dt_status dt_dnn_exec_create(struct dt_dnn_exec *plan, const struct dt_dnn_target *target,
-                             struct dt_dnn_offer *offer, int candidate);
-void dt_dnn_exec_destroy(struct dt_dnn_exec *plan); /* accepts an empty one */
+dt_status dt_dnn_exec_create(struct dt_dnn_exec *exec, const struct dt_dnn_target *target,
+                             struct dt_dnn_configs *configs, int candidate);
+void dt_dnn_exec_destroy(struct dt_dnn_exec *exec); /* accepts an empty one */
 
 /* The addresses of a run; NULL for tensors that the task does not use, and for a workspace if none
  * is needed. */
@@ -61,7 +62,7 @@ struct dt_dnn_memory {
 dt_status dt_dnn_pack_create(cudnnBackendDescriptor_t *pack, const struct dt_dnn_memory *memory);
 void dt_dnn_pack_destroy(cudnnBackendDescriptor_t pack); /* accepts NULL */
 /* Enqueues the run in the handle's stream. */
-dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_exec *plan,
+dt_status dt_dnn_run(cudnnHandle_t handle, const struct dt_dnn_exec *exec,
                      cudnnBackendDescriptor_t pack);
 
 /* --- The distinct tasks of a device --- */
@@ -79,7 +80,7 @@ struct dt_conv_choice {
 struct dt_conv_problem {
     struct dt_conv_problem *next;
     struct dt_conv_task task;
-    struct dt_dnn_exec plan; /* empty before choose, and if refused */
+    struct dt_dnn_exec exec; /* empty before choose, and if refused */
     struct dt_conv_choice choice;
     bool refused; /* a task with extras that has no plan */
 };

@@ -57,7 +57,7 @@ static const struct kind {
     } touched[DT_MAX_EXTRA_TENSORS]; /* a tensor of its own: there are no more */
     struct {
         struct port port;
-        size_t (*instead)(const struct dt_exec *exec); /* NULL: 0 */
+        size_t (*reuse_bytes)(const struct dt_exec *exec); /* NULL: 0 */
     } unused[3]; /* tensors that no node uses then, and what of its memory the node that makes one
                     uses for something else; a source: there are no more */
     struct {
@@ -250,17 +250,17 @@ void dt_cuda_leave_fusions(struct dt_device *dev, const struct dt_exec *exec)
     }
 }
 
-void dt_fusion_settle(struct dt_cuda_fusion *fusion, enum dt_fusion_way way)
+void dt_fusion_apply(struct dt_cuda_fusion *fusion, enum dt_fusion_variant variant)
 {
     const struct kind *kind = &kinds[fusion->kind];
     fusion->settled = true;
-    if (way == DT_FUSION_APART)
+    if (variant == DT_FUSION_SEPARATE)
         return;
     for (int i = 0; i < fusion->n_nodes; i++)
         fusion->exec[i]->fusion[dt_fusion_slot(fusion->kind, i)] = fusion;
     for (size_t i = 0; i < DT_COUNT(kind->unused) && kind->unused[i].port.dst; i++) {
         const struct dt_exec *exec = fusion->exec[kind->unused[i].port.place];
         dt_cuda_format_drop(fusion->dev, exec->graph, tensor_at(fusion, kind->unused[i].port),
-                            kind->unused[i].instead ? kind->unused[i].instead(exec) : 0);
+                            kind->unused[i].reuse_bytes ? kind->unused[i].reuse_bytes(exec) : 0);
     }
 }

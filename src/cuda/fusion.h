@@ -17,7 +17,7 @@ struct dt_fusion_task {
     struct dt_fusion_task *next;
     char text[DT_FUSION_TEXT_MAX]; /* "bn_pair fp16, bn 6>3 256x256x56x56>56x56, ..." */
     bool chosen;
-    struct dt_conv_choice choice; /* candidate: one of dt_fusion_way; tag: its name */
+    struct dt_conv_choice choice; /* candidate: one of dt_fusion_variant; tag: its name */
 };
 
 struct dt_cuda_fusion {
@@ -33,7 +33,7 @@ struct dt_cuda_fusion {
     struct dt_conv_choice choice; /* the task's if it can run together */
 };
 
-/* Where a node that is number `place` of a fusion keeps it. */
+/* The slot in which node number `place` of a fusion keeps it. */
 static inline int dt_fusion_slot(enum dt_fusion_kind kind, int place)
 {
     return 2 * (int)kind + (place > 0);
@@ -49,13 +49,13 @@ void *dt_bn_scale_factors(const struct dt_exec *bn);
 void *dt_bn_shift_factors(const struct dt_exec *bn);
 
 /* The ways to run a fusion. */
-enum dt_fusion_way { DT_FUSION_APART, DT_FUSION_TOGETHER, DT_N_FUSION_WAYS };
+enum dt_fusion_variant { DT_FUSION_SEPARATE, DT_FUSION_FUSED, DT_N_FUSION_VARIANTS };
 
 /* The problem of a convolution in the fusions that run together, or else by itself. */
 const struct dt_conv_problem *dt_fusion_problem(const struct dt_exec *exec);
 
 /* Makes the nodes run that way. */
-void dt_fusion_settle(struct dt_cuda_fusion *fusion, enum dt_fusion_way way);
+void dt_fusion_apply(struct dt_cuda_fusion *fusion, enum dt_fusion_variant variant);
 
 /* --- The time that fusions take (fusion_timer.c) --- */
 
@@ -64,7 +64,7 @@ struct dt_fusion_timer;
 dt_status dt_fusion_timer_open(struct dt_fusion_timer **timer, struct dt_device *dev,
                                const struct dt_cuda_fusion *fusion);
 /* Seconds per run over n runs of all nodes; a timer of dt_tune. */
-dt_status dt_fusion_timer_run(void *timer, int way, int n, double *seconds);
+dt_status dt_fusion_timer_run(void *timer, int variant, int n, double *seconds);
 void dt_fusion_timer_close(struct dt_fusion_timer *timer); /* accepts NULL */
 
 #endif

@@ -27,14 +27,14 @@ static void destroy_events(cudaEvent_t *events, int n)
 
 dt_status dt_cuda_open_streams(struct dt_device *dev)
 {
-    int least = 0, greatest = 0;
-    DT_TRY(DT_CUDA("stream priorities", cudaDeviceGetStreamPriorityRange(&least, &greatest)));
+    int min = 0, greatest = 0;
+    DT_TRY(DT_CUDA("stream priorities", cudaDeviceGetStreamPriorityRange(&min, &greatest)));
     DT_TRY(DT_CUDA("the compute stream",
-                   cudaStreamCreateWithPriority(&dev->compute, cudaStreamNonBlocking, least)));
+                   cudaStreamCreateWithPriority(&dev->compute, cudaStreamNonBlocking, min)));
     DT_TRY(DT_CUDA("the comm stream",
                    cudaStreamCreateWithPriority(&dev->comm, cudaStreamNonBlocking, greatest)));
     DT_TRY(DT_CUDA("the copy stream",
-                   cudaStreamCreateWithPriority(&dev->copy, cudaStreamNonBlocking, least)));
+                   cudaStreamCreateWithPriority(&dev->copy, cudaStreamNonBlocking, min)));
     DT_TRY(create_event(&dev->fork));
     DT_TRY(create_event(&dev->wait));
     for (int i = 0; i < DT_CUDA_FEED_SLOTS; i++) {

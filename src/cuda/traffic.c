@@ -5,7 +5,7 @@
 
 static int64_t bytes_of(const struct dt_cuda_format *f)
 {
-    return !f ? 0 : (int64_t)(f->unused ? f->instead : f->elements * dt_dtype_bytes(f->type));
+    return !f ? 0 : (int64_t)(f->unused ? f->reuse_bytes : f->elements * dt_dtype_bytes(f->type));
 }
 
 /* The bytes of all tensors of a node whose work another one does. */

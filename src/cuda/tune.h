@@ -7,10 +7,10 @@
 #include "base/status.h"
 
 struct dt_tune_work {
-    int n_ways;
+    int n_variants;
     /* The device's seconds per run of a way, over n runs one after another. DT_ERR_DEVICE and
      * DT_ERR_MEMORY mean that the way cannot be used; any other error ends the search. */
-    dt_status (*time)(void *context, int way, int n, double *seconds);
+    dt_status (*time)(void *context, int variant, int n, double *seconds);
     double (*clock_s)(void *context); /* the host's clock, for the budget */
     void *context;
     double budget_s; /* no measurement begins later, but one way is always measured */
@@ -18,15 +18,15 @@ struct dt_tune_work {
 
 /* A way and its seconds per run. */
 struct dt_tune_rank {
-    int way; /* -1 = none */
+    int variant; /* -1 = none */
     double seconds;
 };
-enum { DT_TUNE_PLACES = 3 };
+enum { DT_TUNE_RANKING = 3 };
 
 /* The fastest ways, best first; of equally fast ones the lower number. After a warm-up every way is
  * measured, but one whose first run is much slower than the best so far is not run again. Then the
  * best are measured again in turns, which spreads slow changes of the clock over all of them. */
-dt_status dt_tune(struct dt_tune_rank places[DT_TUNE_PLACES], const struct dt_tune_work *work);
+dt_status dt_tune(struct dt_tune_rank ranking[DT_TUNE_RANKING], const struct dt_tune_work *work);
 
 /* A budget for the next of n_left searches that share left_s seconds: what one leaves over, the
  * later ones can use. */

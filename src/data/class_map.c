@@ -175,7 +175,7 @@ static dt_status name_labels(struct dt_dataset *dataset, const struct dt_dataset
     return DT_OK;
 }
 
-/* Where `options` know numbers of classes, and this set has names. */
+/* Pairs a set that has names with `options` that know the number of classes only. */
 static dt_status meet_numbers(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     char list[LIST_BYTES];
@@ -188,7 +188,7 @@ static dt_status meet_numbers(struct dt_dataset *dataset, const struct dt_datase
     return DT_OK;
 }
 
-/* Of labels that are made here, or have been mapped with their boxes. */
+/* Checks labels that are made here, or have been mapped with their boxes. */
 static dt_status check_positions(const struct dt_dataset *dataset,
                                  const struct dt_dataset_options *options)
 {

@@ -6,8 +6,8 @@
 #include "boxes/coco.h"
 #include "data/dataset.h"
 
-/* Where the images of a file of annotations are, into out[DT_PATH_MAX]: ../X for instances_X.json,
- * otherwise the folder of the file. */
+/* Finds the folder of the images of a file of annotations, into out[DT_PATH_MAX]: ../X for
+ * instances_X.json, otherwise the folder of the file. */
 dt_status dt_coco_images_folder(char *out, const char *path);
 
 /* Starts as {0}. */

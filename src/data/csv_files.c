@@ -138,13 +138,13 @@ static dt_status find_column(int *column, const struct text *text, const char *n
         }
     char list[COLUMNS_BYTES];
     FAIL_AT(1,
-            "no column \"%s\": the first line names %s; it must name the columns path and label, "
+            "no column \"%s\": the first line names %s; a table needs the columns path and label, "
             "separated by commas",
             name, list_columns(list, text->fields, text->n_fields, NULL));
 }
 
-/* Of columns that are not used: more labels would be lost, also where each has a column of 0 and 1.
- */
+/* Refuses columns that are not used but look like labels: more labels would be lost, also if each
+ * has a column of 0 and 1. */
 static dt_status check_columns(const struct text *text, char *const *names, int n,
                                const bool *is_flag)
 {
@@ -169,7 +169,7 @@ static dt_status check_columns(const struct text *text, char *const *names, int 
 
 /* --- Rows --- */
 
-/* What pandas and other programs write for a value that is missing. */
+/* Values that pandas and other programs write for a missing one. */
 static const char *const missing[] = {"nan", "NaN", "None", "NULL", "null",
                                       "NA",  "N/A", "n/a",  "<NA>"};
 

@@ -45,8 +45,8 @@ const char *dt_dataset_in_messages(const struct dt_dataset_options *options)
     return options->path && options->path[0] ? options->path : "the synthetic data set";
 }
 
-/* Where the number of classes follows from labels without names, one that is wrong would make a
- * huge classifier. */
+/* If the number of classes follows from labels without names, a wrong label would make a huge
+ * classifier. */
 static dt_status check_largest(const struct dt_dataset *dataset,
                                const struct dt_dataset_options *options)
 {

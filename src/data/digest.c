@@ -14,7 +14,7 @@
 #include "base/thread.h"
 #include "data/dataset.h"
 
-enum { QUICK_PIECES = 64, QUICK_BYTES = 1 << 16, BUFFER_BYTES = 1 << 20, MOST_THREADS = 8 };
+enum { QUICK_PIECES = 64, QUICK_BYTES = 1 << 16, BUFFER_BYTES = 1 << 20, MAX_THREADS = 8 };
 
 struct reading {
     const struct dt_dataset *dataset;
@@ -115,7 +115,7 @@ dt_status dt_digest_make(uint64_t *hashes, const struct dt_dataset *dataset, enu
                         .start_s = dt_clock_s()};
     if (r.n == 0)
         return DT_OK;
-    dt_status status = dt_parallel_run(r.n, dt_parallel_threads(MOST_THREADS, r.n), hash_piece, &r);
+    dt_status status = dt_parallel_run(r.n, dt_parallel_threads(MAX_THREADS, r.n), hash_piece, &r);
     dt_log_progress("");
     return status;
 }

@@ -21,9 +21,9 @@ static dt_status check_options(const struct dt_loader_options *o)
         split->first + split->n_passes > split->n_parts)
         DT_FAIL(DT_ERR_INTERNAL, "the loader was made for %d of %d parts from %d on",
                 split->n_passes, split->n_parts, split->first);
-    if (side < 1 || dt_split_least(split) < 1)
+    if (side < 1 || dt_split_min(split) < 1)
         DT_FAIL(DT_ERR_CONFIG, "image size %d and a micro-batch of %d images must be positive",
-                side, dt_split_least(split));
+                side, dt_split_min(split));
     if (o->train && dt_mix_is_on(o->data) && (split->unit != 2 || split->images % 2 != 0))
         DT_FAIL(DT_ERR_CONFIG, "mixing needs an even batch, not %d", split->images);
     if (!o->train && (split->n_passes != 1 || split->images % split->n_parts != 0))
@@ -42,7 +42,7 @@ static size_t aligned(size_t bytes)
 
 static dt_status create_slot(struct dt_slot *slot, struct dt_loader *loader)
 {
-    const size_t n = (size_t)loader->most_rows;
+    const size_t n = (size_t)loader->max_rows;
     const struct dt_canvas size = dt_row_canvas(&loader->options);
     const int extent[DT_N_EXTENTS] = {size.height, size.width, loader->max_boxes};
     int dim[4];
@@ -135,7 +135,7 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
     made->dataset = dataset;
     made->options = *options;
     made->n_samples = dt_dataset_size(dataset);
-    made->most_rows = dt_split_most(&options->split);
+    made->max_rows = dt_split_max(&options->split);
     made->max_boxes = dt_dataset_max_boxes(dataset);
     made->n_slots = options->data->prefetch > 2 ? options->data->prefetch : 2;
     made->n_workers = options->workers > 1 ? options->workers : 1;

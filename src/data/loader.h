@@ -57,7 +57,7 @@ struct dt_loader {
     struct dt_loader_options options;
     uint32_t n_samples;
     uint64_t n_batches, end;                       /* global batches and micro-batches per epoch */
-    int most_rows;                                 /* of the largest micro-batch */
+    int max_rows;                                  /* of the largest micro-batch */
     size_t slot_bytes, column_bytes[DT_N_COLUMNS]; /* of a column: of a row, the largest */
     uint8_t *canvas_of;                            /* of each sample; NULL = one */
     uint32_t *waiting;                             /* for the worker that computes an order */

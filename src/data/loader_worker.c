@@ -99,9 +99,9 @@ static void fill_boxes(struct dt_worker *worker, const struct dt_batch *batch, i
                        const uint32_t *id)
 {
     const struct dt_on_canvas *placement = dt_row_on_canvas(worker->reader);
-    const int most = worker->loader->max_boxes;
-    float *boxes = batch->boxes + 4 * (size_t)row * (size_t)most;
-    int32_t *labels = batch->box_labels + (size_t)row * (size_t)most;
+    const int max = worker->loader->max_boxes;
+    float *boxes = batch->boxes + 4 * (size_t)row * (size_t)max;
+    int32_t *labels = batch->box_labels + (size_t)row * (size_t)max;
     const int n_truths = id ? dt_dataset_truths(worker->loader->dataset, *id, worker->truths) : 0;
     int n = 0;
     for (int i = 0; i < n_truths; i++) {
@@ -110,8 +110,8 @@ static void fill_boxes(struct dt_worker *worker, const struct dt_batch *batch, i
             continue;
         labels[n++] = truth->label;
     }
-    memset(boxes + 4 * n, 0, 4 * (size_t)(most - n) * sizeof *boxes);
-    for (int i = n; i < most; i++)
+    memset(boxes + 4 * n, 0, 4 * (size_t)(max - n) * sizeof *boxes);
+    for (int i = n; i < max; i++)
         labels[i] = -1;
 }
 

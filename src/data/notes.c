@@ -1,4 +1,4 @@
-/* What is told of images that can be decoded. */
+/* Warnings about images that can be decoded. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -132,9 +132,9 @@ static void scale(struct dt_row_reader *reader, struct dt_crop *crop, int size[2
     const struct dt_on_canvas *p = &reader->placement;
     const bool scales =
         (int)o->data->scaled_decode > (o->train ? DT_SCALED_NEVER : DT_SCALED_TRAIN);
-    const int least = (p->width > p->height) == o->data->stretch ? p->width : p->height;
+    const int min = (p->width > p->height) == o->data->stretch ? p->width : p->height;
     dt_decoder_scale(reader->decoder, crop, &size[0], &size[1],
-                     scales ? dt_row_scale(crop, size[0], size[1], least) : 1);
+                     scales ? dt_row_scale(crop, size[0], size[1], min) : 1);
 }
 
 static dt_status put_image(struct dt_row_reader *reader, uint8_t *pixels, size_t pitch)
@@ -241,11 +241,11 @@ const struct dt_on_canvas *dt_row_on_canvas(const struct dt_row_reader *reader)
 
 struct dt_canvas dt_row_canvas(const struct dt_loader_options *options)
 {
-    const struct dt_canvas *most = options->canvases.size, *size = most;
+    const struct dt_canvas *max = options->canvases.size, *size = max;
     for (int i = 0; i < options->canvases.n; i++, size++)
-        if ((int64_t)size->width * size->height > (int64_t)most->width * most->height)
-            most = size;
-    return *most;
+        if ((int64_t)size->width * size->height > (int64_t)max->width * max->height)
+            max = size;
+    return *max;
 }
 
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,

@@ -17,7 +17,7 @@ void dt_row_reader_destroy(struct dt_row_reader *reader); /* accepts NULL */
  * of the annotations; the row may then be partly written. */
 dt_status dt_row_read(struct dt_row_reader *reader, uint8_t *pixels, struct dt_crop *crop,
                       uint32_t epoch, uint32_t id);
-/* Where the image that dt_row_read was last called for lies in its row, even if it is bad. */
+/* The place in its row of the image that dt_row_read was last called for, even if it is bad. */
 const struct dt_on_canvas *dt_row_on_canvas(const struct dt_row_reader *reader);
 /* The size of the largest row. */
 struct dt_canvas dt_row_canvas(const struct dt_loader_options *options);

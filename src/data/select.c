@@ -67,17 +67,17 @@ static size_t keep_side(struct dt_pick *picks, size_t n, double fraction, bool t
     return n_kept;
 }
 
-size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, size_t most)
+size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, size_t max)
 {
     n = keep_side(picks, n, val_fraction, true);
-    if (most > 0 && n > most) {
+    if (max > 0 && n > max) {
         for (size_t begin = 0, end; begin < n; begin = end) {
             end = class_end(picks, begin, n);
             for (size_t i = begin; i < end; i++)
                 picks[i].place = ((double)(i - begin) + 0.5) / (double)(end - begin);
         }
         qsort(picks, n, sizeof *picks, compare_places);
-        n = most;
+        n = max;
     }
     qsort(picks, n, sizeof *picks, compare_ids);
     return n;

@@ -21,8 +21,8 @@ struct dt_pick {
 };
 
 /* Sort `picks` and keep the first of them; return how many. The samples for training, at most
- * `most` of them (0 = all), and those for validation, all sorted by id. */
-size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, size_t most);
+ * `max` of them (0 = all), and those for validation, all sorted by id. */
+size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, size_t max);
 size_t dt_select_val(struct dt_pick *picks, size_t n, double val_fraction);
 
 #endif

@@ -21,7 +21,7 @@
 enum {
     DEFAULT_CLASSES = 1000, /* as ImageNet */
     DETECTOR_CLASSES = 80,  /* as COCO */
-    MOST_SHAPES = 8,
+    MAX_SHAPES = 8,
     OFFSETS = 1 << 20, /* different windows, one pixel apart */
     TINT = 192,        /* bytes per run of one colour: whole pixels and whole vectors */
 };
@@ -71,7 +71,7 @@ static dt_status open_synthetic(struct dt_dataset *dataset,
     DT_TRY(DT_NEW(synthetic, 1));
     dataset->state = synthetic;
     synthetic->sizes = options->canvases;
-    dataset->max_boxes = options->targets == DT_COLUMN_BOXES ? MOST_SHAPES : 0;
+    dataset->max_boxes = options->targets == DT_COLUMN_BOXES ? MAX_SHAPES : 0;
     synthetic->num_classes = options->num_classes > 0 ? options->num_classes
                              : dataset->max_boxes > 0 ? DETECTOR_CLASSES
                                                       : DEFAULT_CLASSES;
@@ -141,14 +141,14 @@ static void paint(uint8_t *pixels, const uint8_t *noise, const struct shape *sha
 }
 
 /* Sides of 1/8 to 1/2 of the image's. */
-static int draw_shapes(struct shape shapes[MOST_SHAPES], const struct synthetic *synthetic,
+static int draw_shapes(struct shape shapes[MAX_SHAPES], const struct synthetic *synthetic,
                        uint32_t id)
 {
     const struct dt_canvas size = size_of(synthetic, id);
     const uint32_t width = (uint32_t)size.width, height = (uint32_t)size.height;
     struct dt_rng rng;
     dt_rng_init(&rng, synthetic->seed, DT_RNG_SYNTHETIC, 1, id);
-    const int n = 1 + (int)dt_rng_below(&rng, MOST_SHAPES);
+    const int n = 1 + (int)dt_rng_below(&rng, MAX_SHAPES);
     for (int i = 0; i < n; i++) {
         const uint32_t w = (width + 7) / 8 + dt_rng_below(&rng, 3 * width / 8 + 1);
         const uint32_t h = (height + 7) / 8 + dt_rng_below(&rng, 3 * height / 8 + 1);
@@ -162,7 +162,7 @@ static int draw_shapes(struct shape shapes[MOST_SHAPES], const struct synthetic 
 
 static int truths_synthetic(const struct dt_dataset *dataset, uint32_t id, struct dt_truth *out)
 {
-    struct shape shapes[MOST_SHAPES];
+    struct shape shapes[MAX_SHAPES];
     const int n = draw_shapes(shapes, dataset->state, id);
     for (int i = 0; i < n; i++) {
         const struct shape *s = &shapes[i];
@@ -171,7 +171,7 @@ static int truths_synthetic(const struct dt_dataset *dataset, uint32_t id, struc
                                    .w = s->w,
                                    .h = s->h,
                                    .area = (double)s->w * s->h,
-                                   .id = 1 + (int64_t)id * MOST_SHAPES + i,
+                                   .id = 1 + (int64_t)id * MAX_SHAPES + i,
                                    .label = (int32_t)s->label};
     }
     return n;
@@ -189,7 +189,7 @@ static dt_status read_synthetic(const struct dt_dataset *dataset, uint32_t id,
 {
     const struct synthetic *synthetic = dataset->state;
     const struct dt_canvas size = size_of(synthetic, id);
-    struct shape shapes[MOST_SHAPES] = {
+    struct shape shapes[MAX_SHAPES] = {
         {0, 0, size.width, size.height, (uint32_t)label_synthetic(dataset, id)}};
     struct dt_rng rng;
     int n = 1;

@@ -261,7 +261,7 @@ void dt_tar_index_reset(struct dt_tar_index *index)
     *index = (struct dt_tar_index){0};
 }
 
-/* Where the copy is, and its header if it is of the shard as it is now. */
+/* Finds the copy of the index, and its header if it belongs to the shard as it is now. */
 static dt_status find_file(char *path, struct header *header, const char *shard,
                            const char *label_key, const char *cache_dir)
 {

@@ -10,35 +10,35 @@
 #include "base/sort.h"
 #include "doctor/doctor.h"
 
-enum { LEAST_HOSTS = 3 };                /* of two nobody knows which one is the slow one */
-static const double most_clock_s = 1;    /* times of files and logs stay in order */
+enum { MIN_HOSTS = 3 };                  /* of two nobody knows which one is the slow one */
+static const double max_clock_s = 1;     /* times of files and logs stay in order */
 static const double slow_rank = 0.5;     /* throttled, or its CPUs are taken; noise is below 20 % */
 static const double slow_disk = 0.25;    /* a sync of a healthy disk varies by a factor of 2 */
 static const double slow_link = 1.0 / 3; /* another rate or lost packets; noise is a factor of 2 */
 static const double slow_latency = 1.0 / 4; /* another path; noise of short messages is larger */
-static const double least_latency_s = 1e-3; /* below it another path costs training nothing */
+static const double min_latency_s = 1e-3;   /* below it another path costs training nothing */
 static const double hardly_runs = 0.15;     /* share of a CPU with which no speed is certain */
 static const double slow_interface = 0.15; /* TCP on a fast interface reaches 0.2 with one stream */
 
-static double least_share(const struct dt_doctor *d)
+static double min_share(const struct dt_doctor *d)
 {
-    double least = 1;
+    double min = 1;
     for (int r = 0; r < d->n_ranks; r++)
-        least = fmin(least, d->all[r].cpu_share);
-    return least;
+        min = fmin(min, d->all[r].cpu_share);
+    return min;
 }
 
 /* The factor on a limit: ranks that share CPUs with others send and write in slices. */
 static double caution(const struct dt_doctor *d)
 {
-    return least_share(d) < dt_least_cpu_share ? 0.3 : 1;
+    return min_share(d) < dt_min_cpu_share ? 0.3 : 1;
 }
 
 /* The status of a slow part: a rank that hardly runs makes everything slow that it takes part in.
  */
 static dt_status severity(const struct dt_doctor *d)
 {
-    return least_share(d) < hardly_runs ? DT_OK : DT_ERR_DEVICE;
+    return min_share(d) < hardly_runs ? DT_OK : DT_ERR_DEVICE;
 }
 
 /* The better one of two. NAN if all are. */
@@ -67,7 +67,7 @@ static int find_reference(const struct dt_doctor *d)
         int n_before = 0;
         for (int other = 0; other < d->n_hosts; other++)
             n_before += d->all[d->first_of[other]].clock_s < d->all[d->first_of[h]].clock_s;
-        if (n_before == d->n_hosts / 2 && d->n_hosts >= LEAST_HOSTS)
+        if (n_before == d->n_hosts / 2 && d->n_hosts >= MIN_HOSTS)
             return h;
     }
     return 0;
@@ -80,7 +80,7 @@ static void compare_clocks(struct dt_doctor *d)
     for (int h = 0; h < d->n_hosts; h++) {
         const double ahead_s =
             d->all[d->first_of[h]].clock_s - d->all[d->first_of[reference]].clock_s;
-        if (fabs(ahead_s) > most_clock_s)
+        if (fabs(ahead_s) > max_clock_s)
             dt_doctor_find(
                 d, DT_STAGE_CLOCKS, DT_ERR_DISAGREE,
                 "the clock of %s is %s %s the clock of %s: set it (chronyc makestep), and "
@@ -96,9 +96,9 @@ static void compare_clocks(struct dt_doctor *d)
 static void find_slow_ranks(struct dt_doctor *d, const double *rates, double limit,
                             dt_status status, const char *what, const char *advice)
 {
-    const double median = median_of(rates, d->n_ranks), least = limit * median;
+    const double median = median_of(rates, d->n_ranks), min = limit * median;
     for (int r = 0; r < d->n_ranks; r++)
-        if (rates[r] < least)
+        if (rates[r] < min)
             dt_doctor_find(d, DT_STAGE_DEVICES, status,
                            "the %s of rank %d (%s) computes %.1f times as slowly as the "
                            "median rank's, %.3g GFLOP/s against %.3g: %s",
@@ -125,7 +125,7 @@ static void compare_ranks(struct dt_doctor *d)
 static void compare_disks(struct dt_doctor *d)
 {
     double *rates;
-    if (d->n_hosts < LEAST_HOSTS || DT_NEW(rates, (size_t)d->n_hosts) != DT_OK)
+    if (d->n_hosts < MIN_HOSTS || DT_NEW(rates, (size_t)d->n_hosts) != DT_OK)
         return;
     for (int h = 0; h < d->n_hosts; h++)
         rates[h] = d->all[d->first_of[h]].write_bytes_per_s;
@@ -144,7 +144,7 @@ static void compare_disks(struct dt_doctor *d)
 /* The quality by which pairs are compared, latency or rate: the more the better. */
 static double quality(const struct dt_pair *pair, bool of_latency)
 {
-    return of_latency ? 1 / fmax(pair->latency_s, least_latency_s)
+    return of_latency ? 1 / fmax(pair->latency_s, min_latency_s)
                       : fmin(pair->forth_bytes_per_s, pair->back_bytes_per_s);
 }
 
@@ -152,7 +152,7 @@ static const char *print_quality(char out[32], double value, bool of_latency)
 {
     const double s = 1 / value;
     if (of_latency)
-        snprintf(out, 32, "in %s%.3g ms", s > least_latency_s ? "" : "less than ", 1e3 * s);
+        snprintf(out, 32, "in %s%.3g ms", s > min_latency_s ? "" : "less than ", 1e3 * s);
     else
         snprintf(out, 32, "at %.3g Gb/s", 8e-9 * value);
     return out;
@@ -180,10 +180,10 @@ static void check_links(struct dt_doctor *d, bool of_latency, double *best, bool
     find_best(best, d, of_latency);
     const double median = median_of(best, d->n_hosts);
     const double limit = of_latency ? slow_latency : slow_link;
-    const double least = limit * caution(d) * median;
+    const double min = limit * caution(d) * median;
     print_quality(normal, median, of_latency);
     for (int h = 0; h < d->n_hosts; h++) {
-        const bool is_slow = best[h] < least;
+        const bool is_slow = best[h] < min;
         if (is_slow && !is_bad[h])
             dt_doctor_find(d, DT_STAGE_NETWORK, severity(d),
                            "messages of %s pass %s at best, the median host's %s: %s",
@@ -194,7 +194,7 @@ static void check_links(struct dt_doctor *d, bool of_latency, double *best, bool
     for (int i = 0; i < d->n_pairs; i++) {
         const struct dt_pair *pair = &d->pairs[i];
         const bool is_known = is_bad[d->host_of[pair->from]] || is_bad[d->host_of[pair->to]];
-        if (pair->is_remote && !is_known && quality(pair, of_latency) < least)
+        if (pair->is_remote && !is_known && quality(pair, of_latency) < min)
             dt_doctor_find(d, DT_STAGE_NETWORK, severity(d),
                            "%s - %s: messages pass %s, the median host's %s: %s",
                            dt_comm_host(d->comm, pair->from), dt_comm_host(d->comm, pair->to),
@@ -229,7 +229,7 @@ static void compare_links(struct dt_doctor *d)
     dt_status status = DT_NEW(best, (size_t)d->n_hosts);
     if (status == DT_OK)
         status = DT_NEW(is_bad, (size_t)d->n_hosts);
-    for (size_t i = 0; status == DT_OK && d->n_hosts >= LEAST_HOSTS && i < 2; i++)
+    for (size_t i = 0; status == DT_OK && d->n_hosts >= MIN_HOSTS && i < 2; i++)
         check_links(d, i == 0, best, is_bad); /* late messages also pass at a low rate */
     if (status == DT_OK && d->n_hosts > 1) {
         find_best(best, d, false);

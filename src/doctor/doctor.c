@@ -185,8 +185,8 @@ static dt_status examine(struct dt_doctor *d, const char *json_path)
     DT_TRY(
         dt_comm_agree(d->comm, d->rank == 0 && json_path ? dt_doctor_save(d, json_path) : DT_OK));
     if (d->n_findings > 0 && d->findings[0].status != DT_OK)
-        DT_FAIL_ALIKE((dt_status)d->findings[0].status,
-                      "these ranks are not fit for training; the report above says why");
+        DT_FAIL_ON_ALL_RANKS((dt_status)d->findings[0].status,
+                             "these ranks are not fit for training; the report above says why");
     return DT_OK;
 }
 

@@ -32,7 +32,7 @@ enum dt_doctor_stage {
 enum { DT_FINDINGS_OF_RANK = 8, DT_FINDINGS = 64, DT_INTERFACES = 4, DT_SUM_SIZES = 3 };
 
 /* A rank with CPUs of its own gets nearly all of one. */
-static const double dt_least_cpu_share = 0.5;
+static const double dt_min_cpu_share = 0.5;
 
 struct dt_finding {
     int32_t stage, status; /* DT_OK: a warning */

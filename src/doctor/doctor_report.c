@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "doctor/doctor.h"
 
-enum { MOST_PAIRS = 36, MOST_HOSTS_NAMED = 4, HOST_WIDTH = 20 };
+enum { MAX_PAIRS = 36, MAX_HOSTS_NAMED = 4, HOST_WIDTH = 20 };
 
 /* --- Names --- */
 
@@ -49,10 +49,10 @@ static const char *name_ranks(char *out, size_t bytes, const struct dt_doctor *d
         bool has_one = false;
         for (int r = d->first_of[h]; r < d->n_ranks; r++)
             has_one |= ranks[r] && d->host_of[r] == h;
-        if (has_one && ++n_hosts <= MOST_HOSTS_NAMED)
+        if (has_one && ++n_hosts <= MAX_HOSTS_NAMED)
             dt_text_add(&text, "%s%s", n_hosts == 1 ? " (" : ", ", dt_doctor_host(d, h));
     }
-    dt_text_add(&text, "%s", n_hosts > MOST_HOSTS_NAMED ? ", ...)" : ")");
+    dt_text_add(&text, "%s", n_hosts > MAX_HOSTS_NAMED ? ", ...)" : ")");
     return out;
 }
 
@@ -207,13 +207,13 @@ static void print_network(const struct dt_doctor *d)
         printf("\n%-26s %-26s %12s %12s %12s\n", "from", "to", "latency (us)", "forth (Gb/s)",
                "back (Gb/s)");
     }
-    for (int i = 0; i < d->n_pairs && i < MOST_PAIRS; i++)
+    for (int i = 0; i < d->n_pairs && i < MAX_PAIRS; i++)
         printf("%5d %-*s %5d %-*s %12.1f %12.3f %12.3f\n", d->pairs[i].from, HOST_WIDTH,
                dt_comm_host(d->comm, d->pairs[i].from), d->pairs[i].to, HOST_WIDTH,
                dt_comm_host(d->comm, d->pairs[i].to), 1e6 * d->pairs[i].latency_s,
                8e-9 * d->pairs[i].forth_bytes_per_s, 8e-9 * d->pairs[i].back_bytes_per_s);
-    if (d->n_pairs > MOST_PAIRS)
-        printf("and %d faster pairs\n", d->n_pairs - MOST_PAIRS);
+    if (d->n_pairs > MAX_PAIRS)
+        printf("and %d faster pairs\n", d->n_pairs - MAX_PAIRS);
     dt_comm_describe_plane(d->bench.engine.plane, plane, sizeof plane);
     if (d->sums[0].bytes > 0)
         printf("\n%16s %12s %14s   by %s\n", "all-reduce (B)", "time (us)", "busbw (GB/s)", plane);

@@ -15,8 +15,8 @@ enum {
     N_PASSES = 2, /* over all pairs; the better one counts */
     N_ECHOES = 100,
     N_REPETITIONS = 3,
-    LEAST_BYTES = 64 << 10,
-    MOST_BYTES = 8 << 20,
+    MIN_BYTES = 64 << 10,
+    MAX_BYTES = 8 << 20,
 };
 static const double echoes_s = 0.1; /* for all of a pair */
 static const double long_s = 0.02;  /* a message that is large enough */
@@ -83,14 +83,14 @@ static double rate(int64_t bytes, double seconds, double empty_s)
 static dt_status measure_bandwidth(struct dt_doctor *d, struct dt_pair *p, void *data)
 {
     double forth_s = INFINITY, back_s = INFINITY;
-    int64_t next[] = {LEAST_BYTES, N_REPETITIONS}; /* bytes, repetitions that are left */
+    int64_t next[] = {MIN_BYTES, N_REPETITIONS}; /* bytes, repetitions that are left */
     while (next[1] > 0) {
         double s[2] = {0};
         DT_TRY(time_message(d, p, data, next[0], true, &s[0]));
         DT_TRY(time_message(d, p, data, next[0], false, &s[1]));
         forth_s = fmin(forth_s, s[0]);
         back_s = fmin(back_s, s[1]);
-        if (forth_s + back_s > long_s + 8 * p->latency_s || next[0] == MOST_BYTES) {
+        if (forth_s + back_s > long_s + 8 * p->latency_s || next[0] == MAX_BYTES) {
             next[1]--;
         } else {
             next[0] *= 2;
@@ -157,12 +157,12 @@ out:
 
 dt_status dt_doctor_network(struct dt_doctor *d)
 {
-    const size_t most_pairs = (size_t)d->n_ranks + HOSTS_ALL_PAIRS * HOSTS_ALL_PAIRS;
+    const size_t max_pairs = (size_t)d->n_ranks + HOSTS_ALL_PAIRS * HOSTS_ALL_PAIRS;
     const bool one_by_one = d->n_hosts <= HOSTS_ALL_PAIRS;
     uint8_t *data = NULL;
-    dt_status status = DT_NEW(data, MOST_BYTES);
+    dt_status status = DT_NEW(data, MAX_BYTES);
     if (status == DT_OK)
-        status = DT_NEW(d->pairs, most_pairs);
+        status = DT_NEW(d->pairs, max_pairs);
     DT_TRY_OUT(dt_comm_agree(d->comm, status));
     const int n_remote = list_pairs(d);
     for (int pass = 0; pass < N_PASSES; pass++) {
@@ -187,9 +187,9 @@ out:
 /* --- Sums over all ranks, in the memory and on the plane of training: a plan with one layer, whose
  * gradients are one bucket --- */
 
-enum { N_SUMS = 5, SUM_LEAST_BYTES = 4 << 10, IMAGE_SIZE = 8, N_INPUTS = 3 * 8 * 8 };
+enum { N_SUMS = 5, MIN_SUM_BYTES = 4 << 10, IMAGE_SIZE = 8, N_INPUTS = 3 * 8 * 8 };
 static const size_t one_bucket = (size_t)1 << 40;
-static const size_t sum_sizes[DT_SUM_SIZES] = {SUM_LEAST_BYTES, 1 << 20, 64 << 20};
+static const size_t sum_sizes[DT_SUM_SIZES] = {MIN_SUM_BYTES, 1 << 20, 64 << 20};
 static const double sum_s = 0.5; /* that a sum may take on the slowest link */
 static const double all_s = 1;   /* for the repetitions of a size */
 
@@ -271,11 +271,11 @@ dt_status dt_doctor_sums(struct dt_doctor *d)
     double slowest = INFINITY; /* bytes/s; a sum moves twice its bytes through every link */
     for (int i = 0; i < d->n_pairs; i++)
         slowest = fmin(slowest, fmin(d->pairs[i].forth_bytes_per_s, d->pairs[i].back_bytes_per_s));
-    const double room = fmax(slowest * sum_s / 2, SUM_LEAST_BYTES);
-    const size_t most = (size_t)fmin(room, (double)sum_sizes[DT_SUM_SIZES - 1]);
+    const double room = fmax(slowest * sum_s / 2, MIN_SUM_BYTES);
+    const size_t max = (size_t)fmin(room, (double)sum_sizes[DT_SUM_SIZES - 1]);
     size_t bytes = 0;
-    for (int i = 0; i < DT_SUM_SIZES && d->has_device && d->n_ranks > 1 && bytes < most; i++) {
-        bytes = sum_sizes[i] < most ? sum_sizes[i] : most;
+    for (int i = 0; i < DT_SUM_SIZES && d->has_device && d->n_ranks > 1 && bytes < max; i++) {
+        bytes = sum_sizes[i] < max ? sum_sizes[i] : max;
         DT_TRY(test_sum(d, bytes, &d->sums[i]));
     }
     return DT_OK;

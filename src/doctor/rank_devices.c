@@ -161,7 +161,7 @@ dt_status dt_doctor_cpus(struct dt_doctor *d)
 {
     DT_TRY(dt_comm_barrier(d->comm));
     measure_cpu(&d->own);
-    if (d->own.cpu_share < dt_least_cpu_share)
+    if (d->own.cpu_share < dt_min_cpu_share)
         dt_doctor_warn(d, DT_STAGE_DEVICES,
                        "less than half of a CPU is left for a thread: there are more ranks than "
                        "CPUs, or other programs (top), or a limit (cpu.max)");

@@ -14,7 +14,7 @@
 #include "engine/preflight.h"
 
 /* Pieces are written until there are enough or time is up; the fastest counts. */
-enum { PIECE_BYTES = 4 << 20, MOST_PIECES = 8 };
+enum { PIECE_BYTES = 4 << 20, MAX_PIECES = 8 };
 static const double writing_s = 1;
 static const double seeing_s = 5; /* as training waits: file servers may show a new file late */
 
@@ -92,7 +92,7 @@ static dt_status measure_writing(struct dt_doctor *d)
     for (size_t i = 0; i < PIECE_BYTES; i++)
         bytes[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24); /* for disks that compress */
     dt_status status = DT_OK;
-    for (int i = 0; i < MOST_PIECES && spent_s < writing_s && status == DT_OK; i++) {
+    for (int i = 0; i < MAX_PIECES && spent_s < writing_s && status == DT_OK; i++) {
         status = write_piece(path, bytes, &seconds);
         spent_s += seconds;
         d->own.write_bytes_per_s = fmax(d->own.write_bytes_per_s, PIECE_BYTES / seconds);

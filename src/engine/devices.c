@@ -94,13 +94,13 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
                 "network runs on GPUs; set comm.algorithm to auto");
     const enum dt_grad_dtype type = config->comm.grad_dtype;
     const enum dt_precision same = type == DT_GRAD_FP16 ? DT_PRECISION_FP16 : DT_PRECISION_BF16;
-    const bool is_narrow = type == DT_GRAD_FP16 || type == DT_GRAD_BF16;
-    if (is_narrow && backend == cuda && config->train.precision != same)
+    const bool is_16_bit = type == DT_GRAD_FP16 || type == DT_GRAD_BF16;
+    if (is_16_bit && backend == cuda && config->train.precision != same)
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.grad_dtype: GPUs send gradients in a 16-bit type only if they compute in it; "
                 "set comm.grad_dtype to auto, or train.precision to %s",
                 dt_precision_name(same));
-    if (is_narrow && backend != cuda && config->comm.algorithm == DT_ALGORITHM_LIBRARY)
+    if (is_16_bit && backend != cuda && config->comm.algorithm == DT_ALGORITHM_LIBRARY)
         DT_FAIL(DT_ERR_CONFIG, "comm.grad_dtype: on CPUs MPI's own sums, comm.algorithm library, "
                                "send no 16 bits; set one of the two to its default");
     return DT_OK;
@@ -109,10 +109,10 @@ dt_status dt_devices_check_training(const struct dt_backend *backend,
 /* Measured in training ResNet-50 on an H100: fp16 is a ninth faster than bf16. */
 static enum dt_precision choose_precision(const struct dt_config *config, int capability)
 {
-    enum { LEAST_FOR_FP16 = 70 };
+    enum { MIN_FOR_FP16 = 70 };
     if (config->train.precision != DT_PRECISION_AUTO)
         return config->train.precision;
-    return capability < LEAST_FOR_FP16               ? DT_PRECISION_FP32
+    return capability < MIN_FOR_FP16                 ? DT_PRECISION_FP32
            : config->comm.grad_dtype == DT_GRAD_BF16 ? DT_PRECISION_BF16
                                                      : DT_PRECISION_FP16;
 }
@@ -174,9 +174,9 @@ dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
     dt_status status = DT_OK;
     DT_TRY(dt_comm_agree(comm, look(config, &own)));
     int64_t n_without = own == 0;
-    double least = -own;
+    double min = -own;
     DT_TRY(dt_comm_sum_i64(comm, &n_without, 1));
-    DT_TRY(dt_comm_max_f64(comm, &least, 1));
+    DT_TRY(dt_comm_max_f64(comm, &min, 1));
     if (own == 0 && n_without < dt_comm_size(comm)) /* device.kind auto; the first is named */
         status = DT_ERROR(
             DT_ERR_DISAGREE,
@@ -185,7 +185,7 @@ dt_status dt_devices_agree(struct dt_device_choice *out, struct dt_comm *comm,
             (long long)n_without, dt_comm_size(comm), dt_comm_rank(comm),
             dt_comm_host(comm, dt_comm_rank(comm)), dt_devices_gpus()->problem);
     DT_TRY(dt_comm_agree(comm, status));
-    return dt_comm_agree(comm, complete(out, config, dt_comm_size(comm), (int)-least));
+    return dt_comm_agree(comm, complete(out, config, dt_comm_size(comm), (int)-min));
 }
 
 /* --- After opening --- */

@@ -15,9 +15,13 @@
 const struct dt_parallel *dt_parallel_of(const struct dt_config *config)
 {
     static const struct dt_parallel modes[] = {
-        [DT_MODE_CENTRAL] = {{.is_central = true, .is_served = true, .has_own_states = true}},
-        [DT_MODE_LOCAL] = {{.is_apart = true, .has_own_states = true}},
-        [DT_MODE_ASYNC] = {{.is_apart = true, .is_served = true, .has_own_states = true},
+        [DT_MODE_CENTRAL] = {{.is_central = true,
+                              .rank0_updates = true,
+                              .local_optimizer_state = true}},
+        [DT_MODE_LOCAL] = {{.sums_nothing = true, .local_optimizer_state = true}},
+        [DT_MODE_ASYNC] = {{.sums_nothing = true,
+                            .rank0_updates = true,
+                            .local_optimizer_state = true},
                            .has_server = true,
                            .why_inexact = "comm.mode async is never the same twice"},
     };
@@ -90,8 +94,8 @@ static dt_status choose_device(struct dt_engine *engine)
 /* Workers push in turns: their gradients become n_workers - 1 updates old. */
 static dt_status check_staleness(const struct dt_config *config, int n_workers)
 {
-    const int most = config->comm.max_staleness;
-    if (most > 0 && most < n_workers - 1)
+    const int max = config->comm.max_staleness;
+    if (max > 0 && max < n_workers - 1)
         DT_FAIL(DT_ERR_CONFIG,
                 "comm.max_staleness: with %d ranks that compute, a gradient becomes %d updates old "
                 "if they take turns; set it to that or more, or to 0",
@@ -102,7 +106,7 @@ static dt_status check_staleness(const struct dt_config *config, int n_workers)
 static dt_status check_model(struct dt_engine *engine)
 {
     const struct dt_config *config = engine->config;
-    const int group = config->model.sync_bn, least = engine->task->least_per_gpu;
+    const int group = config->model.sync_bn, min = engine->task->min_per_gpu;
     engine->model = dt_model_find(config->model.name);
     if (!engine->model)
         return dt_error_pass(DT_ERR_CONFIG, __func__, __FILE__, __LINE__);
@@ -123,11 +127,11 @@ static dt_status check_model(struct dt_engine *engine)
                 engine->ranks.n_ranks, DT_S(engine->ranks.n_ranks), group, group);
     DT_TRY(dt_engine_split_batch(engine));
     if (engine->ranks.rank == 0 && engine->backend != &dt_backend_cpu &&
-        dt_split_least(&engine->stage.split) < least)
+        dt_split_min(&engine->stage.split) < min)
         dt_log(DT_LOG_WARNING,
                "%d images per GPU and micro-batch keep it waiting more than computing; raise %s to "
                "%d per rank or more, or use fewer GPUs",
-               dt_split_least(&engine->stage.split), dt_config_batch_key(config), least);
+               dt_split_min(&engine->stage.split), dt_config_batch_key(config), min);
     if (engine->task->warn && engine->ranks.rank == 0)
         engine->task->warn(engine);
     return DT_OK;
@@ -151,7 +155,7 @@ static dt_status poll(void *context)
 static void show_progress(void *context, const char *what, int64_t done, int64_t total)
 {
     const struct dt_engine *engine = context;
-    dt_events_progress(engine->report, what, done, total);
+    dt_events_progress(engine->events, what, done, total);
     dt_pulse_beat(&dt_pulse_main);
 }
 
@@ -209,13 +213,7 @@ struct dt_loader_options dt_engine_loader_options(const struct dt_engine *engine
     const int taken = engine->backend == &dt_backend_cpu ? engine->n_threads : 1;
     const int left = dt_comm_cpus(engine->ranks.comm) - taken;
     const int rows = config->eval.batch_size_per_rank, n_ranks = engine->ranks.n_ranks;
-    const struct dt_split val = {
-        .images = rows * n_ranks,
-        .n_parts = n_ranks,
-        .first = engine->ranks.rank,
-        .n_passes = 1,
-        .unit = 1,
-    };
+    const struct dt_split val = {rows * n_ranks, n_ranks, engine->ranks.rank, 1, 1, 0};
     return (struct dt_loader_options){
         .train = train,
         .data = &config->data,
@@ -273,7 +271,7 @@ dt_status dt_engine_open(struct dt_engine *engine, struct dt_sets *sets,
         .val = options->eval,
         .may_lack = options->layout_only,
         .cache_dir = cache_dir,
-        .report = engine->report,
+        .events = engine->events,
     };
     struct dt_comm *comm = engine->ranks.comm;
     engine->options = *options;
@@ -306,6 +304,6 @@ void dt_engine_close(struct dt_engine *engine, struct dt_sets *sets, dt_status s
     if (engine->device)
         engine->backend->close(engine->device);
     dt_sets_close(sets);
-    dt_events_close(engine->report);
+    dt_events_close(engine->events);
     dt_error_set_origin(origin);
 }

@@ -42,7 +42,7 @@ struct dt_engine {
     struct dt_config resolved;
     int saved_precision; /* enum dt_precision of the resumed run, -1 = none: auto keeps it */
     struct dt_ranks ranks;
-    struct dt_events *report; /* gets events and progress; NULL = nobody. The caller sets it */
+    struct dt_events *events; /* gets events and progress; NULL = nobody. The caller sets it */
     struct dt_engine_options options;
     const struct dt_task *task;
     const struct dt_parallel *parallel;

@@ -30,15 +30,15 @@ static dt_status build_phase(struct dt_engine *engine, const struct dt_sets *set
     const struct dt_canvases canvases = dt_config_canvases(engine->config, side);
     const int rows = engine->config->eval.batch_size_per_rank;
     for (int canvas = 0; canvas < canvases.n; canvas++) {
-        const int most = phase == DT_TRAIN ? dt_split_most(&stage->split) : rows;
-        DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], most));
+        const int max = phase == DT_TRAIN ? dt_split_max(&stage->split) : rows;
+        DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], max));
         engine->program[phase][canvas] = engine->graph->current;
         if (phase == DT_TRAIN)
             engine->smaller[canvas] = engine->graph->current;
-        const int least = phase == DT_TRAIN ? dt_split_least(&stage->split) : rows;
-        if (least == most)
+        const int min = phase == DT_TRAIN ? dt_split_min(&stage->split) : rows;
+        if (min == max)
             continue;
-        DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], least));
+        DT_TRY(build_program(engine, sets, phase, canvases.size[canvas], min));
         engine->smaller[canvas] = engine->graph->current;
     }
     return DT_OK;
@@ -93,29 +93,29 @@ static dt_status build_graph(struct dt_engine *engine, const struct dt_sets *set
  * without data.cache_mb; of a GPU's without a reserve for libraries and CUDA graphs. */
 static dt_status find_memory(struct dt_engine *engine, size_t *max_bytes)
 {
-    const double most_reserved = 1u << 30, grows = 32e6; /* a process, by what is not planned */
+    const double max_reserved = 1u << 30, grows = 32e6; /* a process, by what is not planned */
     const bool on_cpu = engine->backend == &dt_backend_cpu;
     const double cache = on_cpu ? engine->config->data.cache_mb * 1e6 : 0;
     double bytes = on_cpu ? (double)dt_memory_available("")
                           : (double)engine->backend->free_bytes(engine->device);
     if (!on_cpu)
-        bytes -= bytes / 16 < most_reserved ? bytes / 16 : most_reserved;
+        bytes -= bytes / 16 < max_reserved ? bytes / 16 : max_reserved;
     if (on_cpu || engine->config->device.allow_shared_gpu)
         bytes /= dt_comm_local_size(engine->ranks.comm);
     if (on_cpu && !engine->has_copy)
         bytes -= fmin(grows, bytes / 8);
-    double least = -bytes;
-    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &least, 1));
+    double min = -bytes;
+    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &min, 1));
     engine->n_copy_ranks = on_cpu && engine->options.train && !engine->has_copy
                                ? dt_comm_local_size(engine->ranks.comm)
                                : 0;
     DT_TRY(dt_comm_bcast(engine->ranks.comm, &engine->n_copy_ranks, sizeof(int), 0));
-    if (cache > 0 && cache >= -least)
+    if (cache > 0 && cache >= -min)
         DT_FAIL(DT_ERR_CONFIG,
                 "data.cache_mb: a rank can have at most %.0f MB of memory here, so %d MB for a "
                 "cache leave nothing for training",
-                -least / 1e6, engine->config->data.cache_mb);
-    *max_bytes = (size_t)fmax(-least - cache, on_cpu); /* 0 would be unknown */
+                -min / 1e6, engine->config->data.cache_mb);
+    *max_bytes = (size_t)fmax(-min - cache, on_cpu); /* 0 would be unknown */
     return DT_OK;
 }
 
@@ -138,7 +138,7 @@ struct dt_comm_options dt_engine_comm_options(const struct dt_engine *engine)
                                           [DT_GRAD_FP32] = DT_F32,
                                           [DT_GRAD_FP16] = DT_F16,
                                           [DT_GRAD_BF16] = DT_BF16};
-    const bool central = engine->parallel->lists.is_central;
+    const bool central = engine->parallel->mode.is_central;
     const enum dt_dtype wire = wires[engine->config->comm.grad_dtype];
     const bool on_gpu = engine->plane == DT_PLANE_NCCL;
     const bool has_ring = engine->ranks.n_ranks <= dt_config_ring_ranks(engine->config);
@@ -167,8 +167,8 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
 {
     const struct dt_config *config = engine->config;
     const enum dt_precision precision = config->train.precision;
-    /* Of gradients: on a CPU they are fp32 in bf16 too. */
-    const bool is_narrow = engine->backend != &dt_backend_cpu &&
+    /* Gradients on a CPU are fp32, in bf16 too. */
+    const bool is_16_bit = engine->backend != &dt_backend_cpu &&
                            (precision == DT_PRECISION_FP16 || precision == DT_PRECISION_BF16);
     const bool is_virtual = dt_split_has_slices(&engine->stage.split);
     struct dt_plan_options options = {
@@ -176,12 +176,12 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
         .last_bucket_bytes = (size_t)(config->comm.last_bucket_cap_mb * (1 << 20)),
         .n_ranks = engine->options.no_comm ? 1 : engine->ranks.n_ranks,
         .comm = dt_engine_comm_options(engine),
-        .parallel = engine->parallel->lists,
+        .parallel = engine->parallel->mode,
         .is_server = engine->ranks.rank == 0,
         .outer = config->train.outer_momentum > 0,
         .split = engine->stage.split,
         .accumulate = engine->stage.split.n_passes > 1 || is_virtual ||
-                      (is_narrow && config->comm.grad_dtype == DT_GRAD_FP32),
+                      (is_16_bit && config->comm.grad_dtype == DT_GRAD_FP32),
         .record = config->device.cuda_graph && can_record(engine),
         .profile = engine->options.profile,
         .optim = config->optim.name,
@@ -198,11 +198,11 @@ static struct dt_plan_options plan_options(const struct dt_engine *engine, size_
     if (is_virtual && engine->options.no_comm)
         options.split.group = 1;
     if (config->train.average_states)
-        options.parallel.has_own_states = false;
+        options.parallel.local_optimizer_state = false;
     return options;
 }
 
-/* Of trainings whose sums choose by it, once. */
+/* Measures the link once, for trainings whose sums choose by it. */
 static dt_status find_link(struct dt_engine *engine)
 {
     const struct dt_comm_options options = dt_engine_comm_options(engine);
@@ -254,21 +254,21 @@ dt_status dt_engine_fit(struct dt_engine *engine, const struct dt_sets *sets)
 {
     struct dt_split *own = &engine->stage.split, split = *own;
     const double room = dt_engine_room(engine);
-    const bool is_even = dt_split_least(own) == dt_split_most(own);
-    double most = (double)dt_plan_bytes(engine->plan);
-    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));
-    while (room > 0 && most > room && !dt_split_has_slices(own)) {
+    const bool is_even = dt_split_min(own) == dt_split_max(own);
+    double max = (double)dt_plan_bytes(engine->plan);
+    DT_TRY(dt_comm_max_f64(engine->ranks.comm, &max, 1));
+    while (room > 0 && max > room && !dt_split_has_slices(own)) {
         split = dt_engine_split(engine, split.n_passes + 1);
-        const int least = dt_split_least(&split), size = dt_split_most(&split);
-        if (least == 0)
+        const int min = dt_split_min(&split), size = dt_split_max(&split);
+        if (min == 0)
             break;
-        if (size == dt_split_most(own) || (is_even && size != least))
+        if (size == dt_split_max(own) || (is_even && size != min))
             continue;
         dt_engine_release(engine);
         *own = split;
         DT_TRY(build(engine, sets, true));
-        most = (double)dt_plan_bytes(engine->plan);
-        DT_TRY(dt_comm_max_f64(engine->ranks.comm, &most, 1));
+        max = (double)dt_plan_bytes(engine->plan);
+        DT_TRY(dt_comm_max_f64(engine->ranks.comm, &max, 1));
     }
     return DT_OK;
 }

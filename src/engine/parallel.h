@@ -7,12 +7,12 @@
 #include "dtrain/plan.h"
 
 struct dt_parallel {
-    struct dt_plan_parallel lists; /* of actions: src/plan/modes.c */
-    bool has_server;               /* rank 0 of several only serves the others */
-    const char *why_inexact;       /* a resumed run goes another way; NULL: it does not */
+    struct dt_plan_parallel mode; /* which actions there are: src/plan/modes.c */
+    bool has_server;              /* rank 0 of several only serves the others */
+    const char *why_inexact;      /* a resumed run goes another way; NULL: it does not */
 };
 
-/* Of the configured mode. */
+/* How ranks train together in the configured mode. */
 const struct dt_parallel *dt_parallel_of(const struct dt_config *config);
 
 #endif

@@ -76,7 +76,7 @@ static double work_s(const struct dt_engine *engine)
 int dt_engine_program(const struct dt_engine *engine, enum dt_phase phase,
                       const struct dt_batch *batch)
 {
-    const bool is_smaller = phase == DT_TRAIN && batch->n < dt_split_most(&engine->stage.split);
+    const bool is_smaller = phase == DT_TRAIN && batch->n < dt_split_max(&engine->stage.split);
     return is_smaller ? engine->smaller[batch->canvas] : engine->program[phase][batch->canvas];
 }
 

@@ -40,16 +40,18 @@ static dt_status refuse(struct dt_comm *comm, const struct dt_dataset *set, cons
     DT_TRY(dt_comm_bcast(comm, there, sizeof there, rank));
     const char *host = dt_comm_host(comm, rank), *host0 = dt_comm_host(comm, 0);
     if (strcmp(here, there) == 0)
-        DT_FAIL_ALIKE(DT_ERR_DISAGREE,
-                      "rank %d (%s) has other bytes in a file of %s than rank 0 (%s): %s; find out "
-                      "which is right (sha256sum, dtrain verify) and copy it to the other machine, "
-                      "or put the data on a file system that all share",
-                      rank, host, key, host0, here);
-    DT_FAIL_ALIKE(DT_ERR_DISAGREE,
-                  "rank %d (%s) has different files in %s than rank 0 (%s); the first is "
-                  "%s on %s and %s on %s; copy the data again, or put them on a file system that "
-                  "all share",
-                  rank, host, key, host0, there, host, here, host0);
+        DT_FAIL_ON_ALL_RANKS(
+            DT_ERR_DISAGREE,
+            "rank %d (%s) has other bytes in a file of %s than rank 0 (%s): %s; find out "
+            "which is right (sha256sum, dtrain verify) and copy it to the other machine, "
+            "or put the data on a file system that all share",
+            rank, host, key, host0, here);
+    DT_FAIL_ON_ALL_RANKS(
+        DT_ERR_DISAGREE,
+        "rank %d (%s) has different files in %s than rank 0 (%s); the first is "
+        "%s on %s and %s on %s; copy the data again, or put them on a file system that "
+        "all share",
+        rank, host, key, host0, there, host, here, host0);
 }
 
 /* The lowest rank whose pieces differ from rank 0's, 0 if none, and the first such piece. */
@@ -218,13 +220,13 @@ out:
 static int choose_samples(uint32_t ids[N_TRIED], uint32_t size, const struct dt_sets *sets)
 {
     const uint32_t share = (uint32_t)(N_TRIED_IN_ALL / sets->ranks.n_ranks);
-    const uint32_t most = share < 1 ? 1 : share < N_TRIED ? share : N_TRIED;
+    const uint32_t max = share < 1 ? 1 : share < N_TRIED ? share : N_TRIED;
     int n = 0;
     struct dt_rng rng;
     /* No training reaches this epoch. */
     dt_rng_init(&rng, sets->config->train.seed, DT_RNG_SHUFFLE, UINT32_MAX,
                 (uint32_t)sets->ranks.rank);
-    for (uint32_t top = size > most ? size - most : 0; top < size; top++) {
+    for (uint32_t top = size > max ? size - max : 0; top < size; top++) {
         uint32_t id = dt_rng_below(&rng, top + 1);
         for (int i = 0; i < n; i++)
             if (ids[i] == id)
@@ -242,11 +244,11 @@ static dt_status look(struct dt_image_check *check, const struct dt_sets *sets,
     struct dt_image_notes *notes = &check->notes;
     DT_TRY(dt_comm_agree(comm, dt_dataset_check(check, set)));
     int64_t sums[] = {notes->n, notes->n_bad, notes->n_turned, notes->n_deep};
-    double most[] = {notes->n_turned > 0 ? -(double)notes->turned : -HUGE_VAL, (double)notes->peak};
+    double max[] = {notes->n_turned > 0 ? -(double)notes->turned : -HUGE_VAL, (double)notes->peak};
     DT_TRY(dt_comm_sum_i64(comm, sums, DT_COUNT(sums)));
-    DT_TRY(dt_comm_max_f64(comm, most, DT_COUNT(most)));
+    DT_TRY(dt_comm_max_f64(comm, max, DT_COUNT(max)));
     *notes = (struct dt_image_notes){
-        sums[0], sums[1], sums[2], sums[2] > 0 ? -(int64_t)most[0] : 0, sums[3], (int64_t)most[1]};
+        sums[0], sums[1], sums[2], sums[2] > 0 ? -(int64_t)max[0] : 0, sums[3], (int64_t)max[1]};
     return dt_comm_agree(comm, sets->ranks.rank == 0 ? dt_dataset_tell(set, notes, key) : DT_OK);
 }
 
@@ -255,7 +257,7 @@ static dt_status look(struct dt_image_check *check, const struct dt_sets *sets,
 static dt_status check_set(const struct dt_sets *sets, int i, const struct dt_dataset *set,
                            uint64_t *hashes)
 {
-    enum { MOST_TOLD = 20 };
+    enum { MAX_NAMED = 20 };
     const struct dt_ranks *ranks = &sets->ranks;
     const struct dt_config_data *data = &sets->config->data;
     const bool is_whole = hashes || dt_dataset_size(set) <= (uint32_t)data->check_images;
@@ -281,7 +283,7 @@ static dt_status check_set(const struct dt_sets *sets, int i, const struct dt_da
         dt_log(DT_LOG_WARNING,
                "%zu of %u samples of %s could not be decoded; dtrain verify lists all", bad->n,
                (unsigned)check.n, set_keys[i]);
-    for (size_t k = 0; k < bad->n && k < MOST_TOLD; k++)
+    for (size_t k = 0; k < bad->n && k < MAX_NAMED; k++)
         dt_log(DT_LOG_WARNING, "%s", dt_names_get(bad, k));
     if (status == DT_OK && is_whole)
         status = dt_bad_fraction_check((uint64_t)n_bad, dt_dataset_size(set),
@@ -326,7 +328,7 @@ dt_status dt_preflight_try(struct dt_engine *engine, struct dt_sets *sets)
     return try_sets(sets);
 }
 
-enum { MOST_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, without its tensors */ };
+enum { MAX_CHECKPOINTS = 9, TEXT_BYTES = 16384 /* of a checkpoint, without its tensors */ };
 
 dt_status dt_preflight_space(const struct dt_config *config, uint64_t bytes)
 {
@@ -335,7 +337,7 @@ dt_status dt_preflight_space(const struct dt_config *config, uint64_t bytes)
     int64_t *steps;
     /* One more than are kept, as an old one is removed after a new one is written; capped. */
     int keep = config->checkpoint.keep, n_there;
-    int n = (keep < MOST_CHECKPOINTS ? keep : MOST_CHECKPOINTS) + 1 + config->checkpoint.keep_best;
+    int n = (keep < MAX_CHECKPOINTS ? keep : MAX_CHECKPOINTS) + 1 + config->checkpoint.keep_best;
     DT_TRY(dt_file_path(checkpoints, "%s/checkpoints", dir));
     DT_TRY(dt_checkpoint_list(&steps, &n_there, checkpoints));
     free(steps);

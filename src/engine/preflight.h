@@ -15,8 +15,8 @@ struct dt_preflight_identity {
     uint64_t folder;                    /* a hash of the current folder's device and inode */
     char libraries[DT_DEVICE_MAX + 72]; /* of the device and the data plane */
 };
-/* What this rank's bits depend on, as its backend describes it, without the first word, which says
- * which device of the node it is; "" without a device. Local. */
+/* Describes what this rank's bits depend on, in the words of its backend without the first one,
+ * which says which device of the node it is; "" without a device. Local. */
 void dt_preflight_device(char *out, size_t bytes, const struct dt_engine *engine);
 /* DT_ERR_DISAGREE naming the first rank that differs from rank 0; different libraries only fill
  * warning[bytes], which is "" otherwise. Local. */

@@ -67,10 +67,11 @@ dt_status dt_sets_check_given(const struct dt_config *config)
 {
     if (config->data.train[0] || config->data.source == DT_SOURCE_SYNTHETIC)
         return DT_OK;
-    DT_FAIL_ALIKE(DT_ERR_CONFIG,
-                  "data.train: not given; name a folder with a folder of images per class, shards "
-                  "such as train-{0000..0009}.tar, or a .csv or COCO .json file (--set "
-                  "data.train=PATH); generated images: --set data.source=synthetic");
+    DT_FAIL_ON_ALL_RANKS(
+        DT_ERR_CONFIG,
+        "data.train: not given; name a folder with a folder of images per class, shards "
+        "such as train-{0000..0009}.tar, or a .csv or COCO .json file (--set "
+        "data.train=PATH); generated images: --set data.source=synthetic");
 }
 
 /* For struct dt_data_share; `context`: the sets. */
@@ -280,7 +281,7 @@ static dt_status weigh_classes(struct dt_sets *sets)
 
 static dt_status check(struct dt_sets *sets, const struct dt_sets_options *options)
 {
-    if (!options->is_raw && sets->num_classes < sets->task->least_classes)
+    if (!options->is_raw && sets->num_classes < sets->task->min_classes)
         DT_FAIL(DT_ERR_DATA, "%s holds one class only, so there is nothing to learn",
                 sets->train_set || !sets->config->data.val[0] ? sets->config->data.train
                                                               : sets->config->data.val);
@@ -292,12 +293,12 @@ static dt_status check(struct dt_sets *sets, const struct dt_sets_options *optio
 dt_status dt_sets_open(struct dt_sets *sets, const struct dt_sets_options *options)
 {
     const struct dt_ranks *ranks = &sets->ranks;
-    dt_events_progress(options->report, "reading the data index", 0, 1);
+    dt_events_progress(options->events, "reading the data index", 0, 1);
     const dt_status status = open_sets(sets, options);
     /* The lines of the other ranks begin with theirs. */
     if (status != DT_OK && ranks->rank == 0 && dt_comm_local_size(ranks->comm) < ranks->n_ranks)
         DT_ERROR(status, "%s, on %s", dt_error_text(), dt_comm_host(ranks->comm, 0));
-    dt_events_progress(options->report, "reading the data index", 1, 1);
+    dt_events_progress(options->events, "reading the data index", 1, 1);
     return dt_comm_agree(ranks->comm, status == DT_OK ? check(sets, options) : status);
 }
 

@@ -40,7 +40,7 @@ struct dt_sets_options {
     bool is_raw;              /* only looked at: nothing is asked of the classes */
     bool may_lack;            /* missing data go to sets->status */
     const char *cache_dir;    /* for indices, NULL = they are not kept */
-    struct dt_events *report; /* shows progress; NULL = nobody */
+    struct dt_events *events; /* shows progress; NULL = nobody */
 };
 /* Opens the sets and agrees on their classes. Collective; on failure all ranks return the same
  * status. */

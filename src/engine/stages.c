@@ -77,10 +77,10 @@ static dt_status check_batch(const struct dt_engine *engine, const struct dt_set
 
 void dt_engine_find_end(struct dt_engine *engine)
 {
-    const int64_t most = engine->config->train.max_steps;
+    const int64_t max = engine->config->train.max_steps;
     engine->last_step = engine->schedule.total_steps;
-    if (most > 0 && most < engine->last_step)
-        engine->last_step = most;
+    if (max > 0 && max < engine->last_step)
+        engine->last_step = max;
 }
 
 dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *sets)
@@ -110,11 +110,11 @@ dt_status dt_engine_count_steps(struct dt_engine *engine, const struct dt_sets *
 
 void dt_split_describe(char out[DT_SPLIT_TEXT], const struct dt_split *split)
 {
-    const int least = dt_split_least(split), most = dt_split_most(split);
-    if (least == most)
-        snprintf(out, DT_SPLIT_TEXT, "%d image%s", least, DT_S(least));
+    const int min = dt_split_min(split), max = dt_split_max(split);
+    if (min == max)
+        snprintf(out, DT_SPLIT_TEXT, "%d image%s", min, DT_S(min));
     else
-        snprintf(out, DT_SPLIT_TEXT, "%d or %d images", least, most);
+        snprintf(out, DT_SPLIT_TEXT, "%d or %d images", min, max);
 }
 
 void dt_engine_describe_batch(char out[DT_BATCH_TEXT], const struct dt_engine *engine)
@@ -165,14 +165,14 @@ static dt_status count_passes(int *n_passes, const struct dt_engine *engine, int
 {
     const struct dt_split *split = &engine->stage.split;
     const int limit = engine->config->train.micro_batch_size, parts = engine->saved_parts;
-    const int most = limit / split->unit * split->unit, images = split->images;
+    const int max = limit / split->unit * split->unit, images = split->images;
     const bool fits = parts > 0 && parts % engine->ranks.n_workers == 0 &&
                       images / split->unit >= parts &&
                       (images % parts == 0 || images == engine->saved_batch);
-    if (limit > 0 && most == 0)
+    if (limit > 0 && max == 0)
         DT_FAIL(DT_ERR_CONFIG, "train.micro_batch_size: data.mixup and data.cutmix mix pairs, "
                                "so 1 image is too few; make it even");
-    *n_passes = limit > 0 ? (n + most - 1) / most : fits ? parts / engine->ranks.n_workers : 1;
+    *n_passes = limit > 0 ? (n + max - 1) / max : fits ? parts / engine->ranks.n_workers : 1;
     return DT_OK;
 }
 
@@ -189,7 +189,7 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
     if (images % split->unit != 0)
         DT_FAIL(DT_ERR_CONFIG, "%s: data.mixup and data.cutmix mix pairs, so %d must be even",
                 batch_key(engine->config, &engine->stage, key), images);
-    if (dt_split_least(split) == 0)
+    if (dt_split_min(split) == 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "%s: %d image%s%s too few for %d %sranks; raise it, or %s at most %d",
                 batch_key(engine->config, &engine->stage, key), images, DT_S(images),
@@ -197,13 +197,13 @@ dt_status dt_engine_split_batch(struct dt_engine *engine)
                 is_virtual ? "set train.virtual_ranks to" : "start", images / split->unit);
     if (is_virtual)
         return DT_OK;
-    DT_TRY(count_passes(&n_passes, engine, dt_split_most(split)));
+    DT_TRY(count_passes(&n_passes, engine, dt_split_max(split)));
     *split = dt_engine_split(engine, n_passes);
-    if (dt_split_least(split) == 0)
+    if (dt_split_min(split) == 0)
         DT_FAIL(DT_ERR_CONFIG,
                 "train.micro_batch_size: micro-batches of %d image%s leave some of %d ranks "
                 "without any in the last of %d passes over a global batch of %d; set it to %d",
-                dt_split_most(split), DT_S(dt_split_most(split)), n_ranks, n_passes, images,
+                dt_split_max(split), DT_S(dt_split_max(split)), n_ranks, n_passes, images,
                 2 * split->unit);
     return DT_OK;
 }

@@ -139,21 +139,21 @@ enum { FAILED, REASON, SAVE, LOG, STEP_S, N_ASKED };
 dt_status dt_stop_ask(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status)
 {
     const double forget = 0.75;
-    double most[N_ASKED] = {status != DT_OK}, now_s = dt_clock_s();
+    double max[N_ASKED] = {status != DT_OK}, now_s = dt_clock_s();
     stop->asks_all = step >= stop->next_step;
     if (!stop->asks_all)
-        return dt_comm_begin_max(comm, most, 1);
+        return dt_comm_begin_max(comm, max, 1);
     int64_t n_new = step - stop->checked_step; /* 0 before the first step */
     double step_s = n_new > 0 ? (now_s - stop->checked_s) / (double)n_new : 0;
     bool decides = dt_comm_rank(comm) == 0;
     stop->step_s = fmax(step_s, forget * stop->step_s);
     stop->checked_s = now_s;
     stop->checked_step = step;
-    most[REASON] = find_own_reason(stop, now_s);
-    most[SAVE] = decides && now_s >= stop->save_at_s;
-    most[LOG] = decides && now_s >= stop->log_at_s;
-    most[STEP_S] = stop->step_s;
-    return dt_comm_begin_max(comm, most, N_ASKED);
+    max[REASON] = find_own_reason(stop, now_s);
+    max[SAVE] = decides && now_s >= stop->save_at_s;
+    max[LOG] = decides && now_s >= stop->log_at_s;
+    max[STEP_S] = stop->step_s;
+    return dt_comm_begin_max(comm, max, N_ASKED);
 }
 
 dt_status dt_stop_hear(struct dt_stop *stop, struct dt_comm *comm, dt_status status,
@@ -161,20 +161,20 @@ dt_status dt_stop_hear(struct dt_stop *stop, struct dt_comm *comm, dt_status sta
 {
     enum { MAX_STEPS = 64 };
     const double interval_s = 0.5;
-    double most[N_ASKED] = {0};
+    double max[N_ASKED] = {0};
     *due = (struct dt_due){0};
-    DT_TRY(dt_comm_end_max(comm, most));
-    if (most[FAILED] > 0)
+    DT_TRY(dt_comm_end_max(comm, max));
+    if (max[FAILED] > 0)
         return dt_comm_agree(comm, status);
     if (!stop->asks_all)
         return DT_OK;
-    stop->step_s = most[STEP_S];
+    stop->step_s = max[STEP_S];
     double n_steps = stop->step_s > 0 ? interval_s / stop->step_s : 1;
     stop->next_step = stop->checked_step + (n_steps < 1           ? 1
                                             : n_steps > MAX_STEPS ? MAX_STEPS
                                                                   : (int)n_steps);
     *due = (struct dt_due){
-        .stop = reasons[(int)most[REASON]].text, .save = most[SAVE] > 0, .log = most[LOG] > 0};
+        .stop = reasons[(int)max[REASON]].text, .save = max[SAVE] > 0, .log = max[LOG] > 0};
     return DT_OK;
 }
 

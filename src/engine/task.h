@@ -27,9 +27,9 @@ struct dt_eval_files {
  * check_options and begin_table. The others must be there. */
 struct dt_task {
     enum dt_sample_column targets; /* what the network learns */
-    int least_classes;
-    int least_per_gpu;   /* images of a micro-batch below which a GPU mostly waits */
-    double least_weight; /* losses are divided by their weight, but at least by this */
+    int min_classes;
+    int min_per_gpu;   /* images of a micro-batch below which a GPU mostly waits */
+    double min_weight; /* losses are divided by their weight, but at least by this */
 
     /* Warns of the configuration; then, once the data are open, of them. Rank 0. */
     void (*warn)(const struct dt_engine *engine);
@@ -39,7 +39,7 @@ struct dt_task {
                             enum dt_phase phase);
     void (*add_loss)(struct dt_engine *engine, enum dt_phase phase, int logits);
     /* Fields of the step event from the counters of all ranks, whose weight is at least
-     * least_weight; add_details returns how many. */
+     * min_weight; add_details returns how many. */
     struct dt_field (*headline)(const struct dt_counters *all);
     int (*add_details)(struct dt_field *fields, const struct dt_sets *sets,
                        const struct dt_counters *all);

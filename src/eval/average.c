@@ -82,7 +82,7 @@ static dt_status run_batches(struct stats *stats, int64_t n_images)
                 DT_TRY(for_all(stats, add));
         }
         dt_pulse_beat(&dt_pulse_main);
-        dt_events_progress(engine->report, "batch norm statistics",
+        dt_events_progress(engine->events, "batch norm statistics",
                            (step + 1) * stage->split.images, n_steps * stage->split.images);
     }
     stats->n_batches = n_steps * stage->split.n_parts;
@@ -147,7 +147,7 @@ static dt_status recompute(struct dt_engine *engine, struct dt_sets *sets,
     struct dt_comm *comm = engine->ranks.comm;
     const bool first = engine->ranks.rank == 0;
     dt_status status = DT_OK;
-    DT_TRY(dt_comm_agree(comm, first ? dt_events_open(&engine->report, &report) : DT_OK));
+    DT_TRY(dt_comm_agree(comm, first ? dt_events_open(&engine->events, &report) : DT_OK));
     DT_TRY(dt_engine_open_weights(engine, sets, &needs, weights));
     DT_TRY_OUT(for_all(&stats, NULL));
     if (stats.count == 0)

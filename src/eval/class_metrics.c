@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 
-enum { MOST_CLASSES = 30000 }; /* the matrix then has 7 GB */
+enum { MAX_CLASSES = 30000 }; /* the matrix then has 7 GB */
 
 /* --- One image --- */
 
@@ -75,11 +75,11 @@ dt_status dt_class_counts_create(struct dt_class_counts **counts, int n_classes,
     dt_status status = DT_OK;
     struct dt_class_counts *made = NULL;
     *counts = NULL;
-    if (n_classes > MOST_CLASSES)
+    if (n_classes > MAX_CLASSES)
         DT_FAIL(DT_ERR_CONFIG,
                 "%d classes are too many for a confusion matrix, at most %d are possible; "
                 "choose loss, top1 and top5 in eval.metrics",
-                n_classes, MOST_CLASSES);
+                n_classes, MAX_CLASSES);
     DT_TRY(DT_NEW(made, 1));
     made->n_classes = n_classes;
     made->max_rows = max_rows;

@@ -189,7 +189,7 @@ void dt_predictions_put_top(struct dt_jsonw *w, const char *file, int top, int p
 /* --- The confusion matrix as a picture; viewers scale it --- */
 
 /* In pixels; a name takes CHARACTER for each of its bytes. */
-enum { FONT = 13, CHARACTER = 8, GAP = 10, MOST_WIDTH = 1600 };
+enum { FONT = 13, CHARACTER = 8, GAP = 10, MAX_WIDTH = 1600 };
 
 static int cell_of(int n_classes)
 {
@@ -264,7 +264,7 @@ void dt_class_counts_print_svg(FILE *out, const struct dt_class_counts *counts,
             "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
             "<text font-weight=\"bold\" text-anchor=\"end\" x=\"%d\" y=\"%d\">label \\ "
             "prediction</text>\n",
-            size, size, size < MOST_WIDTH ? size : MOST_WIDTH, FONT, margin - GAP, margin - GAP);
+            size, size, size < MAX_WIDTH ? size : MAX_WIDTH, FONT, margin - GAP, margin - GAP);
     put_names(out, n, margin, names);
     put_grid(out, n, margin);
     for (int label = 0; label < n; label++)

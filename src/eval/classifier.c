@@ -16,7 +16,7 @@
 #include "eval/predictions.h"
 
 /* Most classes whose results are kept for the run folder's sake, and of confusion.svg. */
-enum { MOST_CLASSES = 1000, MOST_OF_MATRIX = 100 };
+enum { MAX_CLASSES = 1000, MAX_MATRIX = 100 };
 
 /* The results that an evaluation keeps on the host: for metrics that the device's counters do not
  * give, for eval.tta, for tables of predictions, and in training for what the run folder gets. */
@@ -100,14 +100,14 @@ static dt_status allocate(struct dt_class_results *j, const struct dt_sets *sets
 }
 
 /* Keeps results on the host if a table (`all`), eval.metrics, the metrics that decide, or eval.tta
- * need them; in training with at most MOST_CLASSES (evaluator.h) also for the run folder. */
+ * need them; in training with at most MAX_CLASSES (evaluator.h) also for the run folder. */
 static dt_status open_evaluation(struct dt_evaluator *evaluator, bool all)
 {
     const struct dt_config *config = evaluator->engine->config;
     bool needed = all || config->eval.tta != DT_TTA_NONE;
     for (enum dt_metric m = DT_METRIC_TOP5 + 1; m < DT_N_METRICS; m++)
         needed |= dt_metric_networks(m) == DT_OF_CLASSIFIERS && dt_config_has_metric(config, m);
-    if (!needed && (!evaluator->sets->train_set || evaluator->sets->num_classes > MOST_CLASSES))
+    if (!needed && (!evaluator->sets->train_set || evaluator->sets->num_classes > MAX_CLASSES))
         return DT_OK;
     DT_TRY(DT_NEW(evaluator->classes, 1));
     DT_TRY(allocate(evaluator->classes, evaluator->sets));
@@ -277,7 +277,7 @@ static dt_status draw(const struct dt_evaluator *evaluator)
     if (!j)
         return DT_OK;
     DT_TRY(save_classes(evaluator));
-    if (evaluator->sets->num_classes <= MOST_OF_MATRIX)
+    if (evaluator->sets->num_classes <= MAX_MATRIX)
         DT_TRY(dt_evaluator_save(evaluator, "confusion.svg", print_confusion));
     DT_TRY(dt_evaluator_save(evaluator, "errors.csv", print_errors));
     DT_TRY(dt_file_path(path, "%s/errors.jpg", evaluator->sets->config->output.dir));
@@ -345,8 +345,8 @@ static dt_status predict(struct dt_evaluator *evaluator, const struct dt_predict
 
 const struct dt_task dt_classifier = {
     .targets = DT_COLUMN_LABELS,
-    .least_classes = 2,
-    .least_per_gpu = 32,
+    .min_classes = 2,
+    .min_per_gpu = 32,
     .add_inputs = add_inputs,
     .add_loss = add_loss,
     .headline = headline,

@@ -20,7 +20,7 @@
 #include "eval/predict_boxes.h"
 
 /* Most detections of an image and category that count, as in COCO's evaluation. */
-enum { DT_COCO_MOST = 100 };
+enum { DT_COCO_MAX_DETECTIONS = 100 };
 
 struct dt_box_results {
     struct dt_detections detections; /* of this rank */
@@ -40,18 +40,18 @@ struct dt_box_results {
 /* Images are large, and few of them at a time. */
 static void warn(const struct dt_engine *engine)
 {
-    enum { LEAST_FOR_NORM = 4 };
+    enum { MIN_FOR_NORM = 4 };
     const struct dt_config_model *model = &engine->config->model;
     if (model->frozen_norm && !model->initial_checkpoint[0])
         dt_log(DT_LOG_WARNING, "model.frozen_norm without model.initial_checkpoint: the backbone "
                                "has random weights and nothing that normalises");
     if (!model->frozen_norm && model->sync_bn == 0 &&
-        dt_split_least(&engine->stage.split) < LEAST_FOR_NORM)
+        dt_split_min(&engine->stage.split) < MIN_FOR_NORM)
         dt_log(DT_LOG_WARNING,
                "batch norm takes its statistics from %d image(s), which are few; set "
                "model.sync_bn=true on several ranks, or model.frozen_norm=true with pretrained "
                "weights",
-               dt_split_least(&engine->stage.split));
+               dt_split_min(&engine->stage.split));
 }
 
 /* A global batch has one canvas. */
@@ -106,12 +106,12 @@ static int add_details(struct dt_field *fields, const struct dt_sets *sets,
 static dt_status read_truths(struct dt_box_results *j, const struct dt_dataset *set)
 {
     const uint32_t n = dt_dataset_size(set);
-    const size_t most = (size_t)dt_dataset_max_boxes(set);
+    const size_t max = (size_t)dt_dataset_max_boxes(set);
     size_t capacity = 0, *first = NULL;
     DT_TRY(DT_NEW(j->first_truth, (size_t)n + 1));
     for (uint32_t id = 0; id < n; id++) {
         first = j->first_truth + id;
-        DT_TRY(DT_GROW(j->truths, capacity, first[0] + most - 1, "boxes of the validation set"));
+        DT_TRY(DT_GROW(j->truths, capacity, first[0] + max - 1, "boxes of the validation set"));
         first[1] = first[0] + (size_t)dt_dataset_truths(set, id, j->truths + first[0]);
     }
     return DT_OK;
@@ -206,7 +206,7 @@ static void show_progress(void *context, int done, int total)
 {
     const struct dt_evaluator *evaluator = context;
     dt_pulse_beat(&dt_pulse_main);
-    dt_events_progress(evaluator->engine->report, "evaluating the detections, categories", done,
+    dt_events_progress(evaluator->engine->events, "evaluating the detections, categories", done,
                        total);
 }
 
@@ -220,7 +220,7 @@ static dt_status evaluate(struct dt_evaluator *evaluator, double value[DT_N_COCO
         .first_truth = j->first_truth,
         .found = j->found,
         .n_found = j->n_found,
-        .max_detections = DT_COCO_MOST,
+        .max_detections = DT_COCO_MAX_DETECTIONS,
         .progress = show_progress,
         .context = evaluator,
     };
@@ -315,7 +315,7 @@ static dt_status draw(const struct dt_evaluator *evaluator)
     const struct dt_box_results *j = evaluator->boxes;
     struct dt_jsonw w = {.pretty = true};
     char number[16], path[DT_PATH_MAX];
-    dt_drawing_report(evaluator->sets, evaluator->engine->report, j->found, j->n_found);
+    dt_drawing_report(evaluator->sets, evaluator->engine->events, j->found, j->n_found);
     DT_TRY(dt_file_path(path, "%s/classes.json", evaluator->sets->config->output.dir));
     dt_jsonw_begin(&w, NULL, '[');
     for (int label = 0; label < evaluator->sets->num_classes; label++) {
@@ -386,8 +386,8 @@ static void put_result(struct dt_jsonw *w, const struct dt_eval_result *result)
 
 const struct dt_task dt_detector = {
     .targets = DT_COLUMN_BOXES,
-    .least_classes = 1,
-    .least_weight = 1, /* of foreground anchors, of which there may be none */
+    .min_classes = 1,
+    .min_weight = 1, /* of foreground anchors, of which there may be none */
     .warn = warn,
     .warn_of_data = warn_of_data,
     .add_inputs = add_inputs,

@@ -165,11 +165,11 @@ enum { N_CELLS = 4, COLUMNS = 2, LONGEST = 480, MARGIN = 8, PAPER = 244 };
 static dt_status draw_cell(struct dt_drawing *cell, const struct dt_dataset *dataset, uint32_t id,
                            const struct dt_found *found, size_t n)
 {
-    const double least_score = 0.3;
+    const double min_score = 0.3;
     size_t first = 0, end;
     while (first < n && found[first].image != id)
         first++;
-    for (end = first; end < n && found[end].image == id && found[end].score > least_score;)
+    for (end = first; end < n && found[end].image == id && found[end].score > min_score;)
         end++;
     DT_TRY(dt_drawing_open(cell, dataset, id, LONGEST));
     DT_TRY(dt_drawing_add_truths(cell, id));

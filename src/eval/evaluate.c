@@ -64,7 +64,7 @@ static dt_status run_batches(struct dt_evaluator *evaluator, struct dt_stop *sto
             status = dt_predictions_add(evaluator->predictions, i - 1);
         }
         dt_pulse_beat(&dt_pulse_main);
-        dt_events_progress(evaluator->engine->report, "evaluation",
+        dt_events_progress(evaluator->engine->events, "evaluation",
                            i * per_batch < n_images ? i * per_batch : n_images, n_images);
         if (!stop || i < stop->next_step || i == n_batches)
             continue;
@@ -107,7 +107,7 @@ static dt_status evaluate(struct dt_evaluator *evaluator, struct dt_eval_result 
             continue;
         snprintf(text, sizeof text, "%s is undefined and omitted: %s", dt_metric_name(m),
                  engine->task->why_undefined);
-        dt_events_emit(engine->report, "warning", fields, DT_COUNT(fields));
+        dt_events_emit(engine->events, "warning", fields, DT_COUNT(fields));
     }
     return DT_OK;
 }
@@ -311,7 +311,7 @@ static dt_status prepare(struct evaluation *e, const struct dt_eval_options *opt
     const struct dt_events_options report = {.config = NULL};
     if (e->engine.ranks.rank != 0)
         return DT_OK;
-    DT_TRY(dt_events_open(&e->engine.report, &report));
+    DT_TRY(dt_events_open(&e->engine.events, &report));
     if (options->all_checkpoints && (options->confusion || options->predictions))
         DT_FAIL(DT_ERR_USAGE,
                 "--all-checkpoints: %s is a file of one checkpoint; name it, RUN@best",

@@ -111,7 +111,8 @@ dt_status dt_predict(struct dt_comm *comm, const struct dt_config *config,
     struct dt_names images = {0};
     struct dt_config own = *config;
     if (dt_comm_size(comm) > 1)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "dtrain predict runs on one rank: start it without mpirun");
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE,
+                             "dtrain predict runs on one rank: start it without mpirun");
     dt_sets_init(&p.sets, comm, &own, dt_task_of(&own));
     dt_engine_init(&p.engine, &p.sets);
     dt_status status = list_images(&images, options);

@@ -12,7 +12,7 @@
 #include "engine/task.h"
 #include "image/draw.h"
 
-enum { MARGIN = 14, LEAST_WIDTH = 168, SCALE = 2, LINE = 10 * SCALE, PAPER = 244, INK = 30 };
+enum { MARGIN = 14, MIN_WIDTH = 168, SCALE = 2, LINE = 10 * SCALE, PAPER = 244, INK = 30 };
 
 /* Below each image is a line of text, or two if images are mixed; boxes have theirs inside. */
 struct sheet {
@@ -42,11 +42,11 @@ static void draw_class(struct sheet *sheet, int x, int y, const char *before, in
 
 static void draw_boxes(struct sheet *sheet, int row, int x, int y)
 {
-    const int most = dt_dataset_max_boxes(sheet->dataset);
+    const int max = dt_dataset_max_boxes(sheet->dataset);
     const double zoom = (double)sheet->zoom / sheet->step;
-    const int32_t *labels = sheet->batch->box_labels + (size_t)row * (size_t)most;
-    const float *corner = sheet->batch->boxes + 4 * (size_t)row * (size_t)most;
-    for (int k = 0; k < most && labels[k] >= 0; k++, corner += 4) {
+    const int32_t *labels = sheet->batch->box_labels + (size_t)row * (size_t)max;
+    const float *corner = sheet->batch->boxes + 4 * (size_t)row * (size_t)max;
+    for (int k = 0; k < max && labels[k] >= 0; k++, corner += 4) {
         char number[16];
         struct dt_draw_box box = {
             .x1 = x + zoom * (double)corner[0],
@@ -127,18 +127,18 @@ static struct dt_canvas largest(const struct dt_engine *engine, const struct dt_
 int dt_samples_zoom(const struct dt_engine *engine, const struct dt_sets *sets)
 {
     const int width = largest(engine, sets).width;
-    return (LEAST_WIDTH + width - 1) / width;
+    return (MIN_WIDTH + width - 1) / width;
 }
 
 dt_status dt_samples_draw(int *n, const struct dt_engine *engine, const struct dt_sets *sets,
                           int64_t count, const char *path)
 {
-    enum { MOST_SIDE = 480 };
+    enum { MAX_SIDE = 480 };
     const int n_images = (int)dt_dataset_size(sets->train_set),
               zoom = dt_samples_zoom(engine, sets);
     const struct dt_canvas size = largest(engine, sets);
     const int longer = size.width > size.height ? size.width : size.height;
-    const int step = 1 + (longer - 1) / MOST_SIDE;
+    const int step = 1 + (longer - 1) / MAX_SIDE;
     const bool mixes = dt_mix_is_on(&engine->config->data);
     struct dt_loader *loader = NULL;
     struct sheet sheet = {.dataset = sets->train_set,
@@ -174,7 +174,7 @@ void dt_samples_report(const struct dt_engine *engine, const struct dt_sets *set
         status = dt_samples_draw(&n, engine, sets, COUNT, path);
     if (status == DT_OK) {
         const struct dt_field fields[] = {DT_TEXT("path", path)};
-        dt_events_emit(engine->report, "samples", fields, DT_COUNT(fields));
+        dt_events_emit(engine->events, "samples", fields, DT_COUNT(fields));
     } else {
         dt_log(DT_LOG_WARNING, "no picture of training images: %s", dt_error_text());
         dt_error_clear();

@@ -31,10 +31,10 @@ dt_status dt_append_open(struct dt_append *file, const char *dir, const char *na
 
 dt_status dt_append_write(struct dt_append *file, const void *data, size_t bytes)
 {
-    enum { MOST_BYTES = 1 << 20 };
-    if (file->n_kept > 0 && file->used + bytes > MOST_BYTES)
+    enum { MAX_BYTES = 1 << 20 };
+    if (file->n_kept > 0 && file->used + bytes > MAX_BYTES)
         (void)dt_append_flush(file);
-    if (file->n_kept > 0 && file->used + bytes > MOST_BYTES) {
+    if (file->n_kept > 0 && file->used + bytes > MAX_BYTES) {
         file->n_lost++;
         return DT_OK;
     }

@@ -34,7 +34,7 @@ static void add_number(struct dt_text *line, const struct dt_event *e, const cha
         dt_text_add(line, "%s%.*f%s", before, decimals, dt_field_number(e, key), after);
 }
 
-/* What matters most comes first: a narrow terminal shows no more. */
+/* Prints the most important numbers first, since a narrow terminal shows no more. */
 static void on_step(const struct dt_event *e)
 {
     char text[LINE_BYTES];
@@ -102,8 +102,8 @@ static void on_warning(const struct dt_event *e)
 /* Printed only if input is slow, so most runs print nothing; short epochs do not repeat it. */
 static void on_input(struct console *console, const struct dt_event *e)
 {
-    const double least = 0.01, now_s = dt_clock_s();
-    if (dt_field_number(e, "wait_share") < least || now_s - console->input_s < input_s)
+    const double min = 0.01, now_s = dt_clock_s();
+    if (dt_field_number(e, "wait_share") < min || now_s - console->input_s < input_s)
         return;
     console->input_s = now_s;
     dt_log(DT_LOG_INFO, "%s", dt_field_text(e, "text"));

@@ -34,7 +34,7 @@ static dt_status event_jsonl(void *state, const struct dt_event *event)
     struct dt_jsonw w = {0};
     char time[DT_CLOCK_UTC];
     struct dt_append *file = state;
-    /* What happened before a checkpoint is as durable as the checkpoint. */
+    /* An event before a checkpoint is as durable as the checkpoint. */
     file->is_vital |= strcmp(event->name, "checkpoint") == 0 || strcmp(event->name, "run_end") == 0;
     dt_jsonw_add(&w, "{ts: %s, event: %s", dt_clock_utc(time), event->name);
     for (int i = 0; i < event->n_fields; i++)

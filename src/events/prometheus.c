@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "events/events_internal.h"
 
-enum { LABELS_BYTES = 320, FILE_BYTES = 65536, MOST_OTHERS = 64, NAME_BYTES = 64 };
+enum { LABELS_BYTES = 320, FILE_BYTES = 65536, MAX_OTHERS = 64, NAME_BYTES = 64 };
 
 /* Each row takes from events the value of a field times a factor, the sum of all values (counters),
  * or without a field the number of events. */
@@ -63,7 +63,7 @@ struct prometheus {
     struct {
         char name[NAME_BYTES];
         double value;
-    } others[MOST_OTHERS]; /* numbers of telemetry */
+    } others[MAX_OTHERS]; /* numbers of telemetry */
     int n_others;
 };
 
@@ -92,7 +92,7 @@ static void take(struct prometheus *p, const struct dt_event *event)
     if (strcmp(event->name, "telemetry") != 0)
         return;
     p->n_others = 0;
-    for (int i = 0; i < event->n_fields && p->n_others < MOST_OTHERS; i++) {
+    for (int i = 0; i < event->n_fields && p->n_others < MAX_OTHERS; i++) {
         const double value = dt_field_measured(&event->fields[i]);
         if (isnan(value))
             continue;

@@ -181,12 +181,12 @@ static void put_start(struct tensorboard *tb, const struct dt_event *event)
 /* The picture may have been removed since. */
 static void put_picture(struct tensorboard *tb, const struct dt_event *event)
 {
-    enum { MOST_BYTES = 1 << 26 };
+    enum { MAX_BYTES = 1 << 26 };
     const struct dt_field *width = dt_field_find(event, "width");
     const struct dt_field *height = dt_field_find(event, "height");
     char *text = NULL;
     size_t bytes;
-    if (dt_file_load(&text, &bytes, dt_field_text(event, "path"), MOST_BYTES) != DT_OK)
+    if (dt_file_load(&text, &bytes, dt_field_text(event, "path"), MAX_BYTES) != DT_OK)
         return;
     const uint8_t *file = (const uint8_t *)text;
     if (width && height)

@@ -232,8 +232,8 @@ void dt_tfevents_image(struct dt_proto *p, const char *tag, int64_t width, int64
 
 void dt_tfevents_png(struct dt_proto *p, const char *tag, const uint8_t *png, size_t bytes)
 {
-    enum { AT_WIDTH = 16, AT_HEIGHT = 20, LEAST = 24 };
-    if (bytes < LEAST || memcmp(png, "\x89PNG", 4) != 0) {
+    enum { AT_WIDTH = 16, AT_HEIGHT = 20, MIN = 24 };
+    if (bytes < MIN || memcmp(png, "\x89PNG", 4) != 0) {
         p->status = DT_ERROR(DT_ERR_DATA, "the picture %s is not a PNG file", tag);
         return;
     }

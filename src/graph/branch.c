@@ -1,5 +1,5 @@
-/* What scales a branch of a block: the gate of squeeze and excitation; layer scale and stochastic
- * depth before the residual is added. */
+/* Ops that scale a branch of a block: the gate of squeeze and excitation; layer scale and
+ * stochastic depth before the residual is added. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "graph/graph_internal.h"

@@ -27,7 +27,7 @@ static void gradient_concat(struct dt_autodiff *ad, const struct dt_node *node)
 
 /* --- Without copies --- */
 
-enum { MOST_BLOCK = 16 }; /* channels that lie side by side in memory */
+enum { MAX_BLOCK = 16 }; /* channels that lie side by side in memory */
 
 /* Whether all that read tensor t, but for `next` as its first source, are nodes of one of the two
  * ops, and have it as source `operand`. */
@@ -56,7 +56,7 @@ static void share_values(struct dt_graph *g, const struct dt_node *concat)
     struct dt_tensor *first = &g->tensor[concat->src[0]];
     const struct dt_node *before = maker(g, concat->src[0]);
     for (int i = 0; i + 1 < concat->n_src; i++)
-        if (g->tensor[concat->src[i]].dim[1] % MOST_BLOCK != 0)
+        if (g->tensor[concat->src[i]].dim[1] % MAX_BLOCK != 0)
             return;
     if (before && before->op == DT_OP_CONCAT &&
         is_read_by(g, concat->src[0], concat, DT_OP_BN, DT_OP_BN_BWD, DT_BN_BWD_SRC))
@@ -74,7 +74,7 @@ static void share_gradients(struct dt_graph *g, const struct dt_node *part)
         if (node->op == DT_OP_BN_BWD && node->src[DT_BN_BWD_ADDEND] == t)
             sum = node;
     }
-    if (!sum || part->attr.concat.first > 0 || g->tensor[t].dim[1] % MOST_BLOCK != 0 ||
+    if (!sum || part->attr.concat.first > 0 || g->tensor[t].dim[1] % MAX_BLOCK != 0 ||
         !is_read_by(g, t, NULL, DT_OP_BN_BWD, DT_OP_BN_BWD, DT_BN_BWD_ADDEND) ||
         !is_read_by(g, sum->dst[0], NULL, DT_OP_CONCAT_BWD, DT_OP_CONCAT_BWD, 0) ||
         !is_read_by(g, whole, NULL, DT_OP_CONCAT_BWD, DT_OP_CONCAT_BWD, 0))

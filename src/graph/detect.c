@@ -152,8 +152,8 @@ void dt_graph_top_detections(struct dt_graph *g, int logits, int deltas,
     draft.src[DT_TOP_SIZES] = p->sizes;
     draft.n_src = DT_TOP_SIZES + 1;
     const int *dim = g->tensor[logits].dim, scores = dim[1] * dim[2] * dim[3];
-    const int most = scores < MAX_CANDIDATES ? scores : MAX_CANDIDATES;
-    dt_draft_dst(g, &draft, "", DT_OUTPUT, DT_F32, 3, (const int[4]){dim[0], most, 6, 1});
+    const int max = scores < MAX_CANDIDATES ? scores : MAX_CANDIDATES;
+    dt_draft_dst(g, &draft, "", DT_OUTPUT, DT_F32, 3, (const int[4]){dim[0], max, 6, 1});
     dt_draft_dst(g, &draft, ".n", DT_OUTPUT, DT_I32, 1, (const int[4]){dim[0], 1, 1, 1});
     dt_draft_commit(g, &draft);
     p->detections[detect->level] = draft.dst[DT_TOP_DST];

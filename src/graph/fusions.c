@@ -119,7 +119,7 @@ static bool find_conv_bn_bwd(const struct finder *f, const struct dt_node *last,
     return find_bwd(f, last, found) && !is_sum(last) && !last->residual && !found[0]->residual;
 }
 
-/* Where the residual is a bn, this is no fusion: see bn_pair. */
+/* If the residual is a bn, this is no fusion: see bn_pair. */
 static bool find_conv_add_bn_bwd(const struct finder *f, const struct dt_node *last,
                                  const struct dt_node *found[DT_MAX_FUSED])
 {

@@ -277,13 +277,13 @@ size_t dt_tensor_elements(const struct dt_tensor *tensor)
 
 size_t dt_graph_largest(const struct dt_graph *g, enum dt_role role)
 {
-    size_t most = 0;
+    size_t max = 0;
     for (int i = 0; i < g->n_tensors; i++) {
         size_t n = dt_tensor_elements(&g->tensor[i]);
-        if (g->tensor[i].role == role && n > most)
-            most = n;
+        if (g->tensor[i].role == role && n > max)
+            max = n;
     }
-    return most;
+    return max;
 }
 
 int dt_graph_find(const struct dt_graph *g, const char *tensor_name)

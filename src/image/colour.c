@@ -65,13 +65,13 @@ DT_CLONES static int sum_luma(const float *values, size_t n)
     return sum;
 }
 
-DT_CLONES static void widen(float *restrict values, const uint8_t *restrict pixels, size_t n)
+DT_CLONES static void to_f32(float *restrict values, const uint8_t *restrict pixels, size_t n)
 {
     for (size_t i = 0; i < 3 * n; i++)
         values[i] = pixels[i];
 }
 
-DT_CLONES static void narrow(uint8_t *restrict pixels, const float *restrict values, size_t n)
+DT_CLONES static void to_u8(uint8_t *restrict pixels, const float *restrict values, size_t n)
 {
     for (size_t i = 0; i < 3 * n; i++)
         pixels[i] = (uint8_t)(int)values[i];
@@ -85,7 +85,7 @@ static void adjust(uint8_t *pixels, size_t n_pixels, const struct dt_colour_chan
     float values[3 * BLOCK];
     for (size_t first = 0; first < n_pixels; first += BLOCK, pixels += 3 * BLOCK) {
         size_t n = n_pixels - first < BLOCK ? n_pixels - first : BLOCK;
-        widen(values, pixels, n);
+        to_f32(values, pixels, n);
         for (int i = begin; i < end; i++) {
             if (recolour->order[i] == DT_COLOUR_SATURATION)
                 blend_luma(values, n, recolour->factors[i]);
@@ -95,7 +95,7 @@ static void adjust(uint8_t *pixels, size_t n_pixels, const struct dt_colour_chan
         }
         if (sum)
             *sum += sum_luma(values, n);
-        narrow(pixels, values, n);
+        to_u8(pixels, values, n);
     }
 }
 

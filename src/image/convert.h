@@ -11,7 +11,7 @@
 #include "image/decode.h"
 
 /* Smallest and largest resize_short. */
-enum { DT_RESIZE_SHORT_LEAST = 32, DT_RESIZE_SHORT_MOST = 4096 };
+enum { DT_MIN_RESIZE_SHORT = 32, DT_MAX_RESIZE_SHORT = 4096 };
 
 enum dt_conversion { DT_KEPT, DT_CONVERTED, DT_REDUCED, DT_N_CONVERSIONS };
 

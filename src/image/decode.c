@@ -12,7 +12,7 @@ struct dt_decoder {
     struct dt_png *png;
     bool applies_exif;
     int64_t max_pixels;
-    /* Of the open image: */
+    /* State of the open image: */
     bool is_png;
     int orientation, turn;
     int width, height; /* as stored, after scaling */

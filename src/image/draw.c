@@ -148,9 +148,9 @@ void dt_draw_box(struct dt_picture *picture, const struct dt_draw_box *box)
 
 int dt_draw_scale(int width, int height)
 {
-    enum { PIXELS_PER_SCALE = 320, MOST = 6 };
+    enum { PIXELS_PER_SCALE = 320, MAX = 6 };
     const int shorter = width < height ? width : height;
-    return clamp(1 + shorter / PIXELS_PER_SCALE, 1, MOST);
+    return clamp(1 + shorter / PIXELS_PER_SCALE, 1, MAX);
 }
 
 /* --- Files --- */

@@ -29,7 +29,8 @@ static size_t get(const struct part *p, size_t at, size_t n)
     return value;
 }
 
-/* Of the block of n bytes, "Exif" before it or not; 0 if it is none. */
+/* Reads the orientation from a block of n bytes, with or without "Exif" before it; 0 if there is
+ * none. */
 static int read_block(const struct part *file, size_t at, size_t n)
 {
     struct part tiff = {file->data, at + n < file->bytes ? at + n : file->bytes, false};

@@ -1,4 +1,4 @@
-/* What the run folder shows of a job from outside: beats of its ranks, how it has ended, how far it
+/* A job as its run folder shows it from outside: beats of its ranks, how it has ended, how far it
  * has got. */
 #ifndef DTRAIN_LAUNCH_JOB_H
 #define DTRAIN_LAUNCH_JOB_H
@@ -47,7 +47,7 @@ enum dt_job_state dt_job_look(struct dt_job *job, char host[DT_HOST_MAX]);
  * believed of a run that had finished before, or of which nothing is seen here, unless the job was
  * asked to stop; otherwise it becomes 205, as Open MPI 4 says of a lost node. */
 int dt_job_code(const struct dt_job *job, int code, bool is_asked);
-/* Of the newest checkpoint, -1 if there is none. */
+/* Step of the newest checkpoint, -1 if there is none. */
 int64_t dt_job_step(const struct dt_job *job);
 void dt_job_end(struct dt_job *job);
 

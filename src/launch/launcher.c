@@ -67,7 +67,7 @@ static const struct dt_launcher launchers[] = {
      .always = "--mpi=pmix --kill-on-bad-exit=1"},
 };
 
-/* Of the table, whose %d is `n`. */
+/* Adds the option of the table, with `n` in place of its %d. */
 static dt_status add_option(struct dt_words *out, const char *format, int n)
 {
     char text[128];
@@ -84,7 +84,8 @@ static const char *launcher_name(void)
     return name && name[0] ? name : "mpirun";
 }
 
-/* What `name --version` prints, "" if it cannot be run. A slow one gets a second chance. */
+/* Gets the output of `name --version`, "" if it cannot be run. A slow program gets a second chance.
+ */
 static dt_status ask_version(char *out, size_t bytes, const char *name)
 {
     static const double first_s = 5, second_s = 20;

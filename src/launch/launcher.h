@@ -75,7 +75,8 @@ bool dt_process_is_asked(void);
 /* --- launcher.c --- */
 
 struct dt_launcher;
-/* Of what DTRAIN_MPIRUN names, else of mpirun, else of srun in a job of Slurm. DT_ERR_NO_INPUT. */
+/* Finds the launcher that DTRAIN_MPIRUN names, else mpirun, else srun in a job of Slurm.
+ * DT_ERR_NO_INPUT. */
 dt_status dt_launcher_find(const struct dt_launcher **out);
 /* Whether it may wait in a queue before it starts the ranks. */
 bool dt_launcher_queues(const struct dt_launcher *launcher);

@@ -122,8 +122,8 @@ static bool is_stuck(struct launch *l)
 /* Waits for a signal, at most so long; whether it is a request, which often arrives twice. */
 static bool hear(struct launch *l, time_t seconds)
 {
-    const struct timespec most = {.tv_sec = seconds};
-    const int number = sigtimedwait(&l->signals, NULL, &most);
+    const struct timespec max = {.tv_sec = seconds};
+    const int number = sigtimedwait(&l->signals, NULL, &max);
     if (number <= 0 || number == SIGCHLD || (l->n_asked > 0 && dt_clock_s() - l->asked_s < again_s))
         return false;
     l->by = strsignal(number);
@@ -243,8 +243,9 @@ static bool is_error(int code)
     return code >= DT_ERR_USAGE && code < DT_ERR_IN_USE && code != DT_STOPPED && !can_help(code);
 }
 
-/* What keeps the ranks of the next start from training together: its exit code and, shown, the
- * doctor's report; 0 if there is nothing, or nobody knows. */
+/* Runs the doctor on the ranks of the next start. Returns the exit code of what keeps them from
+ * training together, which the doctor's report has shown; 0 if there is nothing, or nobody knows.
+ */
 static int examine(struct launch *l)
 {
     enum { REPORT_BYTES = 32768 };

@@ -33,18 +33,18 @@ static int block(struct dt_graph *g, int src, const char *module, const struct s
     if (g->status != DT_OK)
         return -1;
     const int before = g->tensor[src].dim[1], width = dt_divisible_by_8(before * s->expand);
-    const struct dt_conv_options widen = {.out_channels = width, .kernel = 1, .stride = 1};
+    const struct dt_conv_options expand = {.out_channels = width, .kernel = 1, .stride = 1};
     const struct dt_conv_options filter = {
         .out_channels = width, .kernel = s->kernel, .stride = stride, .groups = width};
-    const struct dt_conv_options narrow = {.out_channels = channels, .kernel = 1, .stride = 1};
+    const struct dt_conv_options project = {.out_channels = channels, .kernel = 1, .stride = 1};
     int x = src, i = 0;
     dt_name(at, "%s.block", module);
     if (s->expand > 1)
-        x = conv_bn(g, x, dt_name(n, "%s.%d", at, i++), widen, DT_SILU);
+        x = conv_bn(g, x, dt_name(n, "%s.%d", at, i++), expand, DT_SILU);
     x = conv_bn(g, x, dt_name(n, "%s.%d", at, i++), filter, DT_SILU);
     x = dt_layer_squeeze_excitation(g, x, dt_name(n, "%s.%d", at, i++), before / 4, DT_SILU,
                                     DT_SIGMOID);
-    x = conv_bn(g, x, dt_name(n, "%s.%d", at, i), narrow, DT_NO_ACTIVATION);
+    x = conv_bn(g, x, dt_name(n, "%s.%d", at, i), project, DT_NO_ACTIVATION);
     return stride == 1 && before == channels
                ? dt_graph_scaled_add(g, x, src, dt_name(n, "%s.add", module), drop, NULL, 0)
                : x;

@@ -30,8 +30,8 @@ static int conv_bn(struct dt_graph *g, int src, const char *at, const struct fam
     return dt_layer_conv_bn(g, src, at, options, &norm);
 }
 
-static int narrow(struct dt_graph *g, int src, const char *at, int index, const struct family *f,
-                  int channels)
+static int project(struct dt_graph *g, int src, const char *at, int index, const struct family *f,
+                   int channels)
 {
     char n[DT_NAME_MAX];
     const struct dt_conv_options options = {
@@ -49,18 +49,18 @@ static int inverted_residual(struct dt_graph *g, int src, int index, const struc
     if (g->status != DT_OK)
         return -1;
     const int channels = g->tensor[src].dim[1];
-    const struct dt_conv_options widen = {.out_channels = b->width, .kernel = 1, .stride = 1};
+    const struct dt_conv_options expand = {.out_channels = b->width, .kernel = 1, .stride = 1};
     const struct dt_conv_options filter = {
         .out_channels = b->width, .kernel = b->kernel, .stride = b->stride, .groups = b->width};
     int x = src, i = 0;
     dt_name(at, "features.%d.%s", index, f->inside);
     if (b->width != channels)
-        x = conv_bn(g, x, dt_name(n, "%s.%d", at, i++), f, widen, b->activation);
+        x = conv_bn(g, x, dt_name(n, "%s.%d", at, i++), f, expand, b->activation);
     x = conv_bn(g, x, dt_name(n, "%s.%d", at, i++), f, filter, b->activation);
     if (b->gated)
         x = dt_layer_squeeze_excitation(g, x, dt_name(n, "%s.%d", at, i++),
                                         dt_divisible_by_8(b->width / 4), DT_RELU, DT_HARD_SIGMOID);
-    x = narrow(g, x, at, i, f, b->channels);
+    x = project(g, x, at, i, f, b->channels);
     return b->stride == 1 && channels == b->channels
                ? dt_graph_add(g, x, src, dt_name(n, "%s.add", at))
                : x;

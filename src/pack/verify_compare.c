@@ -51,7 +51,8 @@ static dt_status check_totals(struct dt_verify *verify)
     return DT_OK;
 }
 
-/* What must be unique in a split: keys of samples, or for a detector the ids of its images. */
+/* The names that must be unique in a split: keys of samples, or for a detector the ids of its
+ * images. */
 static size_t n_names(const struct dt_shard_check *shard, bool is_id)
 {
     return is_id ? shard->boxes.n : shard->keys.n;

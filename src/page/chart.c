@@ -19,17 +19,16 @@ struct frame {
 
 /* --- Ticks --- */
 
-int dt_chart_ticks(double out[DT_TICKS_MOST], double low, double high, int n)
+int dt_chart_ticks(double out[DT_MAX_TICKS], double low, double high, int n)
 {
     static const double factors[] = {1, 2, 5, 10};
-    double least = (high - low) / n, power = pow(10, floor(log10(least)));
+    double min = (high - low) / n, power = pow(10, floor(log10(min)));
     int f = 0;
-    while (f < 3 && factors[f] * power < least)
+    while (f < 3 && factors[f] * power < min)
         f++;
     double step = factors[f] * power;
     int n_ticks = 0;
-    for (double i = ceil(low / step - 1e-9); i <= high / step + 1e-9 && n_ticks < DT_TICKS_MOST;
-         i++)
+    for (double i = ceil(low / step - 1e-9); i <= high / step + 1e-9 && n_ticks < DT_MAX_TICKS; i++)
         out[n_ticks++] = i * step + 0.0; /* not -0 */
     return n_ticks;
 }
@@ -38,11 +37,11 @@ int dt_chart_ticks(double out[DT_TICKS_MOST], double low, double high, int n)
 static const char *format(char out[32], double value)
 {
     static const struct {
-        double least, scale;
+        double min, scale;
         const char *name;
     } units[] = {{1e12, 1e12, "T"}, {1e9, 1e9, "G"}, {1e6, 1e6, "M"}, {1e4, 1e3, "k"}, {0, 1, ""}};
     size_t u = 0;
-    while (fabs(value) < units[u].least)
+    while (fabs(value) < units[u].min)
         u++;
     snprintf(out, 32, "%.5g%s", value / units[u].scale, units[u].name);
     return out;
@@ -104,7 +103,7 @@ static void pad(struct frame *frame, int a)
 
 static void put_axis(FILE *out, const struct frame *frame, int a)
 {
-    double ticks[DT_TICKS_MOST];
+    double ticks[DT_MAX_TICKS];
     char text[32];
     int n = dt_chart_ticks(ticks, frame->low[a], frame->high[a], a == X ? X_TICKS : Y_TICKS);
     for (int i = 0; i < n; i++) {

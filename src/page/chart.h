@@ -48,9 +48,9 @@ struct dt_chart {
 /* Draws nothing, and *is_drawn is false, if no series has a point. DT_ERR_MEMORY. */
 dt_status dt_chart_print(FILE *out, const struct dt_chart *chart, bool *is_drawn);
 
-enum { DT_TICKS_MOST = 16 };
+enum { DT_MAX_TICKS = 16 };
 /* Positions of about `n` <= 8 ticks within low..high (low < high), at multiples of 1, 2 or 5 times
  * a power of ten. Returns their number. */
-int dt_chart_ticks(double out[DT_TICKS_MOST], double low, double high, int n);
+int dt_chart_ticks(double out[DT_MAX_TICKS], double low, double high, int n);
 
 #endif

@@ -8,11 +8,11 @@
 #include "page/html.h"
 #include "page/page.h"
 
-enum { MOST_CURVES = DT_N_GROUPS };
+enum { MAX_CURVES = DT_N_GROUPS };
 
 /* The quantities of one chart: one, or two or three that are compared. */
 struct topic {
-    const char *title, *unit, *curves[MOST_CURVES];
+    const char *title, *unit, *curves[MAX_CURVES];
     bool from_zero;
 };
 
@@ -197,7 +197,7 @@ static dt_status save_chart(const struct drawing *d, const struct dt_chart *char
 static dt_status draw(FILE *out, struct drawing *d, const struct topic *topic)
 {
     d->n_series = d->n_marks = 0;
-    for (int c = 0; c < MOST_CURVES && topic->curves[c]; c++) { /* later ones above */
+    for (int c = 0; c < MAX_CURVES && topic->curves[c]; c++) { /* later ones above */
         const size_t first = d->n_series;
         for (size_t r = 0; r < d->n_runs; r++)
             add_series(d, topic, c, r, first);
@@ -233,7 +233,7 @@ static dt_status draw(FILE *out, struct drawing *d, const struct topic *topic)
 static bool is_in_topics(const char *curve)
 {
     for (size_t t = 0; t < DT_COUNT(topics); t++)
-        for (int c = 0; c < MOST_CURVES && topics[t].curves[c]; c++)
+        for (int c = 0; c < MAX_CURVES && topics[t].curves[c]; c++)
             if (strcmp(topics[t].curves[c], curve) == 0)
                 return true;
     return false;
@@ -262,7 +262,7 @@ static dt_status draw_others(FILE *out, struct drawing *d)
     return DT_OK;
 }
 
-/* What the script must know of the runs to draw their curves over any axis. */
+/* Writes what the script needs to draw the curves of the runs over any axis. */
 static dt_status put_runs(FILE *out, const struct dt_run *runs, size_t n)
 {
     struct dt_jsonw w = {0};
@@ -301,8 +301,8 @@ static dt_status draw_all(FILE *out, struct drawing *d)
     for (size_t i = 0; i < d->n_runs; i++)
         n_notes += d->runs[i].n_notes;
     d->in_epochs = knows_epochs(d->runs, d->n_runs);
-    DT_TRY_OUT(DT_NEW(d->series, MOST_CURVES * d->n_runs));
-    DT_TRY_OUT(DT_NEW(d->lines, MOST_CURVES * d->n_runs));
+    DT_TRY_OUT(DT_NEW(d->series, MAX_CURVES * d->n_runs));
+    DT_TRY_OUT(DT_NEW(d->lines, MAX_CURVES * d->n_runs));
     DT_TRY_OUT(DT_NEW(d->marks, n_notes));
     for (size_t t = 0; t < DT_COUNT(topics) && !(d->in_image && d->n_drawn == 2); t++)
         DT_TRY_OUT(draw(out, d, &topics[t]));

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-enum { IMAGE_MOST = 16 << 20 };
+enum { MAX_IMAGE = 16 << 20 };
 
 static const unsigned char style[] = {
 #include "page/report.css.inc"
@@ -124,7 +124,7 @@ dt_status dt_html_image(FILE *out, const char *before, const char *path, const c
 {
     char *data;
     size_t bytes;
-    DT_TRY(dt_file_load_own(&data, &bytes, path, IMAGE_MOST));
+    DT_TRY(dt_file_load_own(&data, &bytes, path, MAX_IMAGE));
     if (!is_image(data, bytes, mime)) {
         free(data);
         DT_FAIL(DT_ERR_DATA, "%s is not of type %s as dtrain writes it", path, mime);

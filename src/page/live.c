@@ -40,7 +40,7 @@ static uint64_t mix(uint64_t hash, uint64_t value)
     return hash ^ hash >> 32;
 }
 
-/* Of a run folder, or a file like metrics.jsonl in one. */
+/* Mixes in the state of a run folder, or of a file like metrics.jsonl in one. */
 static uint64_t mix_run(uint64_t hash, const char *path, uint64_t *bytes)
 {
     char file[DT_PATH_MAX], folder[DT_PATH_MAX];
@@ -134,7 +134,7 @@ dt_status dt_live_print(FILE *out, char *const *paths, size_t n, const char *pag
                                                               : put_report(out, paths, n);
     if (status == DT_OK || status == DT_ERR_MEMORY)
         return status;
-    /* What cannot be read may be there soon. */
+    /* A run that cannot be read now may be there soon. */
     dt_html_begin(out, "No report now");
     fputs("<p>", out);
     dt_html_text(out, dt_error_text());

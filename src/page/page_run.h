@@ -48,7 +48,7 @@ struct dt_start {
     double elapsed_s, unix_s;
 };
 
-/* What the steps of an epoch, as often as they were trained, spent their time on. */
+/* Seconds that the steps of an epoch took, however often they were trained: */
 enum { DT_N_TIMES = 5 }; /* computing, waiting for data, exposed communication, sync, other */
 struct dt_times {
     double seconds[DT_N_TIMES];

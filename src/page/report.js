@@ -2,9 +2,9 @@
  * first two charts at rest. */
 "use strict";
 const $ = (query, root = document) => [...root.querySelectorAll(query)];
-const HEIGHT = 250, LEFT = 54, RIGHT = 12, TOP = 8, BOTTOM = 26, MOST_ROWS = 12;
+const HEIGHT = 250, LEFT = 54, RIGHT = 12, TOP = 8, BOTTOM = 26, MAX_ROWS = 12;
 const AXES = {epoch: "epoch", step: "step", relative: "relative time", wall: "wall time (UTC)"};
-/* What people have chosen; it outlives a renewal of the page. */
+/* The choices of the reader; they outlive a renewal of the page. */
 const chosen = {axis: "epoch", weight: 0, clip: true, range: null, hidden: new Set(), logs: new Set(), tables: {}};
 let runs = null, charts = [], cursor = null;
 
@@ -214,7 +214,7 @@ class Chart {
             const cells = [+value.toPrecision(6), one.smooth ? `raw ${+one.y[i].toPrecision(6)}` : "", where].map((text) => make("td", {}, text));
             return [Math.abs(this.y(value) - this.pointer), make("tr", {}, head, ...cells)];
         });
-        const limit = all.map(([distance]) => distance).sort((a, b) => a - b)[MOST_ROWS - 1] ?? Infinity;
+        const limit = all.map(([distance]) => distance).sort((a, b) => a - b)[MAX_ROWS - 1] ?? Infinity;
         this.tip.replaceChildren(make("table", {}, ...all.filter(([distance]) => distance <= limit).map(([, row]) => row)));
         this.tip.hidden = !isHere || all.length === 0;
         const x = this.x(cursor), width = this.tip.offsetWidth, left = x < this.width / 2 ? x + 26 : x + 2 - width;
@@ -307,7 +307,8 @@ function addControls() {
         button("whole range", () => zoomTo(null))));
 }
 
-/* What a text begins with, after a word: "1 h 02 min 03 s" in seconds, or a number. */
+/* Reads the number at the beginning of a text, after a word: "1 h 02 min 03 s" in seconds, or a
+ * number. */
 function number(text) {
     const units = {d: 86400, h: 3600, min: 60, s: 1}, parts = [...text.matchAll(/([\d.]+) (d|h|min|s)\b/g)];
     return parts.length > 0 ? parts.reduce((all, [, n, unit]) => all + n * units[unit], 0) : parseFloat(text.replace(/^[a-z]\S* /, ""));

@@ -19,11 +19,11 @@
 #include "base/text.h"
 
 enum {
-    NOTES_MOST = 200,
-    CURVES_MOST = 100,
-    EPOCHS_MOST = 10000,
-    LINE_MOST = 1 << 20,
-    RATES_MOST = 1 << 16
+    MAX_NOTES = 200,
+    MAX_CURVES = 100,
+    MAX_EPOCHS = 10000,
+    MAX_LINE = 1 << 20,
+    MAX_RATES = 1 << 16
 };
 
 /* The lines read so far. */
@@ -31,8 +31,8 @@ struct events {
     struct dt_run *run;
     int line;
     size_t curve_capacity, note_capacity, start_capacity, time_capacity;
-    int64_t timed_step;       /* of the step event before */
-    double rates[RATES_MOST]; /* images/s of every rate_stride-th step event */
+    int64_t timed_step;      /* of the step event before */
+    double rates[MAX_RATES]; /* images/s of every rate_stride-th step event */
     size_t n_rates;
     int64_t n_warnings; /* events since the last run_start */
     int64_t n_steps, rate_stride;
@@ -51,7 +51,7 @@ static dt_status add_point(struct events *e, const char *event, const char *key,
     size_t i = 0;
     while (i < run->n_curves && strcmp(run->curves[i].name, name) != 0)
         i++;
-    if (i == CURVES_MOST)
+    if (i == MAX_CURVES)
         return DT_OK;
     if (i == run->n_curves) {
         DT_TRY(DT_GROW(run->curves, e->curve_capacity, i, "curves"));
@@ -104,7 +104,7 @@ static dt_status add_note(struct events *e, bool is_restart, const char *text)
 {
     struct dt_run *run = e->run;
     *(is_restart ? &run->n_restarts : &run->n_warnings) += 1;
-    if (run->n_notes == NOTES_MOST)
+    if (run->n_notes == MAX_NOTES)
         return DT_OK;
     DT_TRY(DT_GROW(run->notes, e->note_capacity, run->n_notes, "notes"));
     struct dt_note *note = &run->notes[run->n_notes];
@@ -125,8 +125,8 @@ static void keep(struct dt_json_doc **place, struct events *e)
 
 static bool get_step(int64_t *step, const struct events *e, const char *key)
 {
-    const int64_t most = INT64_C(1) << 53;
-    return dt_json_integer(dt_json_get(dt_json_root(e->event), key), 0, most, step);
+    const int64_t max = INT64_C(1) << 53;
+    return dt_json_integer(dt_json_get(dt_json_root(e->event), key), 0, max, step);
 }
 
 static void add_ranks(struct dt_run *run, double ranks)
@@ -177,7 +177,7 @@ static dt_status add_times(struct events *e)
     const double epoch = dt_event_number(e->event, "epoch");
     const double n_steps = (double)(run->step - e->timed_step);
     e->timed_step = run->step;
-    if (!(epoch >= 1 && epoch <= EPOCHS_MOST))
+    if (!(epoch >= 1 && epoch <= MAX_EPOCHS))
         return DT_OK;
     while (run->n_times < (size_t)epoch) {
         DT_TRY(DT_GROW(run->times, e->time_capacity, run->n_times, "times"));
@@ -196,8 +196,8 @@ static dt_status on_step(struct events *e)
     const double rate = dt_event_number(e->event, "images_per_s");
     get_step(&e->run->total_steps, e, "total_steps");
     if (isfinite(rate) && e->n_steps++ % e->rate_stride == 0) {
-        if (e->n_rates == RATES_MOST) { /* every second one is dropped, now and from then on */
-            for (e->n_rates = 0; e->n_rates < RATES_MOST / 2; e->n_rates++)
+        if (e->n_rates == MAX_RATES) { /* every second one is dropped, now and from then on */
+            for (e->n_rates = 0; e->n_rates < MAX_RATES / 2; e->n_rates++)
                 e->rates[e->n_rates] = e->rates[2 * e->n_rates];
             e->rate_stride *= 2;
         }
@@ -305,8 +305,8 @@ static dt_status read_lines(struct events *events, FILE *file)
     const char *path = events->run->path;
     char *line = NULL;
     dt_status status = DT_OK;
-    DT_TRY(DT_NEW(line, LINE_MOST));
-    while (fgets(line, LINE_MOST, file)) {
+    DT_TRY(DT_NEW(line, MAX_LINE));
+    while (fgets(line, MAX_LINE, file)) {
         size_t bytes = strlen(line);
         if (bytes > 0 && line[bytes - 1] == '\n')
             DT_TRY_OUT(skip_damaged(events, add_line(events, line, bytes - 1)));
@@ -370,7 +370,7 @@ static dt_status set_paths(struct dt_run *run, const char *path)
     return status;
 }
 
-/* What dtrain launch has written: "137 (restart), 0 (ended)". */
+/* Reads what dtrain launch has written: "137 (restart), 0 (ended)". */
 static void load_launches(struct dt_run *run)
 {
     enum { FILE_MAX = 1 << 20 };
@@ -396,7 +396,8 @@ static void load_launches(struct dt_run *run)
     dt_error_clear();
 }
 
-/* What the watchdog of a rank has found out, if one has; of most it is that another rank did. */
+/* Reads what the watchdog of a rank has found, if one has; most of them say that another rank did.
+ */
 static void find_hang(struct dt_run *run)
 {
     const double n_ranks = fmin(dt_event_number(run->start, "ranks"), 65536);

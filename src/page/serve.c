@@ -22,7 +22,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-enum { CLIENTS_MOST = 100, REQUEST_MOST = 8 << 10, REQUEST_S = 10, SILENCE_S = 15 };
+enum { MAX_CLIENTS = 100, MAX_REQUEST = 8 << 10, REQUEST_S = 10, SILENCE_S = 15 };
 
 struct server {
     char *const *paths;
@@ -48,7 +48,7 @@ static void say(int client, const char *text, size_t bytes)
 
 static void answer(int client, const char *status, const char *type, const char *text, size_t bytes)
 {
-    char head[512], waste[REQUEST_MOST];
+    char head[512], waste[MAX_REQUEST];
     const int n = snprintf(head, sizeof head,
                            "HTTP/1.1 %s\r\nContent-Type: text/%s; charset=utf-8\r\n"
                            "Content-Length: %zu\r\nCache-Control: no-store\r\n"
@@ -56,7 +56,7 @@ static void answer(int client, const char *status, const char *type, const char 
                            status, type, bytes);
     say(client, head, (size_t)n);
     say(client, text, is_head ? 0 : bytes);
-    /* What is still to come is read, so that no reset destroys the answer on its way. */
+    /* Drain the request: closing with unread data sends RST, which can discard the response. */
     shutdown(client, SHUT_WR);
     alarm(REQUEST_S);
     while (recv(client, waste, sizeof waste, 0) > 0)
@@ -155,11 +155,11 @@ static bool decode(char *path)
 
 static void serve(const struct server *server, int client)
 {
-    char request[REQUEST_MOST + 1] = "";
+    char request[MAX_REQUEST + 1] = "";
     size_t n = 0;
     alarm(REQUEST_S);
-    while (!strstr(request, "\r\n\r\n") && n < REQUEST_MOST) {
-        const ssize_t more = recv(client, request + n, REQUEST_MOST - n, 0);
+    while (!strstr(request, "\r\n\r\n") && n < MAX_REQUEST) {
+        const ssize_t more = recv(client, request + n, MAX_REQUEST - n, 0);
         if (more <= 0)
             return;
         n += (size_t)more;
@@ -212,7 +212,7 @@ static dt_status open_socket(struct server *server, int port)
     bool ok = server->socket >= 0;
     ok = ok && setsockopt(server->socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0;
     ok = ok && bind(server->socket, found->ai_addr, found->ai_addrlen) == 0;
-    ok = ok && listen(server->socket, CLIENTS_MOST) == 0;
+    ok = ok && listen(server->socket, MAX_CLIENTS) == 0;
     const int error = errno;
     freeaddrinfo(found);
     if (!ok)
@@ -250,12 +250,12 @@ static void end(int signal)
 
 static void take(const struct server *server, int client, pid_t parent)
 {
-    const struct timeval most = {.tv_sec = 30}; /* for some bytes of an answer */
+    const struct timeval max = {.tv_sec = 30}; /* for some bytes of an answer */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(0);
     close(server->socket);
-    setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most);
+    setsockopt(client, SOL_SOCKET, SO_SNDTIMEO, &max, sizeof max);
     dt_log_init(DT_LOG_ERROR, 0, 1); /* the warnings of a page would come again and again */
     serve(server, client);
     _exit(0);
@@ -277,8 +277,8 @@ dt_status dt_serve(char *const *paths, size_t n, const char *address, int port)
             n_clients--;
         if (client < 0)
             continue;
-        server.is_full = n_clients >= CLIENTS_MOST; /* as many again are told so */
-        const pid_t child = n_clients < 2 * CLIENTS_MOST ? fork() : -1;
+        server.is_full = n_clients >= MAX_CLIENTS; /* as many again are told so */
+        const pid_t child = n_clients < 2 * MAX_CLIENTS ? fork() : -1;
         if (child == 0)
             take(&server, client, parent);
         n_clients += child > 0;

@@ -1,10 +1,10 @@
-/* Where the time went: stacked bars, whose figures are their titles. */
+/* Stacked bars of where the time went, with their figures as titles. */
 #include <math.h>
 
 #include "page/html.h"
 #include "page/page.h"
 
-enum { BARS_MOST = 100 };
+enum { MAX_BARS = 100 };
 
 static const struct {
     const char *name;
@@ -25,12 +25,13 @@ static double sum(const struct dt_times *bar)
     return all;
 }
 
-/* Of a run alone its epochs, several in one bar if there are many; of several runs one bar each. */
-static int make_bars(struct dt_times bars[BARS_MOST], const struct dt_run *runs, size_t n,
+/* Makes a bar per epoch of a single run, or per several epochs if there are many; of several runs
+ * one bar each. */
+static int make_bars(struct dt_times bars[MAX_BARS], const struct dt_run *runs, size_t n,
                      int *epochs)
 {
-    const size_t n_all = n == 1 ? runs[0].n_times : n < BARS_MOST ? n : BARS_MOST;
-    *epochs = (int)((n_all + BARS_MOST - 1) / BARS_MOST);
+    const size_t n_all = n == 1 ? runs[0].n_times : n < MAX_BARS ? n : MAX_BARS;
+    *epochs = (int)((n_all + MAX_BARS - 1) / MAX_BARS);
     for (size_t i = 0; i < n_all; i++)
         for (size_t e = 0; e < (n == 1 ? 1 : runs[i].n_times); e++)
             for (int p = 0; p < DT_N_TIMES; p++)
@@ -39,7 +40,7 @@ static int make_bars(struct dt_times bars[BARS_MOST], const struct dt_run *runs,
     return n_all > 0 ? (int)((n_all - 1) / (size_t)*epochs) + 1 : 0;
 }
 
-static void put_bar(FILE *out, const struct dt_times *bar, const char *name, double most)
+static void put_bar(FILE *out, const struct dt_times *bar, const char *name, double max)
 {
     fputs("<div title=\"", out);
     dt_html_text(out, name);
@@ -49,20 +50,20 @@ static void put_bar(FILE *out, const struct dt_times *bar, const char *name, dou
     fputs("\">", out);
     for (int p = 0; p < DT_N_TIMES; p++)
         fprintf(out, "<i style=\"height:%.2f%%;background:var(--c%d)\"></i>",
-                100 * bar->seconds[p] / most, parts[p].colour);
+                100 * bar->seconds[p] / max, parts[p].colour);
     fputs("</div>\n", out);
 }
 
 void dt_times_print(FILE *out, const struct dt_run *runs, size_t n)
 {
-    struct dt_times bars[BARS_MOST] = {0};
+    struct dt_times bars[MAX_BARS] = {0};
     char epoch[32];
     int epochs;
     const int n_bars = make_bars(bars, runs, n, &epochs);
-    double most = 0;
+    double max = 0;
     for (int i = 0; i < n_bars; i++)
-        most = fmax(most, sum(&bars[i]));
-    if (!(most > 0))
+        max = fmax(max, sum(&bars[i]));
+    if (!(max > 0))
         return;
     fputs("<h2 id=\"times\">Where the time went</h2>\n<div class=\"charts\"><figure>"
           "<figcaption>Time of the steps</figcaption>\n<div class=\"legend\">",
@@ -74,11 +75,11 @@ void dt_times_print(FILE *out, const struct dt_run *runs, size_t n)
     for (int i = 0; i < n_bars; i++) {
         snprintf(epoch, sizeof epoch, "epoch %d", i * epochs + 1);
         if (sum(&bars[i]) > 0)
-            put_bar(out, &bars[i], n > 1 ? runs[i].name : epoch, most);
+            put_bar(out, &bars[i], n > 1 ? runs[i].name : epoch, max);
     }
     fprintf(out, "</div><p class=\"note\">seconds of each %s, at most %.5g</p></figure></div>\n",
             n > 1        ? "run"
             : epochs > 1 ? "group of epochs"
                          : "epoch",
-            most);
+            max);
 }

@@ -86,8 +86,8 @@ static dt_status add_slice(const struct dt_walk *w, const struct dt_bucket *buck
 {
     const struct dt_plan *plan = w->plan;
     const int n_slices = plan->options.split.n_parts, begin = plan->options.split.first;
-    int most;
-    struct dt_slice_parts parts = dt_slices_of(n_slices, begin, begin + w->pass, &most);
+    int max;
+    struct dt_slice_parts parts = dt_slices_of(n_slices, begin, begin + w->pass, &max);
     dt_slices_add(&parts, begin + w->pass, begin + w->pass + 1);
     const bool has_sibling = dt_slices_join(&parts, n_slices);
     DT_TRY(plan->backend->accumulate(plan->device, sum_slot(plan, bucket, parts.n - 1),

@@ -195,11 +195,11 @@ static dt_status make_buckets(struct dt_plan *plan, const int *order, int n_para
 {
     bool many = plan->options.n_ranks > 1 || dt_split_has_slices(&plan->options.split);
     int last_start = many ? find_last_bucket(plan, order, n_params) : 0;
-    size_t most = many ? on_the_wire(plan, plan->options.bucket_bytes) : SIZE_MAX;
+    size_t max = many ? on_the_wire(plan, plan->options.bucket_bytes) : SIZE_MAX;
     DT_TRY(DT_NEW(plan->buckets, (size_t)n_params));
     for (int i = n_wide; i < n_params;) {
         int start = i, limit = i < last_start ? last_start : n_params;
-        for (size_t bytes = 0; i < limit && bytes < most; i++)
+        for (size_t bytes = 0; i < limit && bytes < max; i++)
             bytes += dt_plan_align_param(plan->place[order[i]].bytes);
         DT_TRY(add_bucket(plan, order + start, i - start));
     }
@@ -298,12 +298,12 @@ dt_status dt_plan_make_actions(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
     const struct dt_plan_parallel *parallel = &plan->options.parallel;
-    const bool sums = plan->options.n_ranks > 1 && !parallel->is_apart;
-    const bool updates = plan->options.is_server || !parallel->is_served;
-    size_t most = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 6;
+    const bool sums = plan->options.n_ranks > 1 && !parallel->sums_nothing;
+    const bool updates = plan->options.is_server || !parallel->rank0_updates;
+    size_t max = 3 * (size_t)g->n_nodes + 5 * (size_t)plan->n_buckets + 6;
     for (int p = 0; p < DT_MAX_PROGRAMS; p++)
         if (g->program[p].batch > 0)
-            DT_TRY(DT_NEW(plan->actions[p], most));
+            DT_TRY(DT_NEW(plan->actions[p], max));
     for (int n = 0; n < g->n_nodes; n++) {
         const int p = g->node[n].program;
         add_action(plan, p, DT_ACTION_OP, n, -1);

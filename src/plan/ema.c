@@ -44,9 +44,9 @@ dt_status dt_plan_follow_ema(struct dt_plan *plan)
 static dt_status swap(const struct dt_plan *plan, float *average, float *values, size_t count)
 {
     float *spare = plan->arena[DT_ARENA_WORK];
-    const size_t most = plan->arena_bytes[DT_ARENA_WORK] / sizeof *spare;
+    const size_t max = plan->arena_bytes[DT_ARENA_WORK] / sizeof *spare;
     for (size_t at = 0, n; at < count; at += n) {
-        n = count - at < most ? count - at : most;
+        n = count - at < max ? count - at : max;
         DT_TRY(copy(plan, spare, values + at, n));
         DT_TRY(copy(plan, values + at, average + at, n));
         DT_TRY(copy(plan, average + at, spare, n));

@@ -23,7 +23,7 @@ bool dt_plan_is_replicated(const struct dt_plan *plan, enum dt_arena arena)
     if (arena == DT_ARENA_PARAMS)
         return true;
     return dt_plan_has_state(plan, arena) &&
-           (!plan->options.parallel.has_own_states || arena == DT_ARENA_OUTER);
+           (!plan->options.parallel.local_optimizer_state || arena == DT_ARENA_OUTER);
 }
 
 size_t dt_plan_trained_bytes(const struct dt_plan *plan)
@@ -108,7 +108,7 @@ out:
 
 /* --- async --- */
 
-dt_status dt_plan_meet(struct dt_plan *plan)
+dt_status dt_plan_sync_weights(struct dt_plan *plan)
 {
     DT_TRY(dt_comm_bcast(plan->comm, plan->arena[DT_ARENA_PARAMS],
                          plan->arena_bytes[DT_ARENA_PARAMS], 0));

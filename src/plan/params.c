@@ -91,14 +91,14 @@ dt_status dt_plan_read(struct dt_plan *plan, int tensor, void *out)
 /* A host buffer that holds any parameter or statistic of the graph. */
 static dt_status alloc_host(const struct dt_plan *plan, float **host)
 {
-    size_t most = 0;
+    size_t max = 0;
     for (int t = 0; t < plan->graph->n_tensors; t++) {
         enum dt_role role = plan->graph->tensor[t].role;
         size_t count = dt_tensor_elements(&plan->graph->tensor[t]);
-        if ((role == DT_PARAM || role == DT_STAT) && count > most)
-            most = count;
+        if ((role == DT_PARAM || role == DT_STAT) && count > max)
+            max = count;
     }
-    return DT_NEW(*host, most);
+    return DT_NEW(*host, max);
 }
 
 dt_status dt_plan_init_params(struct dt_plan *plan, uint64_t seed)

@@ -47,12 +47,12 @@ static dt_status choose_formats(struct dt_plan *plan)
 
 static void leave_room_for_copy(struct dt_plan *plan)
 {
-    size_t bytes = 0, *most = &plan->options.max_bytes;
+    size_t bytes = 0, *max = &plan->options.max_bytes;
     for (enum dt_arena a = 0; a < DT_N_ARENAS && plan->options.copy_ranks > 0; a++)
         if (a == DT_ARENA_PARAMS || a == DT_ARENA_EMA || dt_plan_has_state(plan, a))
             bytes += plan->arena_bytes[a] / (size_t)plan->options.copy_ranks;
-    if (*most > 0)
-        *most = *most > bytes ? *most - bytes : 1; /* 0 is no limit */
+    if (*max > 0)
+        *max = *max > bytes ? *max - bytes : 1; /* 0 is no limit */
 }
 
 dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
@@ -80,15 +80,15 @@ dt_status dt_plan_layout(struct dt_plan **out, const struct dt_graph *graph,
     DT_TRY_OUT(dt_plan_place_work(plan));
     dt_plan_place_lanes(plan);
     DT_TRY_OUT(dt_plan_make_actions(plan));
-    size_t most = 0;
+    size_t max = 0;
     for (int p = 0; p < DT_MAX_PROGRAMS; p++) {
         size_t bytes = 0;
         for (int t = 0; t < plan->graph->n_tensors; t++)
             if (plan->graph->tensor[t].role == DT_INPUT && plan->place[t].first_use[p] >= 0)
                 bytes += dt_plan_align(plan->place[t].bytes);
-        most = bytes > most ? bytes : most;
+        max = bytes > max ? bytes : max;
     }
-    plan->feed_bytes = most;
+    plan->feed_bytes = max;
     leave_room_for_copy(plan);
     *out = plan;
     plan = NULL;

@@ -30,7 +30,7 @@ static inline enum dt_dtype dt_plan_sum_type(const struct dt_plan *plan)
     return plan->options.accumulate ? DT_F32 : plan->grads_type;
 }
 
-/* Where a bucket's gradients are: its element i is origin + i * the type's size bytes into the
+/* The gradients of a bucket in memory: element i is origin + i * the type's size bytes into the
  * arena. */
 struct dt_grads {
     enum dt_dtype type;

@@ -15,7 +15,7 @@
 
 /* Walks before the recording: libraries initialise themselves in the first ones. */
 enum { WARM_WALKS = 3 };
-static const double least_poll_s = 1e-5; /* shorter ones are not traced */
+static const double min_poll_s = 1e-5; /* shorter ones are not traced */
 
 /* --- Input --- */
 
@@ -122,22 +122,9 @@ static dt_status end_action(struct dt_plan *plan, const struct dt_action *action
     DT_TRY(dt_comm_poll(plan->comm));
     const double poll_s = dt_clock_s() - end_s;
     plan->times.comm_s += poll_s;
-    if (poll_s > least_poll_s)
+    if (poll_s > min_poll_s)
         dt_trace_add(DT_TRACE_COMPUTE, 0, "poll", NULL, NULL, end_s, end_s + poll_s);
     return DT_OK;
-}
-
-static dt_status run_action(const struct dt_walk *w, const struct dt_action *action)
-{
-    const struct dt_action_work *work = &dt_action_works[action->kind];
-    if ((work->last_only && !w->last) || (w->update_only && !work->last_only))
-        return DT_OK;
-    const double begin_s = dt_clock_s();
-    push_ranges(w->plan, action);
-    dt_status status = work->run(w, action);
-    pop_ranges(w->plan, action);
-    DT_TRY(status);
-    return end_action(w->plan, action, begin_s);
 }
 
 /* Runs the actions in order, on the main thread. The training list of configs/quickstart.json on
@@ -166,27 +153,33 @@ static dt_status run_action(const struct dt_walk *w, const struct dt_action *act
  * pass, while the actions that are last_only (actions.c) run in the last pass only.
  *
  * Slices that share batch norm statistics are walked side by side, each in its lane: all lanes run
- * up to the next SYNC, which needs the sums of all and runs once, and then go on. Their programs
- * may be two, for the larger and the smaller micro-batches, but of the same actions. */
+ * up to the next SYNC, which needs the sums of all and only runs in the last, and then go on. Their
+ * programs may be two, for the larger and the smaller micro-batches, but of the same actions. */
 dt_status dt_plan_walk(const struct dt_walk *w, int n_lanes)
 {
     struct dt_plan *plan = w->plan;
     const int n = plan->n_actions[w->program];
-    for (int at = 0, next = 0; at < n; at = next) {
-        for (int l = 0; l < n_lanes; l++) {
+    for (int begin = 0, at = 0; begin < n; begin = at)
+        for (int lane = 0; lane < n_lanes; lane++) {
             const struct dt_walk *own = w;
+            bool is_sync = false;
             if (n_lanes > 1)
-                DT_TRY(dt_plan_enter_lane(plan, l, &own));
-            const struct dt_action *actions = plan->actions[own->program];
-            for (next = at; next < n; next++) {
-                if (n_lanes > 1 && actions[next].kind == DT_ACTION_SYNC)
-                    break;
-                DT_TRY(run_action(own, &actions[next]));
+                DT_TRY(dt_plan_enter_lane(plan, lane, &own));
+            for (at = begin; at < n && !is_sync; at++) {
+                const struct dt_action *a = &plan->actions[own->program][at];
+                const bool is_last_only = dt_action_works[a->kind].last_only;
+                is_sync = n_lanes > 1 && a->kind == DT_ACTION_SYNC;
+                if ((is_last_only && !own->last) || (own->update_only && !is_last_only) ||
+                    (is_sync && lane + 1 < n_lanes))
+                    continue;
+                const double begin_s = dt_clock_s();
+                push_ranges(plan, a);
+                dt_status status = dt_action_works[a->kind].run(own, a);
+                pop_ranges(plan, a);
+                DT_TRY(status);
+                DT_TRY(end_action(plan, a, begin_s));
             }
         }
-        if (next < n)
-            DT_TRY(run_action(w, &plan->actions[w->program][next++]));
-    }
     return DT_OK;
 }
 

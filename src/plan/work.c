@@ -174,13 +174,13 @@ static size_t place_blocks(struct block **by_size, struct block **placed, int n_
 dt_status dt_plan_place_work(struct dt_plan *plan)
 {
     const struct dt_graph *g = plan->graph;
-    size_t most = (size_t)g->n_tensors + (size_t)g->n_nodes;
+    size_t max = (size_t)g->n_tensors + (size_t)g->n_nodes;
     struct block *blocks = NULL, **by_size = NULL, **placed = NULL;
     int *block_of = NULL;
     dt_status status = DT_OK;
-    DT_TRY_OUT(DT_NEW(blocks, most));
-    DT_TRY_OUT(DT_NEW(by_size, most));
-    DT_TRY_OUT(DT_NEW(placed, most));
+    DT_TRY_OUT(DT_NEW(blocks, max));
+    DT_TRY_OUT(DT_NEW(by_size, max));
+    DT_TRY_OUT(DT_NEW(placed, max));
     DT_TRY_OUT(DT_NEW(block_of, (size_t)g->n_tensors));
 
     int n_blocks = make_blocks(plan, blocks, block_of);

@@ -154,9 +154,9 @@ static dt_status put_together(struct dt_new_file *file, z_stream *z, struct part
 }
 
 static dt_status begin_file(struct dt_new_file *file, z_stream *z, struct part *part,
-                            const char *path, size_t most)
+                            const char *path, size_t max)
 {
-    DT_TRY(DT_GROW(part->text, part->bytes, most - 1, "the timeline"));
+    DT_TRY(DT_GROW(part->text, part->bytes, max - 1, "the timeline"));
     if (deflateInit2(z, Z_BEST_SPEED, Z_DEFLATED, GZIP, MEMORY_LEVEL, Z_DEFAULT_STRATEGY) != Z_OK)
         DT_FAIL(DT_ERR_MEMORY, "out of memory: compressing the timeline");
     return dt_file_begin(file, path);
@@ -170,7 +170,7 @@ static dt_status save(struct part *part, const struct dt_timeline *t)
     struct dt_comm *comm = t->comm;
     struct dt_new_file file = {.fd = -1};
     z_stream z = {0};
-    uint64_t *sizes = NULL, most = 0;
+    uint64_t *sizes = NULL, max = 0;
     dt_status status = make_part(part, t);
     if (status == DT_OK)
         status = DT_NEW(sizes, (size_t)dt_comm_size(comm));
@@ -178,9 +178,9 @@ static dt_status save(struct part *part, const struct dt_timeline *t)
     uint64_t own = part->bytes;
     DT_TRY_OUT(dt_comm_gather(comm, sizes, &own, sizeof own));
     for (int r = 0; r < dt_comm_size(comm); r++)
-        most = sizes[r] > most ? sizes[r] : most;
+        max = sizes[r] > max ? sizes[r] : max;
     if (part->rank == 0)
-        status = begin_file(&file, &z, part, t->path, most);
+        status = begin_file(&file, &z, part, t->path, max);
     DT_TRY_OUT(dt_comm_agree(comm, status));
     status = put_together(&file, &z, part, comm, sizes);
 out:
@@ -195,19 +195,19 @@ out:
 static dt_status collect(struct dt_timeline *t, struct part *part)
 {
     struct dt_overlap own;
-    double most[2]; /* of the ranks: minus their beginning, error of the clock */
+    double max[2]; /* of the ranks: minus their beginning, error of the clock */
     int64_t counts[2];
     dt_trace_count(&counts[0], &counts[1]);
-    DT_TRY(dt_comm_clock(t->comm, &part->offset_s, &most[1]));
-    most[0] = -(dt_trace_begin_s() + part->offset_s);
-    DT_TRY(dt_comm_max_f64(t->comm, most, 2));
+    DT_TRY(dt_comm_clock(t->comm, &part->offset_s, &max[1]));
+    max[0] = -(dt_trace_begin_s() + part->offset_s);
+    DT_TRY(dt_comm_max_f64(t->comm, max, 2));
     DT_TRY(dt_comm_sum_i64(t->comm, counts, 2));
-    part->offset_s += most[0];
+    part->offset_s += max[0];
     DT_TRY(dt_comm_agree(t->comm, dt_overlap_find(&own)));
     double sums[] = {own.sums_s, own.computed_s};
     DT_TRY(dt_comm_sum_f64(t->comm, sums, DT_COUNT(sums)));
     t->overlap = sums[0] > 0 ? sums[1] / sums[0] : NAN;
-    part->error_s = most[1];
+    part->error_s = max[1];
     part->n_spans = counts[0];
     part->n_dropped = counts[1];
     DT_TRY(save(part, t));
@@ -256,8 +256,8 @@ dt_status dt_timeline_init(struct dt_timeline *t, struct dt_comm *comm, const ch
     if (n == 1)
         t->last = t->first;
     if (n < 1 || range[used] || t->first < 1 || t->last < t->first)
-        DT_FAIL_ALIKE(DT_ERR_USAGE, "--trace: \"%s\" is not a range of steps such as 100-120",
-                      range);
+        DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE,
+                             "--trace: \"%s\" is not a range of steps such as 100-120", range);
     return DT_OK;
 }
 
@@ -280,10 +280,11 @@ dt_status dt_timeline_check(struct dt_timeline *t, int64_t step, int64_t last_st
     }
     if (t->last == 0 || t->first <= last_step)
         return DT_OK;
-    DT_FAIL_ALIKE(DT_ERR_USAGE,
-                  "--trace: steps %" PRId64 " to %" PRId64 " are none of this run's, which makes "
-                  "steps %" PRId64 " to %" PRId64,
-                  t->first, t->last, step + 1, last_step);
+    DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE,
+                         "--trace: steps %" PRId64 " to %" PRId64
+                         " are none of this run's, which makes "
+                         "steps %" PRId64 " to %" PRId64,
+                         t->first, t->last, step + 1, last_step);
 }
 
 void dt_timeline_step(struct dt_timeline *t, int64_t step)

@@ -63,10 +63,10 @@ static int64_t staleness_after(const struct dt_async *async, const struct dt_ran
 static bool may_push(const struct dt_async *async, const struct dt_engine *engine, int rank)
 {
     const int bound = engine->config->comm.max_staleness;
-    const int64_t most = bound > 0 ? bound : 2 * (int64_t)engine->ranks.n_workers;
+    const int64_t max = bound > 0 ? bound : 2 * (int64_t)engine->ranks.n_workers;
     for (int r = 1; r < engine->ranks.n_ranks; r++)
         if (r != rank && async->based_on[r] != NOT_COMPUTING &&
-            staleness_after(async, &engine->ranks, rank, r) > most)
+            staleness_after(async, &engine->ranks, rank, r) > max)
             return false;
     return async->waits[rank];
 }
@@ -167,7 +167,7 @@ static dt_status step(struct run *r, int64_t n_steps)
         DT_TRY(dt_comm_send_note(comm, NOTHING_MORE, 0));
     DT_TRY(dt_run_agree(r, own));
     DT_TRY(dt_comm_bcast(comm, &async->version, sizeof async->version, 0));
-    return dt_plan_meet(engine->plan);
+    return dt_plan_sync_weights(engine->plan);
 }
 
 /* The last time it is logged too. */
@@ -175,27 +175,27 @@ static void report(struct run *r, bool is_last)
 {
     const struct dt_async *async = r->async;
     struct dt_jsonw w = {0};
-    int64_t n = 0, sum = 0, most = 0;
+    int64_t n = 0, sum = 0, max = 0;
     for (int64_t i = 0; i < STALENESS_ROWS; i++) {
         n += async->n_updates[i];
         sum += i * async->n_updates[i];
-        most = async->n_updates[i] > 0 ? i : most;
+        max = async->n_updates[i] > 0 ? i : max;
     }
     dt_jsonw_begin(&w, NULL, '[');
-    for (int64_t i = 0; i <= most; i++)
+    for (int64_t i = 0; i <= max; i++)
         dt_jsonw_integer(&w, NULL, async->n_updates[i]);
     dt_jsonw_close(&w, ']');
     if (r->engine.ranks.rank == 0 && n > 0 && dt_jsonw_end(&w) == DT_OK) {
         const double mean = (double)sum / (double)n;
         const struct dt_field fields[] = {DT_INT("step", r->at.step), DT_INT("updates", n),
-                                          DT_NUM("mean", mean), DT_INT("max", most),
+                                          DT_NUM("mean", mean), DT_INT("max", max),
                                           DT_JSONV("histogram", w.text)};
-        dt_events_emit(r->engine.report, "staleness", fields, DT_COUNT(fields));
+        dt_events_emit(r->engine.events, "staleness", fields, DT_COUNT(fields));
         if (is_last)
             dt_log(DT_LOG_INFO,
                    "staleness of %" PRId64 " updates: mean %.2f, at most %" PRId64
                    "; updates with staleness 0, 1, ...: %s",
-                   n, mean, most, w.text);
+                   n, mean, max, w.text);
     }
     dt_jsonw_reset(&w);
 }

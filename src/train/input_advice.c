@@ -6,9 +6,9 @@
 #include "base/text.h"
 #include "image/convert.h"
 
-static const double reserve = 1.1;      /* workers do not share the load evenly */
-static const double least_cached = 0.1; /* of the data set; less is not worth its memory */
-enum { MOST_ADVICE = 3 };
+static const double reserve = 1.1;    /* workers do not share the load evenly */
+static const double min_cached = 0.1; /* of the data set; less is not worth its memory */
+enum { MAX_ADVICE = 3 };
 
 struct line {
     struct dt_text text;
@@ -18,7 +18,7 @@ struct line {
 /* Whether there is room for one more piece of advice; begins it. */
 static bool begin_advice(struct line *line)
 {
-    if (line->n_advice == MOST_ADVICE)
+    if (line->n_advice == MAX_ADVICE)
         return false;
     dt_text_add(&line->text, "%s", line->n_advice++ ? " or " : "; try ");
     return true;
@@ -26,7 +26,7 @@ static bool begin_advice(struct line *line)
 
 bool dt_input_is_large(double mean_bytes, int resize)
 {
-    return resize >= DT_RESIZE_SHORT_LEAST && mean_bytes > (double)resize * resize;
+    return resize >= DT_MIN_RESIZE_SHORT && mean_bytes > (double)resize * resize;
 }
 
 static int workers_needed(const struct dt_input_case *c)
@@ -37,7 +37,7 @@ static int workers_needed(const struct dt_input_case *c)
 static void advise_cache(struct line *line, const struct dt_input_case *c)
 {
     double bytes = fmin(c->set_bytes, c->free_bytes / 2);
-    if (c->is_raw || c->cache_bytes >= bytes || bytes < least_cached * c->set_bytes)
+    if (c->is_raw || c->cache_bytes >= bytes || bytes < min_cached * c->set_bytes)
         return;
     if (!begin_advice(line))
         return;

@@ -16,9 +16,9 @@
 
 /* A loss scale below this means that gradients overflow at any scale: 2^-14, the smallest normal
  * number of fp16. */
-static const float least_scale = 0x1p-14f;
+static const float min_scale = 0x1p-14f;
 
-enum { MOST_IN_A_ROW = 3 }; /* skipped steps; more abort the run */
+enum { MAX_IN_A_ROW = 3 }; /* skipped steps; more abort the run */
 
 static void begin_interval(struct dt_metrics *metrics, const struct dt_ranks *ranks, int64_t step)
 {
@@ -54,10 +54,10 @@ static dt_status check_loss(struct dt_engine *engine, double n_finite,
                             const char *checkpoint)
 {
     bool all_skipped = counters->n_skipped == last - first;
-    bool may_recover = !dt_engine_scales_loss(engine) || counters->n_in_a_row <= MOST_IN_A_ROW;
+    bool may_recover = !dt_engine_scales_loss(engine) || counters->n_in_a_row <= MAX_IN_A_ROW;
     if (n_finite > 0 || (all_skipped && may_recover))
         return DT_OK;
-    DT_FAIL_ALIKE(
+    DT_FAIL_ON_ALL_RANKS(
         DT_ERR_NUMERICAL,
         "the loss is not finite in steps %lld to %lld; %s%s; try a lower schedule.lr or more "
         "schedule.warmup_epochs",
@@ -89,15 +89,15 @@ static dt_status check_skipped(struct dt_engine *engine, const struct dt_counter
         snprintf(steps, sizeof steps, "step %lld", (long long)last);
     else
         snprintf(steps, sizeof steps, "steps %lld to %lld", (long long)first + 1, (long long)last);
-    if (counters->n_in_a_row <= MOST_IN_A_ROW) {
+    if (counters->n_in_a_row <= MAX_IN_A_ROW) {
         snprintf(text, sizeof text, "%lld step%s skipped in %s: the gradients are %s",
                  (long long)counters->n_skipped, counters->n_skipped > 1 ? "s" : "", steps,
                  not_finite(engine));
         if (!scales) /* otherwise check_scale reports it */
-            dt_events_emit(engine->report, "warning", fields, DT_COUNT(fields));
+            dt_events_emit(engine->events, "warning", fields, DT_COUNT(fields));
         return DT_OK;
     }
-    DT_FAIL_ALIKE(
+    DT_FAIL_ON_ALL_RANKS(
         DT_ERR_NUMERICAL,
         "%lld steps in a row were skipped, the last of them in %s, because their gradients are "
         "%s; the learning rate is %.6g there; those steps changed no weights; %s%s; try "
@@ -124,9 +124,9 @@ static dt_status check_scale(struct dt_loss_scale *scale, struct dt_engine *engi
     else if (n_skipped > 0)
         dt_log(DT_LOG_INFO, "Gradient overflow. Skipping %s, loss scale reduced to %.9g", what,
                (double)scale->scale);
-    if (engine->config->train.loss_scale > 0 || scale->scale >= least_scale)
+    if (engine->config->train.loss_scale > 0 || scale->scale >= min_scale)
         return DT_OK;
-    DT_FAIL_ALIKE(
+    DT_FAIL_ON_ALL_RANKS(
         DT_ERR_NUMERICAL,
         "after step %lld gradients are not finite whatever the loss scale, which is down to "
         "%.3g; %s%s; try a lower schedule.lr, more schedule.warmup_epochs, or train.precision "
@@ -147,7 +147,7 @@ struct sums {
 /* The losses are divided by this. */
 static double weight_of(const struct dt_engine *engine, const struct sums *sums)
 {
-    return fmax(sums->weight, engine->task->least_weight);
+    return fmax(sums->weight, engine->task->min_weight);
 }
 
 /* Ranks other than 0 also log their own numbers, as rank 0 prints the mean of all ranks. */
@@ -188,13 +188,13 @@ static double steps_left(const struct dt_engine *engine, int64_t step)
            dt_schedule_pixels(schedule, step - 1, step);
 }
 
-/* Where ranks update on their own, the counts of the rank with the most become those of all. */
+/* If ranks update on their own, the counts of the rank with the most become those of all. */
 static dt_status agree_on_skipped(const struct dt_ranks *ranks, struct dt_counters *counters)
 {
-    double most[] = {(double)counters->n_skipped, (double)counters->n_in_a_row};
-    DT_TRY(dt_comm_max_f64(ranks->comm, most, DT_COUNT(most)));
-    counters->n_skipped = (int64_t)most[0];
-    counters->n_in_a_row = (int64_t)most[1];
+    double max[] = {(double)counters->n_skipped, (double)counters->n_in_a_row};
+    DT_TRY(dt_comm_max_f64(ranks->comm, max, DT_COUNT(max)));
+    counters->n_skipped = (int64_t)max[0];
+    counters->n_in_a_row = (int64_t)max[1];
     return DT_OK;
 }
 
@@ -225,7 +225,7 @@ static struct dt_counters counters_of(const struct dt_engine *engine, const stru
     };
 }
 
-enum { MOST_DETAILS = DT_N_LAPS + 4 };
+enum { MAX_DETAILS = DT_N_LAPS + 4 };
 
 /* Adds what not every step event has; returns how many fields. */
 static int add_details(struct dt_field *fields, const struct dt_engine *engine,
@@ -283,13 +283,13 @@ dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine
         DT_NUM("elapsed_s", dt_clock_s() - metrics->start_s),
         DT_NUM("eta_s", metrics->step_s * steps_left(engine, step)),
     };
-    struct dt_field fields[DT_COUNT(all) + MOST_DETAILS];
+    struct dt_field fields[DT_COUNT(all) + MAX_DETAILS];
     int n_fields = DT_COUNT(all);
     memcpy(fields, all, sizeof all);
     n_fields += add_details(fields + n_fields, engine, sets, &sums, &counted, rank_steps, &scale,
                             counters.n_skipped);
     begin_interval(metrics, &engine->ranks, step); /* the report itself is part of the next one */
-    dt_events_emit(engine->report, "step", fields, n_fields);
+    dt_events_emit(engine->events, "step", fields, n_fields);
     return DT_OK;
 }
 
@@ -365,13 +365,13 @@ static struct dt_input_case input_case(const struct dt_engine *engine, const str
 }
 
 dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *engine,
-                                  struct dt_sets *sets, int64_t step, int64_t epoch, int64_t least)
+                                  struct dt_sets *sets, int64_t step, int64_t epoch, int64_t min)
 {
     char text[DT_INPUT_TEXT];
     struct input_sums sums;
     double longest_wait_s;
     int64_t n_steps = step - metrics->input.step;
-    if (n_steps < least)
+    if (n_steps < min)
         return DT_OK;
     dt_lap(&metrics->laps, engine, DT_LAP_OTHER);
     DT_TRY(sum_input(metrics, engine, sets, step, &sums, &longest_wait_s));
@@ -398,6 +398,6 @@ dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *
         DT_INT("workers", c.workers),
         DT_TEXT("text", text),
     };
-    dt_events_emit(engine->report, "input", fields, DT_COUNT(fields));
+    dt_events_emit(engine->events, "input", fields, DT_COUNT(fields));
     return DT_OK;
 }

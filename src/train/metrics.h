@@ -57,9 +57,9 @@ void dt_metrics_init(struct dt_metrics *metrics, const struct dt_engine *engine,
  * loss is the (weighted) mean over the images whose loss is finite. `step` updates are done, the
  * last one in `epoch` with learning rate `lr`; their losses are added to `epoch_loss`, which begins
  * again with another epoch. Skipped steps cause a warning. DT_ERR_NUMERICAL on all ranks
- * (DT_FAIL_ALIKE), naming `checkpoint`, if more than 3 steps in a row were skipped (fp16: if the
- * loss scale has reached its minimum), or if no loss is finite although not every step was skipped.
- * Collective. */
+ * (DT_FAIL_ON_ALL_RANKS), naming `checkpoint`, if more than 3 steps in a row were skipped (fp16: if
+ * the loss scale has reached its minimum), or if no loss is finite although not every step was
+ * skipped. Collective. */
 dt_status dt_metrics_report(struct dt_metrics *metrics, struct dt_engine *engine,
                             struct dt_sets *sets, int64_t step, int64_t epoch, double lr,
                             const char *checkpoint, struct dt_epoch_loss *epoch_loss);
@@ -71,9 +71,9 @@ double dt_metrics_epoch_loss(const struct dt_epoch_loss *epoch_loss);
 void dt_metrics_begin_input(struct dt_metrics *metrics, const struct dt_engine *engine,
                             const struct dt_sets *sets, int64_t step);
 /* Sends the input event, at the end of `epoch` or when the run ends within it, and begins the next
- * stretch; does nothing after fewer than `least` steps. Collective. */
+ * stretch; does nothing after fewer than `min` steps. Collective. */
 dt_status dt_metrics_report_input(struct dt_metrics *metrics, struct dt_engine *engine,
-                                  struct dt_sets *sets, int64_t step, int64_t epoch, int64_t least);
+                                  struct dt_sets *sets, int64_t step, int64_t epoch, int64_t min);
 /* The dt_clock_s at which output.log_every_s makes the next progress line due. */
 double dt_metrics_due_s(const struct dt_metrics *metrics, const struct dt_config *config);
 

@@ -20,7 +20,7 @@ static struct dt_checkpoint describe_start(const struct dt_engine *engine,
 {
     struct dt_checkpoint state = {
         .n_ranks = engine->ranks.n_ranks,
-        .micro_batch_size = dt_split_most(&engine->stage.split),
+        .micro_batch_size = dt_split_max(&engine->stage.split),
         .n_parts = engine->stage.split.n_parts,
         .precision = (int)engine->config->train.precision,
         .num_classes = sets->num_classes,

@@ -46,7 +46,7 @@ static dt_status prepare_output(struct run *r)
     DT_TRY(dt_run_folder_open(&r->folder, r->engine.config->output.dir));
     dt_checkpoint_clean(r->save_policy.dir);
     DT_TRY(dt_checkpoint_check_dir(r->save_policy.dir));
-    return dt_events_open(&r->engine.report, &console);
+    return dt_events_open(&r->engine.events, &console);
 }
 
 /* The id is random, so that beats of an earlier start, which may have ended before it got an
@@ -129,9 +129,9 @@ static dt_status open_output(struct run *r, bool resumed)
     DT_TRY(dt_file_path(path, "%s/classes.txt", dir));
     if (r->sets.classes_text)
         DT_TRY(dt_file_save(path, r->sets.classes_text, strlen(r->sets.classes_text)));
-    dt_events_close(r->engine.report);
-    r->engine.report = NULL;
-    return dt_events_open(&r->engine.report, &report);
+    dt_events_close(r->engine.events);
+    r->engine.events = NULL;
+    return dt_events_open(&r->engine.events, &report);
 }
 
 static void open_log(const struct dt_engine *engine)
@@ -157,7 +157,7 @@ static const char *best_path(char path[DT_PATH_MAX], const struct run *r)
     return path;
 }
 
-/* Of the file; unchanged if the run does not promise its bits. */
+/* Hashes the file; leaves `hash` unchanged if the run does not promise its bits. */
 static void find_hash(char hash[DT_HASH_TEXT], const struct run *r, const char *folder,
                       const char *name)
 {
@@ -177,7 +177,7 @@ static void find_hash(char hash[DT_HASH_TEXT], const struct run *r, const char *
 /* RUN/model.safetensors and RUN/ema.safetensors (`name`) are the result: the last weights, or the
  * best with train.restore_best. Its path goes to `to`, "" if there is none. The checkpoint is
  * durable, so a failure is only a warning. Rank 0. */
-static void publish_one(const struct run *r, const char *name, char to[DT_PATH_MAX],
+static void link_result(const struct run *r, const char *name, char to[DT_PATH_MAX],
                         char hash[DT_HASH_TEXT])
 {
     char folder[DT_PATH_MAX] = "", from[DT_PATH_MAX];
@@ -204,7 +204,7 @@ static void publish_model(const struct run *r, char to[DT_PATH_MAX], char hash[D
     const char *const names[] = {"ema.safetensors", "model.safetensors"};
     const bool uses_ema = dt_engine_uses_ema(&r->engine);
     for (int i = !dt_plan_has_ema(r->engine.plan); i < 2; i++)
-        publish_one(r, names[uses_ema ? 1 - i : i], to, hash);
+        link_result(r, names[uses_ema ? 1 - i : i], to, hash);
 }
 
 /* --- Messages --- */
@@ -311,7 +311,7 @@ dt_status dt_run_begin(struct run *r, const struct dt_train_options *options)
     r->stop.folder = &r->folder;
     r->stop.must_look = !r->engine.config->output.shared;
     dt_metrics_init(&r->metrics, &r->engine, r->at.step);
-    dt_stragglers_init(&r->stragglers, r->engine.ranks.comm, r->engine.report,
+    dt_stragglers_init(&r->stragglers, r->engine.ranks.comm, r->engine.events,
                        !dt_engine_has_times(&r->engine), r->at.step);
     if (r->engine.ranks.rank == 0)
         print_start(r, &resume);
@@ -374,11 +374,11 @@ static void report_end(struct run *r, dt_status status)
         fields[n_fields++] = (struct dt_field)DT_NUM("top1", r->top1);
     if (hash[0])
         fields[n_fields++] = (struct dt_field)DT_TEXT("model_xxh128", hash);
-    dt_events_emit(r->engine.report, "run_end", fields, n_fields);
+    dt_events_emit(r->engine.events, "run_end", fields, n_fields);
 }
 
 /* Open MPI's mpirun passes these on, and what its ranks return does not count then. */
-static const char *why_not_75(const struct run *r)
+static const char *mpirun_exit_note(const struct run *r)
 {
     const bool ends_job =
         strcmp(r->stop_reason, "SIGINT") == 0 || strcmp(r->stop_reason, "SIGTERM") == 0;
@@ -394,7 +394,7 @@ dt_status dt_run_end(struct run *r, dt_status status)
         DT_TRY(report_bad_images(r));
     if (status == DT_STOPPED)
         dt_log(DT_LOG_INFO, "stopped after step %" PRId64 " by %s; run again to continue from %s%s",
-               r->at.step, r->stop_reason, r->save_policy.last, why_not_75(r));
+               r->at.step, r->stop_reason, r->save_policy.last, mpirun_exit_note(r));
     report_end(r, status);
     if (r->engine.ranks.rank == 0)
         dt_run_folder_end(&r->folder, status, r->at.step);

@@ -18,14 +18,14 @@ enum { DT_STEP_TIMES = 63 };
 
 struct run;
 
-/* What comm.mode does differently in the steps; all may be NULL. begin, step and meet are
- * collective; their status is this rank's. */
+/* The steps of a comm.mode, as far as they differ; all may be NULL. begin, step and sync_weights
+ * are collective; their status is this rank's. */
 struct dt_mode_steps {
     dt_status (*begin)(struct run *r); /* before the first step */
     /* Instead of one step of all ranks: trains until they meet, n_steps later. */
     dt_status (*step)(struct run *r, int64_t n_steps);
     /* After a step after which all ranks must have the same weights. */
-    dt_status (*meet)(struct run *r);
+    dt_status (*sync_weights)(struct run *r);
     void (*report)(struct run *r, bool is_last); /* at the end of an epoch */
     void (*end)(struct run *r);                  /* releases what begin has made */
 };
@@ -46,7 +46,7 @@ struct run {
     struct dt_due due;           /* after the step under way, or the next at which ranks meet */
     const struct dt_mode_steps *mode;
     struct dt_async *async;  /* of async.c, else NULL */
-    int64_t met_step;        /* the last one after which all ranks had the same weights */
+    int64_t last_sync_step;  /* the last one after which all ranks had the same weights */
     const char *stop_reason; /* NULL = continue */
     bool was_complete;       /* nothing to do */
     double top1;             /* of the last evaluation, -1 = none */

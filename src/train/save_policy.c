@@ -32,7 +32,7 @@
 enum { FINAL_ATTEMPTS = 12 };
 
 /* Share of the time for which timed saves may hold up training. */
-static const double most_stall = 0.01;
+static const double max_stall = 0.01;
 static const double slow_disk = 1e8; /* bytes/s, assumed until the first save has been timed */
 static const double final_retry_s = 10;
 
@@ -84,7 +84,7 @@ static bool is_lost(const struct dt_save_policy *policy)
 
 static dt_status take_result(struct dt_save_policy *policy, bool wait)
 {
-    struct dt_events *report = policy->engine->report;
+    struct dt_events *report = policy->engine->events;
     struct dt_saved saved;
     char text[sizeof saved.problem + DT_PATH_MAX + 128];
     if (!policy->writer || !dt_writer_take_result(policy->writer, &saved, wait))
@@ -127,7 +127,7 @@ double dt_save_policy_due_s(const struct dt_save_policy *policy)
         return policy->ended_s + config->checkpoint.retry_s;
     if (policy->is_late)
         return policy->ended_s;
-    return every_s > 0 ? policy->ended_s + fmax(every_s, policy->stall_s / most_stall) : INFINITY;
+    return every_s > 0 ? policy->ended_s + fmax(every_s, policy->stall_s / max_stall) : INFINITY;
 }
 
 /* --- Saving --- */

@@ -33,12 +33,12 @@ static void add_time(struct dt_text *line, const char *before, double seconds, c
 /* "2 classes (cat, dog)"; of two, the second one is positive. */
 static void add_classes(struct dt_text *line, const struct dt_sets *sets)
 {
-    enum { MOST_NAMES = 6 };
+    enum { MAX_NAMES = 6 };
     const size_t n = sets->classes.n;
     dt_text_add(line, "%d classes", sets->num_classes);
-    for (size_t i = 0; i < n && i < MOST_NAMES; i++)
+    for (size_t i = 0; i < n && i < MAX_NAMES; i++)
         dt_text_add(line, "%s%s", i == 0 ? " (" : ", ", dt_names_get(&sets->classes, i));
-    dt_text_add(line, n > MOST_NAMES ? ", ...)" : n > 0 ? ")" : "");
+    dt_text_add(line, n > MAX_NAMES ? ", ...)" : n > 0 ? ")" : "");
 }
 
 static void print_model(struct dt_text *line, const struct dt_summary *summary)
@@ -123,12 +123,12 @@ static void print_data(struct dt_text *line, const struct dt_summary *summary)
     add_left_out(line, summary->engine, summary->sets);
     if (!weights)
         return;
-    float least = weights[0], most = weights[0];
+    float min = weights[0], max = weights[0];
     for (int c = 1; c < summary->sets->num_classes; c++) {
-        least = weights[c] < least ? weights[c] : least;
-        most = weights[c] > most ? weights[c] : most;
+        min = weights[c] < min ? weights[c] : min;
+        max = weights[c] > max ? weights[c] : max;
     }
-    dt_text_add(line, ", class weights from %.3g to %.3g", (double)least, (double)most);
+    dt_text_add(line, ", class weights from %.3g to %.3g", (double)min, (double)max);
 }
 
 static void print_schedule(struct dt_text *line, const struct dt_summary *summary)
@@ -508,7 +508,7 @@ static dt_status send_start(const struct dt_engine *engine, const struct dt_sets
         DT_TEXT("device", device),
         DT_INT("global_batch_size", engine->stage.split.images),
         DT_INT("batch_size_per_rank", engine->stage.split.images / engine->ranks.n_ranks),
-        DT_INT("micro_batch_size", dt_split_most(&engine->stage.split)),
+        DT_INT("micro_batch_size", dt_split_max(&engine->stage.split)),
         DT_INT("passes", engine->stage.split.n_passes),
         DT_NUM("lr", dt_schedule_peak(&engine->schedule, start_step)),
         DT_INT("steps_per_epoch", engine->stage.steps_per_epoch),
@@ -525,7 +525,7 @@ static dt_status send_start(const struct dt_engine *engine, const struct dt_sets
         DT_TEXT("weights", engine->weights),
     };
     if (status == DT_OK)
-        dt_events_emit(engine->report, "run_start", fields,
+        dt_events_emit(engine->events, "run_start", fields,
                        (int)DT_COUNT(fields) - !engine->weights[0]);
     dt_jsonw_reset(&names);
     dt_jsonw_reset(&libraries);

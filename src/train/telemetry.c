@@ -29,7 +29,7 @@ static void warn(const struct dt_engine *engine, const char *text)
 {
     const struct dt_field fields[] = {DT_TEXT("text", text)};
     if (engine->ranks.rank == 0)
-        dt_events_emit(engine->report, "warning", fields, DT_COUNT(fields));
+        dt_events_emit(engine->events, "warning", fields, DT_COUNT(fields));
     else
         dt_log(DT_LOG_WARNING, "%s", text);
 }
@@ -112,5 +112,5 @@ void dt_telemetry_step(struct dt_telemetry *t, const struct dt_engine *engine, i
         warn_of_errors(t, engine, &sensors);
     }
     if (engine->ranks.rank == 0)
-        report(engine->report, &sensors, has_gpu, step);
+        report(engine->events, &sensors, has_gpu, step);
 }

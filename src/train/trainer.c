@@ -48,13 +48,13 @@ void dt_run_enter_compute(struct run *r)
 }
 
 /* Whether all ranks have the same weights after the step at `at`. */
-static bool is_meeting(const struct dt_engine *engine, const struct dt_checkpoint *at)
+static bool is_sync_step(const struct dt_engine *engine, const struct dt_checkpoint *at)
 {
     return at->step % engine->ranks.sync_every == 0 || at->batch == 0 ||
            at->step == engine->last_step;
 }
 
-static int64_t steps_to_meeting(const struct dt_engine *engine, const struct dt_checkpoint *at)
+static int64_t steps_to_sync(const struct dt_engine *engine, const struct dt_checkpoint *at)
 {
     int64_t n = engine->ranks.sync_every - at->step % engine->ranks.sync_every;
     n = engine->stage.steps_per_epoch - at->batch < n ? engine->stage.steps_per_epoch - at->batch
@@ -66,7 +66,7 @@ static int64_t steps_to_meeting(const struct dt_engine *engine, const struct dt_
  * the two lies the last pass of the step, whose computing hides the latency of the network. A rank
  * that has failed must ask too: the others wait for its word in `hear`, which then fails on all of
  * them with the same message. */
-static dt_status ask(struct run *r, dt_status status)
+static dt_status send_status(struct run *r, dt_status status)
 {
     r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
     r->stop.save_s = r->save_policy.longest_s;
@@ -78,7 +78,7 @@ static dt_status ask(struct run *r, dt_status status)
 }
 
 /* An action that becomes due between two meetings stays due until the next. */
-static dt_status hear(struct run *r, dt_status status)
+static dt_status receive_decision(struct run *r, dt_status status)
 {
     const struct dt_due before = r->due;
     DT_TRY(dt_stop_hear(&r->stop, r->engine.ranks.comm, status, &r->due));
@@ -89,8 +89,8 @@ static dt_status hear(struct run *r, dt_status status)
 
 dt_status dt_run_agree(struct run *r, dt_status status)
 {
-    DT_TRY(ask(r, status));
-    return hear(r, status);
+    DT_TRY(send_status(r, status));
+    return receive_decision(r, status);
 }
 
 /* The watchdog's limit follows the median of the last steps. */
@@ -124,8 +124,8 @@ static dt_status end_step(struct run *r, int64_t n_steps, double begin_s,
     }
     dt_pulse_step(&dt_pulse_main, r->at.step);
     dt_fault_at_step(r->at.step);
-    if (r->mode->meet && is_meeting(&r->engine, &r->at))
-        DT_TRY(r->mode->meet(r));
+    if (r->mode->sync_weights && is_sync_step(&r->engine, &r->at))
+        DT_TRY(r->mode->sync_weights(r));
     count_step(r, dt_clock_s() - begin_s);
     if (r->n_step_s == 1)
         dt_metrics_begin_input(&r->metrics, &r->engine, &r->sets, r->at.step);
@@ -207,7 +207,7 @@ static void report_evaluation(const struct run *r, const struct dt_eval_result *
         fields[n++] = (struct dt_field)DT_TEXT("weights", "ema");
     if (!is_scheduled(r))
         fields[n++] = (struct dt_field)DT_JSONV("reported_only", "true");
-    dt_events_emit(r->engine.report, "eval", fields, n);
+    dt_events_emit(r->engine.events, "eval", fields, n);
 }
 
 /* *is_best: the best so far. A stop leaves the evaluation to the next run. */
@@ -236,7 +236,7 @@ static dt_status evaluate(struct run *r, bool *is_best)
     report_evaluation(r, &result);
     if (r->engine.task->draw) {
         begin_pause(r);
-        if (r->engine.report && r->engine.task->draw(&r->evaluator) != DT_OK) {
+        if (r->engine.events && r->engine.task->draw(&r->evaluator) != DT_OK) {
             dt_log(DT_LOG_WARNING, "not all tables and pictures of the evaluation: %s",
                    dt_error_text());
             dt_error_clear();
@@ -287,16 +287,17 @@ static dt_status after_step(struct run *r)
     bool epoch_end = at->batch == 0, end = at->step == r->engine.last_step, is_best = false;
     const struct dt_due due = end ? (struct dt_due){0} : r->due;
     const bool log_due = due.log || is_step_due(r, r->metrics.first_step, config->output.log_every);
-    if (!is_meeting(&r->engine, at))
+    if (!is_sync_step(&r->engine, at))
         return log_due ? report_metrics(r) : DT_OK;
     r->due = (struct dt_due){0};
     r->stop_reason = due.stop;
     bool eval_due =
         r->sets.val && (end || (epoch_end && is_due(at->epoch, config->eval.every_epochs)));
     bool save_due = end || due.save || due.stop ||
-                    is_step_due(r, r->met_step, config->checkpoint.every_steps) ||
+                    is_step_due(r, r->last_sync_step, config->checkpoint.every_steps) ||
                     (epoch_end && is_due(at->epoch, config->checkpoint.every_epochs));
-    bool check_due = !save_due && is_step_due(r, r->met_step, config->train.replica_check_every);
+    bool check_due =
+        !save_due && is_step_due(r, r->last_sync_step, config->train.replica_check_every);
     if (due.stop) { /* little time may be left: the next run evaluates first */
         r->at.eval_due = eval_due;
         eval_due = false;
@@ -314,7 +315,7 @@ static dt_status after_step(struct run *r)
         DT_TRY(evaluate(r, &is_best));
     if (check_due)
         DT_TRY(dt_replicas_compare(&r->engine, at->step, r->save_policy.last));
-    r->met_step = at->step;
+    r->last_sync_step = at->step;
     bool must_save = is_finished(r) || (is_best && config->checkpoint.keep_best) ||
                      (save_due && is_due(at->step, config->checkpoint.keep_every));
     return must_save || save_due ? save_state(r, must_save) : DT_OK;
@@ -332,7 +333,7 @@ static dt_status before_steps(struct run *r)
         DT_TRY(evaluate(r, &is_best));
     if (is_finished(r) && (r->save_policy.begun_step != r->at.step || !r->stop_reason))
         DT_TRY(save_state(r, true));
-    r->met_step = r->at.step;
+    r->last_sync_step = r->at.step;
     dt_plan_anchor(r->engine.plan);
     if (!r->mode->begin)
         return DT_OK;
@@ -342,10 +343,10 @@ static dt_status before_steps(struct run *r)
 /* Called at the end of an epoch, or of a run that ends within one. */
 static dt_status report_input(struct run *r)
 {
-    enum { LEAST_STEPS = 10 }; /* for part of an epoch */
+    enum { MIN_STEPS = 10 }; /* for part of an epoch */
     bool epoch_end = r->at.batch == 0;
     return dt_metrics_report_input(&r->metrics, &r->engine, &r->sets, r->at.step,
-                                   r->at.epoch + !epoch_end, epoch_end ? 1 : LEAST_STEPS);
+                                   r->at.epoch + !epoch_end, epoch_end ? 1 : MIN_STEPS);
 }
 
 /* Called at the beginning of an epoch of another stage, or in which nothing is frozen any more.
@@ -360,7 +361,7 @@ static dt_status change_stage(struct run *r)
     if (r->engine.ranks.rank == 0)
         dt_writer_set_plan(r->save_policy.writer, r->engine.plan);
     r->at.global_batch_size = stage->split.images;
-    r->at.micro_batch_size = dt_split_most(&stage->split);
+    r->at.micro_batch_size = dt_split_max(&stage->split);
     r->at.n_parts = stage->split.n_parts;
     r->n_step_s = 0;
     r->metrics.step_s = 0;
@@ -372,7 +373,7 @@ static dt_status change_stage(struct run *r)
     if (r->engine.ranks.rank == 0 && old.is_frozen && !stage->is_frozen)
         dt_log(DT_LOG_INFO, "%s: all parameters are trained from here on", after);
     if (r->engine.ranks.rank == 0 && (old.split.images != stage->split.images ||
-                                      dt_split_most(&old.split) != dt_split_most(&stage->split) ||
+                                      dt_split_max(&old.split) != dt_split_max(&stage->split) ||
                                       old.image_size != stage->image_size))
         dt_log(DT_LOG_INFO, "%s: images of %s, batch %s, %" PRId64 " step%s per epoch", after,
                dt_sets_sizes(&r->sets, stage->image_size, sizes), batch, stage->steps_per_epoch,
@@ -408,7 +409,7 @@ static dt_status average(struct run *r)
 
 static const struct dt_mode_steps *mode_steps(enum dt_comm_mode mode)
 {
-    static const struct dt_mode_steps common, local = {.meet = average};
+    static const struct dt_mode_steps common, local = {.sync_weights = average};
     return mode == DT_MODE_ASYNC ? &dt_async_steps : mode == DT_MODE_LOCAL ? &local : &common;
 }
 
@@ -465,7 +466,7 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
         DT_TRY_OUT(begin_epoch(r));
         do {
             const struct dt_laps before = r->metrics.laps;
-            const int64_t n_steps = r->mode->step ? steps_to_meeting(&r->engine, &r->at) : 1;
+            const int64_t n_steps = r->mode->step ? steps_to_sync(&r->engine, &r->at) : 1;
             trace(r, r->at.step + 1);
             const double begin_s = dt_clock_s();
             if (r->mode->step) {
@@ -483,13 +484,13 @@ dt_status dt_train(struct dt_comm *comm, const struct dt_config *config,
                     if (!batch)
                         DT_TRY_OUT(own);
                     if (pass == n_passes - 1)
-                        DT_TRY_OUT(ask(r, own));
+                        DT_TRY_OUT(send_status(r, own));
                     /* Forward, backward, sums over the ranks; in the last pass the update. */
                     dt_run_enter_compute(r);
                     DT_TRY_OUT(dt_engine_train(&r->engine, &r->sets, batch, &scalars, pass));
                     lap(r, DT_LAP_COMPUTE);
                 }
-                DT_TRY_OUT(hear(r, own));
+                DT_TRY_OUT(receive_decision(r, own));
             }
             DT_TRY_OUT(end_step(r, n_steps, begin_s, &before));
             DT_TRY_OUT(after_step(r)); /* metrics, evaluation, checkpoint */
@@ -509,29 +510,29 @@ out:
 
 /* --- --dry-run --- */
 
-/* What is available, and if the plan takes more, which micro-batch would fit. The layout is then
- * that of the last one tried. */
+/* Prints the available memory, and if the plan takes more, the micro-batch that would fit. The
+ * layout is then that of the last one tried. */
 static dt_status tell_memory(struct run *r)
 {
     struct dt_engine *engine = &r->engine;
     const struct dt_split *split = &engine->stage.split;
-    const size_t most = engine->plan->options.max_bytes, planned = dt_plan_bytes(engine->plan);
+    const size_t max = engine->plan->options.max_bytes, planned = dt_plan_bytes(engine->plan);
     char text[3][32];
-    double too_much = (double)planned - (double)most;
+    double too_much = (double)planned - (double)max;
     DT_TRY(dt_comm_max_f64(engine->ranks.comm, &too_much, 1));
     if (too_much > 0)
         DT_TRY(dt_engine_fit(engine, &r->sets));
     const size_t bytes = dt_plan_bytes(engine->plan);
-    if (engine->ranks.rank != 0 || most == 0)
+    if (engine->ranks.rank != 0 || max == 0)
         return DT_OK;
-    dt_memory_format(text[0], sizeof text[0], most);
+    dt_memory_format(text[0], sizeof text[0], max);
     dt_memory_format(text[1], sizeof text[1], planned);
     dt_memory_format(text[2], sizeof text[2], bytes);
     printf("available: %s per rank\n", text[0]);
-    if (bytes > most && dt_split_has_slices(split))
+    if (bytes > max && dt_split_has_slices(split))
         dt_log(DT_LOG_WARNING, "the plan takes %s of %s; start more ranks, or %s", text[1], text[0],
                dt_plan_advice(engine->plan));
-    else if (bytes > most)
+    else if (bytes > max)
         dt_log(DT_LOG_WARNING,
                "the plan takes %s of %s, and no train.micro_batch_size makes it fit", text[1],
                text[0]);
@@ -539,7 +540,7 @@ static dt_status tell_memory(struct run *r)
         dt_log(DT_LOG_WARNING,
                "the plan takes %s of %s; train.micro_batch_size=%d would fit with %s: the same "
                "global batch in %d parts, of which batch norm sees one at a time",
-               text[1], text[0], dt_split_most(split), text[2], split->n_passes);
+               text[1], text[0], dt_split_max(split), text[2], split->n_passes);
     return DT_OK;
 }
 

@@ -135,12 +135,12 @@ static void show_stack(void)
 /* Threads of libraries may have blocked the signal: they do not keep the others waiting. */
 static void ask_thread(long thread)
 {
-    enum { MOST_WAITS = 100 };
+    enum { MAX_WAITS = 100 };
     const int before = atomic_load(&n_shown);
     if (thread == gettid())
         show_stack();
     else if (thread > 0 && syscall(SYS_tgkill, getpid(), thread, SIGQUIT) == 0)
-        for (int i = 0; i < MOST_WAITS && atomic_load(&n_shown) == before; i++)
+        for (int i = 0; i < MAX_WAITS && atomic_load(&n_shown) == before; i++)
             dt_clock_sleep(0.001);
 }
 

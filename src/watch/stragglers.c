@@ -21,10 +21,10 @@ struct comparison {
 };
 
 void dt_stragglers_init(struct dt_stragglers *stragglers, struct dt_comm *comm,
-                        struct dt_events *report, bool has_queues, int64_t step)
+                        struct dt_events *events, bool has_queues, int64_t step)
 {
     *stragglers = (struct dt_stragglers){.comm = comm,
-                                         .report = report,
+                                         .events = events,
                                          .has_queues = has_queues,
                                          .next_step = step + WINDOW_STEPS,
                                          .rank = -1};
@@ -46,11 +46,11 @@ static double lower_median(double *values, int n)
  * over the ranks is used as everybody's work. Only a rank with slow data is detected there. */
 static void leave_out_waiting(struct window *windows, int n)
 {
-    double least = windows[0].work_s;
+    double min = windows[0].work_s;
     for (int i = 1; i < n; i++)
-        least = windows[i].work_s < least ? windows[i].work_s : least;
+        min = windows[i].work_s < min ? windows[i].work_s : min;
     for (int i = 0; i < n; i++)
-        windows[i].work_s = least;
+        windows[i].work_s = min;
 }
 
 /* `scratch` holds n values. `before`, the rank that was slow before, takes precedence. */
@@ -99,7 +99,7 @@ static void name_straggler(struct dt_stragglers *s, const struct window *windows
              c->rank, dt_comm_host(s->comm, c->rank), own_s(w) / c->median_s,
              2 * late_data_s > late_s ? "data" : "compute", 100 * late_s / own_s(w));
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    dt_events_emit(s->report, "warning", fields, DT_COUNT(fields));
+    dt_events_emit(s->events, "warning", fields, DT_COUNT(fields));
 }
 
 /* Every rank gets here in the same step. They agree that all have memory before any of them

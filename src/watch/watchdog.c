@@ -80,8 +80,8 @@ struct dt_watchdog {
     bool has_alarm;   /* another rank, alarm_rank, has expired */
     int alarm_rank;
     bool must_write, must_relay;       /* now */
-    uint32_t told;                     /* flags already written to the file */
-    uint64_t told_us;                  /* when they were */
+    uint32_t flags_written;            /* flags already written to the file */
+    uint64_t written_us;               /* when they were */
     atomic_bool has_left, has_relayed; /* the heartbeat thread and the relay have finished */
     bool has_checkpoint;
     char nodes[256]; /* see local.h */
@@ -167,7 +167,7 @@ static void restart_times(struct dt_watchdog *w, double now_s)
 
 /* --- The monitor --- */
 
-/* Where each rank has a parent of its own, they do not even find each other's beats. */
+/* If each rank has a parent of its own, they do not even find each other's beats. */
 static bool sees_nobody(const struct dt_watchdog *w)
 {
     for (int r = 0; r < w->options.n_ranks; r++)
@@ -346,7 +346,7 @@ static void warn(struct dt_watchdog *w)
 
 /* Writes and reads the beats once. Call with the lock held; it is released during the access, which
  * may hang: the monitor must be able to end the process meanwhile. So the beat is copied before,
- * and `told` gets the flags that were written, not those that have been set since. */
+ * and flags_written gets the flags that were written, not those that have been set since. */
 static void exchange(struct dt_watchdog *w)
 {
     /* Use the latest state. But after a stall the monitor must run first, or all would look stuck.
@@ -375,9 +375,9 @@ static void exchange(struct dt_watchdog *w)
         dt_heartbeat_read(w->path, w->options.start_id, w->read, w->valid, w->options.n_ranks + 1);
     double now_s = dt_clock_s();
     pthread_mutex_lock(&w->lock);
-    if (is_written && w->told != own.flags) {
-        w->told = own.flags;
-        w->told_us = (uint64_t)(now_s * 1e6);
+    if (is_written && w->flags_written != own.flags) {
+        w->flags_written = own.flags;
+        w->written_us = (uint64_t)(now_s * 1e6);
     }
     if (is_late) {
         take_local_ranks(w);
@@ -423,8 +423,8 @@ static bool relays(const struct dt_watchdog *w)
            dt_clock_s() - seen_s > PERIODS_OF_SIGHT * w->period_s;
 }
 
-/* What other nodes have to say reaches the file of this one, and leaves a mark there: the beat of a
- * rank after the last, in microseconds, is when this began; its node, who this is. */
+/* Copies the findings of other nodes into the file of this one, and leaves a mark there: the beat
+ * of a rank after the last, in microseconds, is when this began; its node, who this is. */
 static dt_status relay(const struct dt_watchdog *w)
 {
     struct dt_heartbeat mark = {.start_id = w->options.start_id,
@@ -482,7 +482,7 @@ static void set_flag(struct dt_watchdog *w, uint32_t flag)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void say(struct dt_watchdog *w)
+static void print_diagnosis(struct dt_watchdog *w)
 {
     char line[DT_DIAGNOSIS_TEXT + 2];
     int n = w->diagnosis.expired
@@ -498,8 +498,8 @@ static void say(struct dt_watchdog *w)
 static bool have_all_written(struct dt_watchdog *w)
 {
     pthread_mutex_lock(&w->lock);
-    bool all = !w->path[0] ||
-               ((w->told & DT_HEARTBEAT_WRITTEN) && (!w->shared[0] || w->relay > w->told_us));
+    bool all = !w->path[0] || ((w->flags_written & DT_HEARTBEAT_WRITTEN) &&
+                               (!w->shared[0] || w->relay > w->written_us));
     look_around(w);
     struct dt_diagnosis_case c = case_of(w, dt_clock_s());
     for (int r = 0; r < w->options.n_ranks; r++)
@@ -510,7 +510,7 @@ static bool have_all_written(struct dt_watchdog *w)
 }
 
 /* Whether another rank, which may have ended since, has printed a diagnosis. */
-static bool has_one_said(struct dt_watchdog *w)
+static bool someone_reported(struct dt_watchdog *w)
 {
     bool any = false;
     pthread_mutex_lock(&w->lock);
@@ -520,14 +520,14 @@ static bool has_one_said(struct dt_watchdog *w)
     return any;
 }
 
-static void act(struct dt_watchdog *w)
+static void report_hang(struct dt_watchdog *w)
 {
     double until_s = dt_clock_s() + leave_time(w);
     /* A stopped rank that is woken by mpirun's signal comes too late to speak. */
     bool is_speaker =
-        w->diagnosis.speaker == w->options.rank && w->diagnosis.expired && !has_one_said(w);
+        w->diagnosis.speaker == w->options.rank && w->diagnosis.expired && !someone_reported(w);
     if (is_speaker)
-        say(w);
+        print_diagnosis(w);
     const struct dt_hang_report report = {
         .dir = w->options.dir,
         .rank = w->options.rank,
@@ -546,8 +546,8 @@ static void act(struct dt_watchdog *w)
         dt_clock_sleep(0.05 * fmax(w->period_s, 1));
     }
     /* The designated speaker was silent. */
-    if (!is_speaker && !has_one_said(w))
-        say(w);
+    if (!is_speaker && !someone_reported(w))
+        print_diagnosis(w);
 }
 
 static void *run_reporter(void *arg)
@@ -560,7 +560,7 @@ static void *run_reporter(void *arg)
     pthread_mutex_unlock(&w->lock);
     if (!expired)
         return NULL;
-    act(w);
+    report_hang(w);
     dt_comm_exit(DT_ERR_HANG);
 }
 
@@ -742,9 +742,9 @@ dt_status dt_watchdog_start(const struct dt_watchdog_options *options)
 
 void dt_watchdog_set_step(double median_s)
 {
-    double least_s = current ? current->options.limits.step_timeout_s : 0;
-    if (least_s > 0)
-        atomic_store(&current->step_limit_s, fmax(least_s, STEPS_OF_LIMIT * median_s));
+    double min_s = current ? current->options.limits.step_timeout_s : 0;
+    if (min_s > 0)
+        atomic_store(&current->step_limit_s, fmax(min_s, STEPS_OF_LIMIT * median_s));
 }
 
 void dt_watchdog_stop(void)

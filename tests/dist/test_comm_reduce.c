@@ -196,9 +196,9 @@ TEST(too_large)
 {
     const size_t bytes = dt_memory_available("") / 4 * 3;
     struct dt_comm_memory large;
-    double most = dt_comm_local_size(comm);
-    assert_ok(dt_comm_max_f64(comm, &most, 1));
-    if (most == 1)
+    double max = dt_comm_local_size(comm);
+    assert_ok(dt_comm_max_f64(comm, &max, 1));
+    if (max == 1)
         skip();
     assert_all(dt_comm_alloc(comm, &large, bytes, 1) == DT_ERR_MEMORY);
     assert_all(strstr(dt_error_text(), "for the gradients of this node's ranks") != NULL);

@@ -143,10 +143,10 @@ static bool is_clear(struct dt_plan *plan)
 
 static void check_sums(const struct dt_config *with)
 {
-    dt_status verdict;
+    dt_status status;
     open_engine(with);
     assert_all(n == 1 || engine.plan->n_buckets > 2);
-    assert_all(dt_plan_test_reduce(engine.plan, &verdict) == DT_OK && verdict == DT_OK);
+    assert_all(dt_plan_test_reduce(engine.plan, &status) == DT_OK && status == DT_OK);
     assert_all(is_clear(engine.plan));
     assert_all(dt_preflight_try(&engine, &sets) == DT_OK);
     close_engine();

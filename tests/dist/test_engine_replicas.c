@@ -269,9 +269,9 @@ static void watch_open(struct watch *w)
         const struct dt_events_options options = {.config = &reporting, .dir = w->dir};
         dt_config_init(&reporting);
         snprintf(reporting.output.sinks, sizeof reporting.output.sinks, "jsonl\n");
-        assert_ok(dt_events_open(&engine.report, &options));
+        assert_ok(dt_events_open(&engine.events, &options));
     }
-    dt_stragglers_init(&w->stragglers, engine.ranks.comm, engine.report,
+    dt_stragglers_init(&w->stragglers, engine.ranks.comm, engine.events,
                        !dt_engine_has_times(&engine), w->step);
 }
 
@@ -282,8 +282,8 @@ static char *watch_close(struct watch *w)
     size_t bytes;
     if (rank > 0)
         return NULL;
-    dt_events_close(engine.report);
-    engine.report = NULL;
+    dt_events_close(engine.events);
+    engine.events = NULL;
     assert_ok(dt_file_path(path, "%s/metrics.jsonl", w->dir));
     assert_ok(dt_file_load(&text, &bytes, path, 1 << 20));
     assert_int_equal(unlink(path), 0);

@@ -15,7 +15,7 @@ from scratch import DTRAIN, rig, run, write, write_config  # noqa: E402
 SHARDS = 80
 CALL = re.compile(r'^\d+ +(?P<call>\w+)\((?:AT_FDCWD|\d+<[^>]*>|)[^"]*"(?P<path>[^"]*)"')
 # What a rank reads: up to 8 images are tried, and 3 batches of 2 are prefetched, besides the one in use.
-MOST_READ = 8 + 4 * 2 + 2
+MAX_READ = 8 + 4 * 2 + 2
 
 if not shutil.which("strace"):
     print("skipped: no strace")
@@ -49,7 +49,7 @@ def counts(path):
 
 def has_index(found):
     """Whether a rank has made an index, or read one."""
-    return found["look shard"] > 0 or found["open other"] > 0 or found["open shard"] > MOST_READ
+    return found["look shard"] > 0 or found["open other"] > 0 or found["open shard"] > MAX_READ
 
 
 run("demo-data", "raw", "--images-per-class", "160", "--size", "32")

@@ -17,15 +17,15 @@ namespace
 thread_local int current_device;
 thread_local cudaError_t last_error = cudaSuccess;
 
-size_t number_from(const char *name, size_t otherwise, size_t most)
+size_t number_from(const char *name, size_t otherwise, size_t limit)
 {
     const char *text = getenv(name);
     if (!text || !*text)
         return otherwise;
     char *end;
     unsigned long long value = strtoull(text, &end, 10);
-    if (*end || value > most)
-        emu_fail("%s=%s is not a number from 0 to %zu", name, text, most);
+    if (*end || value > limit)
+        emu_fail("%s=%s is not a number from 0 to %zu", name, text, limit);
     return value;
 }
 

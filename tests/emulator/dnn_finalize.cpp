@@ -40,7 +40,7 @@ cudnnStatus_t finalize_convolution(dnn_object *o)
     const auto n = one_of<int64_t>(*o, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 0);
     const struct {
         cudnnBackendAttributeName_t name;
-        int64_t least;
+        int64_t lowest;
     } lists[] = {
         {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, 0},
         {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 0},
@@ -53,7 +53,7 @@ cudnnStatus_t finalize_convolution(dnn_object *o)
             return dnn_refuse(CUDNN_STATUS_BAD_PARAM,
                               "convolution: a list does not have spatialDims entries");
         for (const int64_t v : list)
-            if (v < l.least)
+            if (v < l.lowest)
                 return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "convolution: a value is too small");
     }
     if (n != 2)

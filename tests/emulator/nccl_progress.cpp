@@ -251,10 +251,10 @@ void check_peers(communicator *c)
         }
 }
 
-bool all_are(const communicator &c, rank_state least)
+bool all_are(const communicator &c, rank_state lowest)
 {
     for (int r = 0; r < c.n_ranks; r++)
-        if (c.memory->rank(r).state.load(std::memory_order_acquire) < least)
+        if (c.memory->rank(r).state.load(std::memory_order_acquire) < lowest)
             return false;
     return true;
 }

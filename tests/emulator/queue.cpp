@@ -414,9 +414,9 @@ cudaError_t cudaStreamCreate(cudaStream_t *out)
     return cudaStreamCreateWithPriority(out, cudaStreamDefault, 0);
 }
 
-cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *lowest, int *greatest)
 {
-    *least = 0;
+    *lowest = 0;
     *greatest = -5;
     return cudaSuccess;
 }

@@ -11,7 +11,7 @@
 #include "checkpoint_rig.h"
 #include "test.h"
 
-enum { NEW = 30, MOST_CALLS = 500 };
+enum { NEW = 30, MAX_CALLS = 500 };
 
 /* --- Contents of the folder before the save of step 30 --- */
 
@@ -243,7 +243,7 @@ TEST_WITH(crash, rig_setup, rig_teardown)
             if (!WIFSIGNALED(status))
                 break;
             assert_int_equal(WTERMSIG(status), SIGKILL);
-            assert_true(++n < MOST_CALLS);
+            assert_true(++n < MAX_CALLS);
             assert_true(n_new == 0 || newest == NEW); /* never back to the old state */
             n_new += newest == NEW;
         }
@@ -279,9 +279,9 @@ TEST_WITH(fail, rig_setup, rig_teardown)
         const char *kind, *end;
     } faults[] = {{"enospc", ""}, {"enospc", "+"}, {"eio", ""}, {"eio", "+"}};
 #ifdef __SANITIZE_ADDRESS__ /* fork is slow, so each call fails in one way only */
-    const int n_ways = DT_COUNT(faults);
+    const int n_variants = DT_COUNT(faults);
 #else
-    const int n_ways = 1;
+    const int n_variants = 1;
 #endif
     struct rig *r = *state;
     int n_points = 0, n_failed = 0;
@@ -289,7 +289,7 @@ TEST_WITH(fail, rig_setup, rig_teardown)
         const struct scenario *s = &scenarios[i];
         assert_true(n_calls[i] > 0);
         for (size_t f = 0; f < DT_COUNT(faults); f++)
-            for (int n = 1 + (int)f % n_ways; n <= n_calls[i]; n += n_ways) {
+            for (int n = 1 + (int)f % n_variants; n <= n_calls[i]; n += n_variants) {
                 bool once = faults[f].end[0] == '\0';
                 begin_case(r, s);
                 int status = run(r, faults[f].kind, n, faults[f].end);
@@ -341,9 +341,9 @@ TEST_WITH(exchange, rig_setup, rig_teardown)
             begin_exchange(r);
             status = run(r, kinds[k], n + 1, "");
             bool is_new = is_evaluated(r);
-            if (k > 0 ? n == n_calls[0] + MOST_CALLS / 10 : !WIFSIGNALED(status))
+            if (k > 0 ? n == n_calls[0] + MAX_CALLS / 10 : !WIFSIGNALED(status))
                 break;
-            assert_true(++n < MOST_CALLS);
+            assert_true(++n < MAX_CALLS);
             assert_true(is_new || (k == 0 && n_new == 0)); /* never back; a retry works */
             n_new += is_new;
         }

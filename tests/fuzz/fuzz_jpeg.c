@@ -111,7 +111,7 @@ static void end_plain(j_common_ptr info)
 }
 
 /* Damage to the image data is bad; odd headers and junk between segments are not. */
-static void judge_remark(j_common_ptr info, int level)
+static void count_remark(j_common_ptr info, int level)
 {
     static const char *const harmless[] = {
         "Unknown Adobe color transform code", "extraneous bytes before marker",
@@ -140,7 +140,7 @@ static int is_good(const uint8_t *data, size_t bytes)
     struct jpeg_progress_mgr progress = {.progress_monitor = limit_scans};
     info.err = jpeg_std_error(&plain.errors);
     plain.errors.error_exit = end_plain;
-    plain.errors.emit_message = judge_remark;
+    plain.errors.emit_message = count_remark;
     jpeg_create_decompress(&info);
     if (setjmp(plain.end)) {
         jpeg_destroy_decompress(&info);

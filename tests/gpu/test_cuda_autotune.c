@@ -9,11 +9,11 @@
 
 #include <unistd.h>
 
+#include "algo_cache_folder.h"
 #include "base/mem.h"
 #include "cuda/cuda_conv.h"
 #include "cuda/fusion.h"
 #include "need_gpu.h"
-#include "plan_cache_folder.h"
 #include "test.h"
 
 #define OK(call) assert_string_equal((call) == DT_OK ? "" : dt_error_text(), "")
@@ -54,16 +54,16 @@ enum { N_PROBLEMS = 5 }; /* 2 forward, 1 bwd_data, 2 bwd_weights */
 static void check_problem(struct dt_device *dev, const struct dt_conv_problem *p)
 {
     const struct dt_dnn_target target = {.handle = dev->dnn};
-    struct dt_dnn_offer *offer = NULL;
+    struct dt_dnn_configs *configs = NULL;
     struct dt_dnn_engine engine;
-    assert_non_null(p->plan.plan);
-    assert_string_equal(p->plan.tag, p->choice.tag);
+    assert_non_null(p->exec.plan);
+    assert_string_equal(p->exec.tag, p->choice.tag);
     assert_memory_equal(p->choice.tag, "eng", 3);
-    OK(dt_dnn_offer_create(&offer, &target, &p->task));
-    OK(dt_dnn_engine(&engine, offer, (int)p->choice.candidate));
+    OK(dt_dnn_configs_create(&configs, &target, &p->task));
+    OK(dt_dnn_engine(&engine, configs, (int)p->choice.candidate));
     assert_int_equal(engine.index, strtoll(p->choice.tag + 3, NULL, 10));
     assert_false(engine.numerical & 1u << CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
-    dt_dnn_offer_destroy(offer);
+    dt_dnn_configs_destroy(configs);
 }
 
 /* Chooses for all convolutions of the graph, with stderr in the file log_path. */
@@ -98,7 +98,7 @@ static void choose(struct dt_conv_choice out[N_PROBLEMS], int conv_candidate)
     for (int i = 0; i < g->n_nodes; i++)
         if (CUDA->choice_of(dev, exec[i], 0, &choice)) {
             const struct dt_conv_choice *own = &exec[i]->problem->choice;
-            assert_string_equal(choice.way, own->tag);
+            assert_string_equal(choice.algorithm, own->tag);
             assert_string_equal(choice.runner_up, own->runner_up);
             n_chosen++;
         }
@@ -194,14 +194,14 @@ static int find_usable(struct dt_device *dev, const struct dt_conv_task *task, i
 {
     const struct dt_conv_rules rules = dt_conv_rules(&dev->options);
     const struct dt_dnn_target target = {.handle = dev->dnn};
-    struct dt_dnn_offer *offer = NULL;
-    struct dt_dnn_exec plan;
-    OK(dt_dnn_offer_create(&offer, &target, task));
-    int n = offer->n_candidates, i = (number - 1) % n;
-    while (dt_conv_try(&plan, &target, offer, &rules, task->type, i) != DT_OK)
+    struct dt_dnn_configs *configs = NULL;
+    struct dt_dnn_exec exec;
+    OK(dt_dnn_configs_create(&configs, &target, task));
+    int n = configs->n_candidates, i = (number - 1) % n;
+    while (dt_conv_try(&exec, &target, configs, &rules, task->type, i) != DT_OK)
         i = (i + 1) % n;
-    dt_dnn_exec_destroy(&plan);
-    dt_dnn_offer_destroy(offer);
+    dt_dnn_exec_destroy(&exec);
+    dt_dnn_configs_destroy(configs);
     return i;
 }
 
@@ -230,7 +230,7 @@ TEST_WITH(forced, set_up, NULL)
 
 enum { MAX_GROUPS = 32, MAX_NODES = 64, MAX_BLOCKS = 128 };
 
-struct way {
+struct variant {
     char text[DT_FUSION_TEXT_MAX];
     struct dt_conv_choice choice;
     enum dt_fusion_kind kind;
@@ -278,13 +278,13 @@ static void check_listed(struct dt_device *dev, const struct dt_graph *g,
         for (int k = 0; CUDA->choice_of(dev, exec[i], k, &choice); k++) {
             n += choice.fusion != NULL;
             assert_true(choice.fusion || k == 0);
-            assert_true(!choice.fusion || strcmp(choice.way, "apart") == 0 ||
-                        strcmp(choice.way, "together") == 0);
+            assert_true(!choice.fusion || strcmp(choice.algorithm, "apart") == 0 ||
+                        strcmp(choice.algorithm, "together") == 0);
         }
     assert_int_equal(n, n_fusions);
 }
 
-static int read_ways(struct way out[MAX_GROUPS], struct dt_device *dev)
+static int read_ways(struct variant out[MAX_GROUPS], struct dt_device *dev)
 {
     int n = 0;
     for (const struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next) {
@@ -313,7 +313,7 @@ static int take_memory(void *block[MAX_BLOCKS])
     return n;
 }
 
-static int choose_ways(struct way out[MAX_GROUPS], const struct dt_device_options *options,
+static int choose_ways(struct variant out[MAX_GROUPS], const struct dt_device_options *options,
                        bool has_memory)
 {
     struct dt_device *dev = NULL;
@@ -361,22 +361,22 @@ static int count_ways_in_file(void)
 }
 
 /* Fusions with the same text share a measurement; returns the number of texts that have one. */
-static int count_measured(const struct way *way, int n)
+static int count_measured(const struct variant *variant, int n)
 {
     int n_texts = 0;
     for (int i = 0; i < n; i++) {
         int k = 0;
-        while (strcmp(way[k].text, way[i].text) != 0)
+        while (strcmp(variant[k].text, variant[i].text) != 0)
             k++;
-        assert_int_equal(way[k].together, way[i].together);
-        if (!isnan(way[i].choice.seconds))
-            assert_true(way[k].choice.seconds == way[i].choice.seconds);
-        n_texts += k == i && !isnan(way[i].choice.seconds);
+        assert_int_equal(variant[k].together, variant[i].together);
+        if (!isnan(variant[i].choice.seconds))
+            assert_true(variant[k].choice.seconds == variant[i].choice.seconds);
+        n_texts += k == i && !isnan(variant[i].choice.seconds);
     }
     return n_texts;
 }
 
-static void check_same(const struct way *a, const struct way *b, int n)
+static void check_same(const struct variant *a, const struct variant *b, int n)
 {
     for (int i = 0; i < n; i++) {
         assert_string_equal(a[i].text, b[i].text);
@@ -389,7 +389,7 @@ static void check_same(const struct way *a, const struct way *b, int n)
 TEST_WITH(fusions_kept, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
-    struct way first[MAX_GROUPS], second[MAX_GROUPS];
+    struct variant first[MAX_GROUPS], second[MAX_GROUPS];
     const char *conv_bn[MAX_GROUPS];
     int n_conv_bn = 0;
     const int n = choose_ways(first, &options, true);
@@ -412,34 +412,34 @@ TEST_WITH(fusions_kept, set_up, NULL)
 TEST_WITH(fusions_on, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_ON);
-    struct way way[MAX_GROUPS];
-    const int n = choose_ways(way, &options, true);
-    assert_int_equal(count_measured(way, n), 0);
+    struct variant variant[MAX_GROUPS];
+    const int n = choose_ways(variant, &options, true);
+    assert_int_equal(count_measured(variant, n), 0);
     assert_int_equal(count_ways_in_file(), 0);
     const struct dt_device_options off = with_fusion(DT_FUSION_OFF);
-    assert_int_equal(choose_ways(way, &off, true), 0);
+    assert_int_equal(choose_ways(variant, &off, true), 0);
 }
 
 /* cuDNN has no fused convolutions in fp32, whatever the file says. */
 TEST_WITH(fusions_refused, set_up, NULL)
 {
     struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
-    struct way way[MAX_GROUPS];
+    struct variant variant[MAX_GROUPS];
     struct dt_algo_cache *cache = NULL;
     struct dt_device *dev = NULL;
-    const struct dt_conv_choice together = {DT_FUSION_TOGETHER, "together", "", 1e-6, NAN};
+    const struct dt_conv_choice together = {DT_FUSION_FUSED, "together", "", 1e-6, NAN};
     char scope[128];
     options.precision = DT_PRECISION_FP32;
     for (int time = 0; time < 2; time++) {
-        const int n = choose_ways(way, &options, true);
+        const int n = choose_ways(variant, &options, true);
         OK(CUDA->open(&dev, &options));
         snprintf(scope, sizeof scope, "%s, cuDNN %lld", dev->name, (long long)cudnnGetVersion());
         CUDA->close(dev);
         OK(dt_algo_cache_open(&cache, folder, scope));
         for (int i = 0; i < n; i++)
-            if (way[i].kind == DT_FUSION_CONV_BN) {
-                assert_false(way[i].together);
-                OK(dt_algo_cache_put(cache, way[i].text, &together));
+            if (variant[i].kind == DT_FUSION_CONV_BN) {
+                assert_false(variant[i].together);
+                OK(dt_algo_cache_put(cache, variant[i].text, &together));
             }
         dt_algo_cache_save(cache);
         dt_algo_cache_close(cache);
@@ -452,16 +452,16 @@ TEST_WITH(fusions_refused, set_up, NULL)
 TEST_WITH(fusions_without_memory, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
-    struct way way[MAX_GROUPS];
+    struct variant variant[MAX_GROUPS];
     if (!is_emulated())
         return;
-    choose_ways(way, &options, true);
+    choose_ways(variant, &options, true);
     edit("\"plan\": \"together\"", "\"plan\": \"TOGETHER\"");
     edit("\"plan\": \"apart\"", "\"plan\": \"APART\"");
-    const int n = choose_ways(way, &options, false);
+    const int n = choose_ways(variant, &options, false);
     for (int i = 0; i < n; i++) {
-        assert_true(isnan(way[i].choice.seconds));
-        assert_int_equal(way[i].together, !way[i].has_conv);
+        assert_true(isnan(variant[i].choice.seconds));
+        assert_int_equal(variant[i].together, !variant[i].has_conv);
     }
     assert_int_equal(count_ways_in_file(), 0);
 }
@@ -487,7 +487,7 @@ static dt_status receive_all(void *context, dt_status mine, void *data, size_t b
 TEST_WITH(fusions_shared, set_up, NULL)
 {
     struct dt_device_options options = with_fusion(DT_FUSION_AUTO);
-    struct way first[MAX_GROUPS], second[MAX_GROUPS];
+    struct variant first[MAX_GROUPS], second[MAX_GROUPS];
     options.n_ranks = 2;
     options.share = send_all;
     const int n = choose_ways(first, &options, true);

@@ -48,7 +48,7 @@ static const struct dt_pool_shape large = {1, 61, 367, 369, 0, 0, 3, 2, 1};
     X(WHERE, 3, BYTES, 0, 0)       \
     X(TICKET, 1, TICKETS, 0, 0)
 
-enum { OTHER = 2, MOST = 4 };
+enum { OTHER = 2, MAX = 4 };
 enum { MATRIX, BITS, VECTOR, FACTORS, COEFS, PARTIALS, TWO_SLOTS, WINDOWS, BYTES, TICKETS };
 #define NUMBERS(NAME, ...) NAME, NAME##_1, NAME##_2, NAME##_3,
 enum { ARRAY_LIST(NUMBERS) N_ARRAYS };
@@ -92,8 +92,8 @@ static size_t count_of(const struct net *n, int kind)
 
 static void create(struct net *n, int i)
 {
-    const int kind = rows[i / MOST].kind, low = rows[i / MOST].low;
-    const int n_values = rows[i / MOST].high - low + 1;
+    const int kind = rows[i / MAX].kind, low = rows[i / MAX].low;
+    const int n_values = rows[i / MAX].high - low + 1;
     const bool is_byte = kind == BITS || kind == BYTES;
     const bool is_typed = kind == MATRIX || kind == WINDOWS || kind == FACTORS;
     struct array *a = &n->at[i];
@@ -105,7 +105,7 @@ static void create(struct net *n, int i)
     for (size_t k = 0; k < a->count && n_values > 1; k++)
         if ((int)(k % (size_t)n->shape.cp) < n->channels)
             a->value[k] = (float)(low + floor((random_value(k, (uint32_t)i) + 1) / 2 * n_values));
-    for (int c = 0; c < n->channels && i / MOST == VARIANCE / MOST; c++)
+    for (int c = 0; c < n->channels && i / MAX == VARIANCE / MAX; c++)
         a->value[c] = (float)VARIANCE_VALUE;
     /* A channel of zeros, and one so small that fp16 rounds positive values to 0. */
     if (n->channels > 2 && (i == SCALE || i == SHIFT || i == MEAN)) {
@@ -131,7 +131,7 @@ static struct net *open_net(const struct dt_pool_shape *shape, enum dt_dtype typ
                                     .eps = (float)EPS,
                                     .momentum = (float)MOMENTUM};
     for (int i = 0; i < N_ARRAYS; i++)
-        if (i % MOST < rows[i / MOST].n)
+        if (i % MAX < rows[i / MAX].n)
             create(n, i);
     n->args.tickets = n->at[TICKET].memory;
     n->several = n->args;

@@ -187,15 +187,15 @@ static bool train_both(struct net *gpu, struct net *cpu, const struct trial *t)
 struct rows {
     float (*row)[6];
     int32_t n[BATCH];
-    int most; /* of an image */
+    int limit; /* of an image */
 };
 
 static struct rows read_rows(struct net *net, int level)
 {
     const struct dt_program *p = &net->g->program[DT_EVAL];
     const struct dt_tensor *rows = &net->g->tensor[p->detections[level]];
-    struct rows r = {.most = rows->dim[1]};
-    OK(DT_NEW(r.row, (size_t)(BATCH * r.most)));
+    struct rows r = {.limit = rows->dim[1]};
+    OK(DT_NEW(r.row, (size_t)(BATCH * r.limit)));
     OK(dt_plan_read(net->plan, p->detections[level], r.row));
     OK(dt_plan_read(net->plan, p->n_detections[level], r.n));
     return r;
@@ -219,7 +219,7 @@ static double distance(const float row[6], float (*others)[6], int n)
  * hardly better than what is left out may be left out on one side. */
 static double compare_rows(const struct rows *a, const struct rows *b, int image, double bound)
 {
-    float(*x)[6] = a->row + image * a->most, (*y)[6] = b->row + image * b->most;
+    float(*x)[6] = a->row + image * a->limit, (*y)[6] = b->row + image * b->limit;
     const int n = a->n[image] < b->n[image] ? a->n[image] : b->n[image];
     double worst = 0;
     if (a->n[image] != b->n[image])

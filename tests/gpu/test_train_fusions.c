@@ -49,8 +49,8 @@ struct trial {
 /* Of the kinds under test only. */
 static unsigned offered;
 
-static dt_status offer(struct dt_device *dev, const struct dt_fusion *fusion,
-                       struct dt_exec *const *exec)
+static dt_status configs(struct dt_device *dev, const struct dt_fusion *fusion,
+                         struct dt_exec *const *exec)
 {
     return offered & BIT(fusion->kind) ? dt_backend_cuda.propose_fusion(dev, fusion, exec) : DT_OK;
 }
@@ -145,7 +145,7 @@ static void open_net(struct net *net, const struct trial *t, enum dt_fusion_mode
                                             .accumulate = t->n_passes > 1,
                                             .record = t->records};
     backend = dt_backend_cuda;
-    backend.propose_fusion = offer;
+    backend.propose_fusion = configs;
     offered = t->kinds;
     OK(backend.open(&net->dev, &device));
     net->g = make_graph(t, net->dev, 0);

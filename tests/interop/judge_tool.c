@@ -59,7 +59,7 @@ static void print_metrics(struct dt_jsonw *w, const struct dt_class_counts *coun
     dt_jsonw_number(w, "best_specificity", ranking.specificity);
 }
 
-static dt_status judge_case(int n_classes, int n)
+static dt_status evaluate_case(int n_classes, int n)
 {
     struct dt_class_counts *counts;
     struct dt_jsonw w = {0};
@@ -83,7 +83,7 @@ int main(void)
     int n_classes, n;
     dt_status status = DT_OK;
     while (status == DT_OK && scanf("%d %d", &n_classes, &n) == 2)
-        status = judge_case(n_classes, n);
+        status = evaluate_case(n_classes, n);
     if (status != DT_OK)
         fprintf(stderr, "judge_tool: %s\n", dt_error_text());
     return status;

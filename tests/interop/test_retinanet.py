@@ -26,7 +26,7 @@ DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
 MAX_BOXES, MAX_BATCHES, MAX_CLEAN = 6, 40, 4
 CLEAN = {"gradient": 3e-5}
 BOUND = {"first loss": 1e-5, "last loss": 1e-5, "gradient": 1e-4}
-BOX, SCORE, MOST_TIES = 1e-2, 1e-5, 0.1
+BOX, SCORE, MAX_TIES = 1e-2, 1e-5, 0.1
 
 
 class Case(typing.NamedTuple):
@@ -285,7 +285,7 @@ def check_detections(case, model, folder):
         n_missing += sum(not partner(row, ours) for row in stable)
         n_extra += sum(not partner(row, wanted[image]) and not partner(row, exact[image]) for row in ours)
     print(f"  detections {n}, missing {n_missing}, extra {n_extra}, near-ties left out {n_ties}", flush=True)
-    return n > 20 and n_missing == 0 and n_extra <= n_ties <= MOST_TIES * n
+    return n > 20 and n_missing == 0 and n_extra <= n_ties <= MAX_TIES * n
 
 
 def main():

@@ -10,7 +10,7 @@ geometric mean over batches, as ratios want it. Two errors, relative and in norm
 
 all        All gradients together: 2e-2, from values near 0 that are on the other side of a ReLU. Twice
            the rounding puts twice as many there, at random, so this grows with its square root, and
-           the ratio of one batch varies by 20 %: batches are added, MOST at most, until their mean
+           the ratio of one batch varies by 20 %: batches are added, MAX at most, until their mean
            is within the bound. A wrong formula would be far off on all of them.
 fc.weight  No ReLU lies behind it: 3e-5, which is the rounding of the whole forward pass, and varies
            by 3 %: 1.0 without Winograd, 1.1 to 1.27 with it. It tells a defect: Winograd at the
@@ -30,9 +30,9 @@ import test_torch_parity as parity  # first: it skips where there is no PyTorch
 from torch_rig import norm, np, torch
 
 BF16 = parity.DEVICE == "bf16"
-SIZE, BATCH, LEAST = map(int, sys.argv[3:6] or (112, 4, 1))
+SIZE, BATCH, MIN = map(int, sys.argv[3:6] or (112, 4, 1))
 CASE = parity.Case("resnet50", 1000, SIZE, BATCH, 1e-6, 0.2 if BF16 else 1.0, 0, 1)
-MOST, BOUNDS = 12, np.array([1.2] * 4 if BF16 else [1.3, 1.4, np.inf, np.inf])
+MAX, BOUNDS = 12, np.array([1.2] * 4 if BF16 else [1.3, 1.4, np.inf, np.inf])
 if BF16:  # autocast leaves fp64 alone
     parity.torch_loss = torch.autocast("cpu", torch.bfloat16)(parity.torch_loss)
 torch.set_num_threads(2)
@@ -58,10 +58,10 @@ def ratios(model, index, folder):
 logs = []
 with tempfile.TemporaryDirectory() as folder:
     model = parity.make_model(CASE)
-    while len(logs) < MOST:
+    while len(logs) < MAX:
         logs.append(np.log(ratios(model, len(logs), folder)))
         mean = np.exp(np.mean(logs, axis=0))
-        if len(logs) >= LEAST and (np.all(mean <= BOUNDS) or mean[1] > BOUNDS[1]):
+        if len(logs) >= MIN and (np.all(mean <= BOUNDS) or mean[1] > BOUNDS[1]):
             break
 print(f"{len(logs)} batches of {BATCH} of {SIZE} pixels: " +
       ", ".join(f"{name} {x:.2f}" for name, x in zip(("all", "fc.weight", "median", "worst"), mean)))

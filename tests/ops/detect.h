@@ -334,12 +334,12 @@ static struct dual dual_max(struct dual x, struct dual y, double sign)
 
 static void ref_decode_axis(struct dual out[2], const double *delta, const float *anchor, int axis)
 {
-    const double size = (double)anchor[2 + axis] - (double)anchor[axis], most = log(1000.0 / 16);
-    const double stretch = exp(fmin(delta[2 + axis], most));
+    const double size = (double)anchor[2 + axis] - (double)anchor[axis], max = log(1000.0 / 16);
+    const double stretch = exp(fmin(delta[2 + axis], max));
     struct dual centre = {.v = delta[axis] * size + (double)anchor[axis] + size / 2};
     struct dual half = {.v = stretch * size / 2};
     centre.d[axis] = size;
-    half.d[2 + axis] = delta[2 + axis] > most ? 0 : half.v;
+    half.d[2 + axis] = delta[2 + axis] > max ? 0 : half.v;
     out[0] = dual_sum(centre, 1, half, -1, 0);
     out[1] = dual_sum(centre, 1, half, 1, 0);
 }

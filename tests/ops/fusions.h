@@ -206,14 +206,14 @@ static dt_status read_choices(struct rig *rig, const struct fusion_case *fusion,
         for (int k = 0; rig->backend->choice_of(rig->dev, rig->exec[i], k, &choice); k++) {
             const char *name = dt_fusion_name(fusion->kind);
             if (!choice.fusion)
-                dt_text_add(&text, "%s ", choice.way);
+                dt_text_add(&text, "%s ", choice.algorithm);
             if (!choice.fusion && timed && !(choice.seconds > 0))
-                DT_FAIL(DT_ERR_INTERNAL, "%s was not timed", choice.way);
+                DT_FAIL(DT_ERR_INTERNAL, "%s was not timed", choice.algorithm);
             if (!choice.fusion || strcmp(choice.fusion, name) != 0)
                 continue;
             found = true;
-            if (strcmp(choice.way, together ? "together" : "apart") != 0)
-                DT_FAIL(DT_ERR_INTERNAL, "%s runs %s", name, choice.way);
+            if (strcmp(choice.algorithm, together ? "together" : "apart") != 0)
+                DT_FAIL(DT_ERR_INTERNAL, "%s runs %s", name, choice.algorithm);
         }
     if (!found)
         DT_FAIL(DT_ERR_INTERNAL, "there is no %s", dt_fusion_name(fusion->kind));
@@ -243,14 +243,14 @@ static void choose(struct suite *suite, const struct fusion_case *fusion, const 
 static bool run_candidates(struct suite *suite, const struct fusion_case *fusion,
                            const struct op_case *c)
 {
-    enum { MOST = 48 };
+    enum { MAX = 48 };
     const int step = fusion->kind == DT_FUSION_BN_CONV ? 5 : 1;
     char first[TAGS_BYTES], tags[TAGS_BYTES] = "";
     bool passed = true, again = false;
     suite->options.deterministic = false;
     choose(suite, fusion, c, true, tags);
     suite->options.deterministic = true;
-    for (int i = 1; i <= MOST && passed && !again; i += step) {
+    for (int i = 1; i <= MAX && passed && !again; i += step) {
         suite->options.conv_candidate = i;
         choose(suite, fusion, c, true, i == 1 ? first : tags);
         again = i > 1 && strcmp(tags, first) == 0;

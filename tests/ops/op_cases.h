@@ -356,7 +356,7 @@ static dt_status is_supported(struct suite *suite, const struct dt_graph *g, boo
 /* bn recomputes what its ReLU masks, and another activation's argument: no value may be so near to
  * a kink that rounding decides, nor a maximum of its results so near to another that they are
  * rounded to the same. */
-static double least_margin(const struct dt_graph *g, enum dt_precision precision)
+static double min_margin(const struct dt_graph *g, enum dt_precision precision)
 {
     static const double rounded[] = {[DT_PRECISION_FP16] = 0x1p-9, [DT_PRECISION_BF16] = 0x1p-6};
     bool masks = false, pools = false;
@@ -372,7 +372,7 @@ static double least_margin(const struct dt_graph *g, enum dt_precision precision
 static dt_status run_reference(struct ref *input, struct ref *want, const struct op_case *c,
                                enum dt_precision precision)
 {
-    const double least = least_margin(input->g, precision);
+    const double min = min_margin(input->g, precision);
     for (uint64_t seed = 1; seed < 100; seed++) {
         fill_inputs(input, seed, c->c, c->flags, precision);
         copy_inputs(want, input);
@@ -380,7 +380,7 @@ static dt_status run_reference(struct ref *input, struct ref *want, const struct
         want->margin = INFINITY;
         for (int i = 0; i < want->g->n_nodes; i++)
             ref_run(want, &want->g->node[i]);
-        if (least == 0 || want->margin > least)
+        if (min == 0 || want->margin > min)
             return DT_OK;
     }
     DT_FAIL(DT_ERR_INTERNAL, "no seed keeps all values away from 0");

@@ -85,11 +85,11 @@ static void ref_row(double row[6], struct ref *r, const struct dt_node *node, in
         delta[i] = ref_src(r, node, DT_TOP_DELTAS)[ref_index(dim, image, anchor % 9 * 4 + i,
                                                              place / dim[3], place % dim[3])];
     for (int i = 0; i < 2; i++) { /* x, y */
-        const double most = ref_src(r, node, DT_TOP_SIZES)[2 * image + 1 - i];
+        const double max = ref_src(r, node, DT_TOP_SIZES)[2 * image + 1 - i];
         const double middle = centre[1 - i] + delta[i] * side[1 - i];
         const double half = side[1 - i] * fmin(exp(delta[2 + i]), 62.5) / 2;
-        row[i] = fmin(fmax(middle - half, 0), most);
-        row[2 + i] = fmin(fmax(middle + half, 0), most);
+        row[i] = fmin(fmax(middle - half, 0), max);
+        row[2 + i] = fmin(fmax(middle + half, 0), max);
     }
     row[4] = 1 / (1 + exp(-s->logit));
     row[5] = s->number % n_classes;
@@ -97,12 +97,12 @@ static void ref_row(double row[6], struct ref *r, const struct dt_node *node, in
 
 static void ref_top_detections(struct ref *r, const struct dt_node *node)
 {
-    const int *dim = ref_dim(r, node->src[0]), most = ref_dim(r, node->dst[0])[1];
+    const int *dim = ref_dim(r, node->src[0]), max = ref_dim(r, node->dst[0])[1];
     const int n_scores = dim[1] * dim[2] * dim[3], area = dim[2] * dim[3];
     struct ref_score *score = calloc((size_t)n_scores, sizeof *score);
     assert_non_null(score);
     for (int image = 0; image < dim[0]; image++) {
-        double *row = r->value[node->dst[0]] + (size_t)image * (size_t)most * 6;
+        double *row = r->value[node->dst[0]] + (size_t)image * (size_t)max * 6;
         int n = 0, n_above = 0;
         for (int i = 0; i < n_scores; i++) {
             const double logit = ref_src(r, node, 0)[(size_t)image * (size_t)n_scores + (size_t)i];
@@ -110,9 +110,9 @@ static void ref_top_detections(struct ref *r, const struct dt_node *node)
             n_above += 1 / (1 + exp(-logit)) > (double)node->attr.detect.min_score;
         }
         qsort(score, (size_t)n_scores, sizeof *score, ref_by_score);
-        for (int i = 0; i < 6 * most; i++)
+        for (int i = 0; i < 6 * max; i++)
             row[i] = 0;
-        for (; n < n_above && n < most; n++)
+        for (; n < n_above && n < max; n++)
             ref_row(row + 6 * n, r, node, image, &score[n]);
         ref_dst(r, node, DT_TOP_N)[image] = n;
     }

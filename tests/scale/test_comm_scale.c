@@ -181,13 +181,13 @@ static void arrive(struct simulation *s, const struct event *e)
 static double simulate(enum dt_schedule schedule, int n, const int *node_of, float **values,
                        size_t count, const struct network *network, int64_t *n_messages)
 {
-    const size_t most = dt_schedule_most(schedule, n);
+    const size_t max = dt_schedule_max_messages(schedule, n);
     struct simulation s = {.network = network,
                            .schedule = schedule,
                            .n = n,
                            .node_of = node_of,
                            .values = values,
-                           .n_ranges = (int)((count + most - 1) / most)};
+                           .n_ranges = (int)((count + max - 1) / max)};
     s.ranges = calloc((size_t)s.n_ranges, sizeof *s.ranges);
     s.n_started = calloc((size_t)n, sizeof *s.n_started);
     s.out_s = calloc(3 * (size_t)n, sizeof *s.out_s);
@@ -195,8 +195,8 @@ static double simulate(enum dt_schedule schedule, int n, const int *node_of, flo
     s.in_s = s.out_s + n;
     s.add_s = s.in_s + n;
     for (int r = 0; r < s.n_ranges; r++) {
-        const size_t first = (size_t)r * most;
-        s.ranges[r] = (struct range){first, count - first < most ? count - first : most,
+        const size_t first = (size_t)r * max;
+        s.ranges[r] = (struct range){first, count - first < max ? count - first : max,
                                      calloc((size_t)n, sizeof(struct place))};
         assert_non_null(s.ranges[r].places);
     }

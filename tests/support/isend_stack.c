@@ -9,15 +9,15 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
-enum { MOST_STACKS = 64, MOST_FRAMES = 64 };
+enum { MAX_STACKS = 64, MAX_FRAMES = 64 };
 
 /* With one write, as the other rank prints too. */
 static void print_stack(void)
 {
-    void *at[MOST_FRAMES];
-    char line[32 * MOST_FRAMES];
+    void *at[MAX_FRAMES];
+    char line[32 * MAX_FRAMES];
     Dl_info info, program;
-    const int n = backtrace(at, MOST_FRAMES);
+    const int n = backtrace(at, MAX_FRAMES);
     int used = snprintf(line, sizeof line, "stack:");
     if (!dladdr((void *)getauxval(AT_ENTRY), &program))
         abort();
@@ -34,7 +34,7 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
               MPI_Request *request)
 {
     static int n_stacks;
-    if (n_stacks++ < MOST_STACKS)
+    if (n_stacks++ < MAX_STACKS)
         print_stack();
     return PMPI_Isend(data, count, type, to, tag, comm, request);
 }

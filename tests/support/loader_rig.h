@@ -94,8 +94,8 @@ static const struct dt_config_data rig_data = {RIG_DATA};
 /* Of GLOBAL images, in the fewest micro-batches of at most so many. */
 static inline struct dt_split split_of(int rank, int n_ranks, int micro_batch_size, int unit)
 {
-    const int per_rank = (GLOBAL / unit + n_ranks - 1) / n_ranks, most = micro_batch_size / unit;
-    const int n_passes = (per_rank + most - 1) / most;
+    const int per_rank = (GLOBAL / unit + n_ranks - 1) / n_ranks, max = micro_batch_size / unit;
+    const int n_passes = (per_rank + max - 1) / max;
     return (struct dt_split){GLOBAL, n_ranks * n_passes, rank * n_passes, n_passes, unit, 0};
 }
 

@@ -299,19 +299,19 @@ static void draw_number(char *text, size_t bytes, struct dt_rng *rng)
 
 TEST(numbers_are_exact)
 {
-    enum { N = 200000, MOST = 48 };
+    enum { N = 200000, MAX = 48 };
     struct dt_json_stream *stream;
     struct dt_rng rng;
     bool more;
     double number;
-    char(*numbers)[MOST] = calloc(N, MOST), *all = malloc((size_t)N * MOST);
+    char(*numbers)[MAX] = calloc(N, MAX), *all = malloc((size_t)N * MAX);
     size_t bytes = 0;
     assert_non_null(numbers);
     assert_non_null(all);
     dt_rng_init(&rng, 7, DT_RNG_SYNTHETIC, 0, 0);
     for (int i = 0; i < N; i++) {
-        draw_number(numbers[i], MOST, &rng);
-        bytes += (size_t)snprintf(all + bytes, MOST, "%c%s", i ? ',' : '[', numbers[i]);
+        draw_number(numbers[i], MAX, &rng);
+        bytes += (size_t)snprintf(all + bytes, MAX, "%c%s", i ? ',' : '[', numbers[i]);
     }
     all[bytes++] = ']';
     assert_int_equal(open_text(&stream, all, bytes), DT_OK);

@@ -127,15 +127,15 @@ TEST(full)
 
 TEST(largest)
 {
-    const off_t most = 64 << 20;
+    const off_t max = 64 << 20;
     struct stat info;
-    assert_int_equal(truncate(path, most - 60), 0);
+    assert_int_equal(truncate(path, max - 60), 0);
     append("\n");
     dt_log_open(test_dir);
     dt_log(DT_LOG_INFO, "fits");
     dt_log(DT_LOG_INFO, "does not fit");
     assert_int_equal(stat(path, &info), 0);
-    assert_in_range(info.st_size, most - 59 + 20, most);
+    assert_in_range(info.st_size, max - 59 + 20, max);
 }
 
 TEST_MAIN(open_folder, remove_test_dir)

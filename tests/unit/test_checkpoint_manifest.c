@@ -236,7 +236,7 @@ static struct dt_manifest_tensor *many(int n)
     return tensors;
 }
 
-TEST(most_tensors)
+TEST(max_tensors)
 {
     struct dt_manifest m = {0}, out;
     struct dt_jsonw w;

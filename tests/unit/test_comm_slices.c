@@ -5,9 +5,9 @@
 #include "dtrain/split.h"
 #include "test.h"
 
-enum { MOST = 67 };
+enum { MAX = 67 };
 
-static float values[DT_SLICES_MOST];
+static float values[DT_MAX_SLICES];
 
 /* The node of level `level` that begins at `begin`. */
 static float sum_node(int level, int begin, int n_slices)
@@ -45,13 +45,13 @@ static float sum_on_ranks(int n_slices, int n_ranks)
         float sums[DT_SLICE_PARTS];
         const int begin = dt_slices_first(n_slices, 1, n_ranks, r);
         const int end = dt_slices_first(n_slices, 1, n_ranks, r + 1);
-        int most, n_most = 0;
-        const struct dt_slice_parts parts = dt_slices_of(n_slices, begin, end, &most);
+        int max, n_max = 0;
+        const struct dt_slice_parts parts = dt_slices_of(n_slices, begin, end, &max);
         for (int s = begin; s < end; s++) {
             add(&own, sums, s, s + 1, values[s], n_slices);
-            n_most = own.n > n_most ? own.n : n_most;
+            n_max = own.n > n_max ? own.n : n_max;
         }
-        assert_true(own.n == parts.n && n_most == most && most < DT_SLICE_PARTS);
+        assert_true(own.n == parts.n && n_max == max && max < DT_SLICE_PARTS);
         for (int p = 0; p < own.n; p++)
             add(&all, all_sums, own.part[p].begin, own.part[p].end, sums[p], n_slices);
     }
@@ -67,37 +67,37 @@ static void set_values(int n)
 
 TEST(every_rank_count)
 {
-    set_values(MOST);
-    for (int n_slices = 1; n_slices <= MOST; n_slices++) {
+    set_values(MAX);
+    for (int n_slices = 1; n_slices <= MAX; n_slices++) {
         const float expected = expected_of(n_slices);
         for (int n_ranks = 1; n_ranks <= n_slices; n_ranks++)
             assert_true(sum_on_ranks(n_slices, n_ranks) == expected);
     }
-    set_values(DT_SLICES_MOST);
-    for (int n_ranks = 1; n_ranks < DT_SLICES_MOST; n_ranks = n_ranks * 3 + 1)
-        assert_true(sum_on_ranks(DT_SLICES_MOST, n_ranks) == expected_of(DT_SLICES_MOST));
+    set_values(DT_MAX_SLICES);
+    for (int n_ranks = 1; n_ranks < DT_MAX_SLICES; n_ranks = n_ranks * 3 + 1)
+        assert_true(sum_on_ranks(DT_MAX_SLICES, n_ranks) == expected_of(DT_MAX_SLICES));
 }
 
 /* One by one is another order: the test would find it. */
 TEST(other_order)
 {
     float sum = 0;
-    set_values(MOST);
-    for (int i = 0; i < MOST; i++)
+    set_values(MAX);
+    for (int i = 0; i < MAX; i++)
         sum += values[i];
-    assert_true(sum != expected_of(MOST));
+    assert_true(sum != expected_of(MAX));
 }
 
 /* A part where each rank has a power of two of slices, and at most two per level elsewhere. */
 TEST(parts)
 {
-    int most;
-    assert_int_equal(dt_slices_of(16, 4, 8, &most).n, 1);
-    assert_int_equal(most, 2);
-    assert_int_equal(dt_slices_of(16, 5, 10, &most).n, 3);
-    assert_int_equal(dt_slices_of(5, 4, 5, &most).n, 1);
-    assert_int_equal(dt_slices_of(7, 4, 7, &most).n, 1); /* all that are left */
-    assert_int_equal(dt_slices_of(4096, 1, 4095, &most).n, 22);
+    int max;
+    assert_int_equal(dt_slices_of(16, 4, 8, &max).n, 1);
+    assert_int_equal(max, 2);
+    assert_int_equal(dt_slices_of(16, 5, 10, &max).n, 3);
+    assert_int_equal(dt_slices_of(5, 4, 5, &max).n, 1);
+    assert_int_equal(dt_slices_of(7, 4, 7, &max).n, 1); /* all that are left */
+    assert_int_equal(dt_slices_of(4096, 1, 4095, &max).n, 22);
 }
 
 /* Ranks follow each other; each has slices, those of whole groups or of a part of one. */

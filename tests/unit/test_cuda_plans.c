@@ -52,23 +52,23 @@ static struct dt_conv_rules strictest(enum dt_precision precision)
 static void check_plan(const struct dt_conv_task *task, enum dt_precision precision)
 {
     const struct dt_conv_rules rules = strictest(precision);
-    struct dt_dnn_offer *offer = NULL;
-    struct dt_dnn_exec plan = {0};
+    struct dt_dnn_configs *configs = NULL;
+    struct dt_dnn_exec exec = {0};
     char text[DT_CONV_TEXT_MAX];
     dt_conv_text(text, task);
-    assert_ok(dt_dnn_offer_create(&offer, &target, task));
-    int n = offer->n_candidates, i = 0;
-    while (i < n && dt_conv_try(&plan, &target, offer, &rules, task->type, i) != DT_OK)
+    assert_ok(dt_dnn_configs_create(&configs, &target, task));
+    int n = configs->n_candidates, i = 0;
+    while (i < n && dt_conv_try(&exec, &target, configs, &rules, task->type, i) != DT_OK)
         i++;
     if (i == n)
         fail_msg("%s%s: none of %d candidates can be planned; the last one: %s", text,
                  rules.tf32 ? " tf32" : "", n, dt_error_text());
     printf("%s%s: %d candidates, number %d is %s with %.1f MiB of workspace\n", text,
-           rules.tf32 ? " tf32" : "", n, i, plan.tag, (double)plan.workspace_bytes / (1 << 20));
-    assert_non_null(plan.plan);
-    assert_true(plan.workspace_bytes <= DT_CONV_MAX_WORKSPACE);
-    dt_dnn_exec_destroy(&plan);
-    dt_dnn_offer_destroy(offer);
+           rules.tf32 ? " tf32" : "", n, i, exec.tag, (double)exec.workspace_bytes / (1 << 20));
+    assert_non_null(exec.plan);
+    assert_true(exec.workspace_bytes <= DT_CONV_MAX_WORKSPACE);
+    dt_dnn_exec_destroy(&exec);
+    dt_dnn_configs_destroy(configs);
 }
 
 /* --- ResNet-50 --- */
@@ -203,18 +203,18 @@ TEST(retinanet_bf16)
 static int count_plans(const struct dt_conv_task *task)
 {
     const struct dt_conv_rules rules = strictest(DT_PRECISION_FP16);
-    struct dt_dnn_offer *offer = NULL;
+    struct dt_dnn_configs *configs = NULL;
     char text[DT_CONV_TEXT_MAX];
     int n = 0;
-    assert_ok(dt_dnn_offer_create(&offer, &target, task));
-    for (int i = 0; i < offer->n_candidates; i++) {
-        struct dt_dnn_exec plan;
-        n += dt_conv_try(&plan, &target, offer, &rules, task->type, i) == DT_OK;
-        dt_dnn_exec_destroy(&plan);
+    assert_ok(dt_dnn_configs_create(&configs, &target, task));
+    for (int i = 0; i < configs->n_candidates; i++) {
+        struct dt_dnn_exec exec;
+        n += dt_conv_try(&exec, &target, configs, &rules, task->type, i) == DT_OK;
+        dt_dnn_exec_destroy(&exec);
     }
     printf("%s: %d of %d candidates can be used\n", dt_conv_text(text, task), n,
-           offer->n_candidates);
-    dt_dnn_offer_destroy(offer);
+           configs->n_candidates);
+    dt_dnn_configs_destroy(configs);
     return n;
 }
 
@@ -333,39 +333,39 @@ TEST(sums)
     const struct dt_conv_rules rules = {.winograd = true};
     for (size_t k = 0; k < DT_COUNT(cases); k++) {
         struct dt_conv_task task = *cases[k].task;
-        struct dt_dnn_offer *offer = NULL;
+        struct dt_dnn_configs *configs = NULL;
         int n_refused = 0, n_plans = 0;
         task.kind = cases[k].kind;
         task.type = DT_F16;
-        assert_ok(dt_dnn_offer_create(&offer, &target, &task));
-        for (int i = 0; i < offer->n_candidates; i++) {
+        assert_ok(dt_dnn_configs_create(&configs, &target, &task));
+        for (int i = 0; i < configs->n_candidates; i++) {
             struct dt_dnn_engine engine;
-            struct dt_dnn_exec plan;
-            assert_ok(dt_dnn_engine(&engine, offer, i));
+            struct dt_dnn_exec exec;
+            assert_ok(dt_dnn_engine(&engine, configs, i));
             bool is_short = engine.numerical & NOTE(REDUCED_PRECISION_REDUCTION);
-            bool usable = dt_conv_try(&plan, &target, offer, &rules, task.type, i) == DT_OK;
+            bool usable = dt_conv_try(&exec, &target, configs, &rules, task.type, i) == DT_OK;
             assert_false(is_short && usable);
             assert_true(i > 0 || is_short == cases[k].first);
             n_refused += is_short;
             n_plans += usable;
-            dt_dnn_exec_destroy(&plan);
+            dt_dnn_exec_destroy(&exec);
         }
         assert_true(n_refused > 0);
         assert_true(n_plans > 16);
-        dt_dnn_offer_destroy(offer);
+        dt_dnn_configs_destroy(configs);
     }
 }
 
 /* What cuDNN's own description of a plan says about engine and knobs. */
-static char *describe_engine(const struct dt_dnn_exec *plan)
+static char *describe_engine(const struct dt_dnn_exec *exec)
 {
-    enum { MOST = 1 << 16 };
+    enum { MAX = 1 << 16 };
     char *json = NULL;
     int64_t n = 0;
-    assert_ok(DT_NEW(json, MOST));
-    assert_int_equal(cudnnBackendGetAttribute(plan->plan,
+    assert_ok(DT_NEW(json, MAX));
+    assert_int_equal(cudnnBackendGetAttribute(exec->plan,
                                               CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                              CUDNN_TYPE_CHAR, MOST - 1, &n, json),
+                                              CUDNN_TYPE_CHAR, MAX - 1, &n, json),
                      CUDNN_STATUS_SUCCESS);
     const char *engine = strstr(json, "\"engine\":{\"engineId\":");
     assert_non_null(engine);
@@ -380,28 +380,28 @@ TEST(tags)
     const struct dt_conv_task *const tasks[] = {&stem, &square};
     for (size_t k = 0; k < 2 * DT_COUNT(tasks); k++) {
         struct dt_conv_task task = *tasks[k / 2];
-        struct dt_dnn_offer *offer = NULL;
-        struct dt_dnn_exec plan[DT_DNN_MAX_CANDIDATES];
+        struct dt_dnn_configs *configs = NULL;
+        struct dt_dnn_exec exec[DT_DNN_MAX_CANDIDATES];
         char *json[DT_DNN_MAX_CANDIDATES];
         int n = 0;
         task.kind = k % 2 ? DT_CONV_BWD_WEIGHTS : DT_CONV_FORWARD;
         task.type = DT_F16;
-        assert_ok(dt_dnn_offer_create(&offer, &target, &task));
-        for (int i = 0; i < offer->n_candidates; i++)
-            if (dt_dnn_exec_create(&plan[n], &target, offer, i) == DT_OK)
-                json[n] = describe_engine(&plan[n]), n++;
+        assert_ok(dt_dnn_configs_create(&configs, &target, &task));
+        for (int i = 0; i < configs->n_candidates; i++)
+            if (dt_dnn_exec_create(&exec[n], &target, configs, i) == DT_OK)
+                json[n] = describe_engine(&exec[n]), n++;
         assert_true(n > 16);
         for (int i = 0; i < n; i++)
             for (int j = 0; j < i; j++)
-                assert_int_equal(strcmp(plan[i].tag, plan[j].tag) == 0,
+                assert_int_equal(strcmp(exec[i].tag, exec[j].tag) == 0,
                                  strcmp(json[i], json[j]) == 0);
         for (int i = 0; i < n; i++) {
             long long engine = strtoll(strchr(json[i], 'I') + strlen("Id\":"), NULL, 10);
-            assert_int_equal(engine, strtoll(plan[i].tag + strlen("eng"), NULL, 10));
-            dt_dnn_exec_destroy(&plan[i]);
+            assert_int_equal(engine, strtoll(exec[i].tag + strlen("eng"), NULL, 10));
+            dt_dnn_exec_destroy(&exec[i]);
             free(json[i]);
         }
-        dt_dnn_offer_destroy(offer);
+        dt_dnn_configs_destroy(configs);
     }
 }
 
@@ -423,17 +423,17 @@ TEST(impossible)
                                 .dilation = 1,
                                 .groups = 1,
                                 .pad = 1};
-    struct dt_dnn_offer *offer = NULL;
-    struct dt_dnn_exec plan;
+    struct dt_dnn_configs *configs = NULL;
+    struct dt_dnn_exec exec;
     dt_error_clear();
-    if (dt_dnn_offer_create(&offer, &target, &task) != DT_OK) {
-        assert_null(offer);
+    if (dt_dnn_configs_create(&configs, &target, &task) != DT_OK) {
+        assert_null(configs);
         assert_string_not_equal(dt_error_text(), "");
         return;
     }
-    for (int i = 0; i < offer->n_candidates; i++)
-        assert_int_not_equal(dt_conv_try(&plan, &target, offer, &rules, task.type, i), DT_OK);
-    dt_dnn_offer_destroy(offer);
+    for (int i = 0; i < configs->n_candidates; i++)
+        assert_int_not_equal(dt_conv_try(&exec, &target, configs, &rules, task.type, i), DT_OK);
+    dt_dnn_configs_destroy(configs);
 }
 
 TEST(rules)

@@ -132,13 +132,13 @@ static bool has_stripes(const uint8_t *pixels, const float *box, int more)
 {
     for (int y = (int)box[1]; y < (int)box[3]; y++)
         for (int c = 0; c < 3; c++) {
-            int least = 255, most = 0;
+            int min = 255, max = 0;
             for (int x = (int)box[0] - more; x < (int)box[2] + more; x++) {
                 const int value = pixels[3 * (y * SIZE + x) + c];
-                least = value < least ? value : least;
-                most = value > most ? value : most;
+                min = value < min ? value : min;
+                max = value > max ? value : max;
             }
-            if (most - least > 127)
+            if (max - min > 127)
                 return false;
         }
     return true;
@@ -147,7 +147,7 @@ static bool has_stripes(const uint8_t *pixels, const float *box, int more)
 /* The last box of an image is not covered. */
 TEST(synthetic_boxes)
 {
-    enum { MOST = 8, N = 40, N_CLASSES = 5 };
+    enum { MAX = 8, N = 40, N_CLASSES = 5 };
     struct dt_dataset_options options = {.data = &synthetic_data,
                                          .num_classes = N_CLASSES,
                                          .synthetic_images = N,
@@ -155,16 +155,16 @@ TEST(synthetic_boxes)
                                          .targets = DT_COLUMN_BOXES};
     struct dt_dataset *dataset = open_good(&options);
     struct dt_sample sample = {0};
-    struct dt_truth truths[MOST];
+    struct dt_truth truths[MAX];
     struct dt_image_info info;
-    int seen[MOST + 1] = {0}, seen_labels[N_CLASSES] = {0}, n_tight = 0, n_inner = 0;
+    int seen[MAX + 1] = {0}, seen_labels[N_CLASSES] = {0}, n_tight = 0, n_inner = 0;
 
-    assert_int_equal(dt_dataset_max_boxes(dataset), MOST);
+    assert_int_equal(dt_dataset_max_boxes(dataset), MAX);
     for (uint32_t id = 0; id < N; id++) {
         const int n = dt_dataset_truths(dataset, id, truths);
         dt_dataset_image(dataset, id, &info);
         assert_true(info.id == id && info.width == SIZE && info.height == SIZE);
-        assert_in_range(n, 1, MOST);
+        assert_in_range(n, 1, MAX);
         seen[n]++;
         assert_int_equal(dt_dataset_read(dataset, id, &sample), DT_OK);
         for (int i = 0; i < n; i++) {
@@ -184,7 +184,7 @@ TEST(synthetic_boxes)
             n_tight += !has_stripes(sample.data, last, 1);
         }
     }
-    for (int n = 1; n <= MOST; n++)
+    for (int n = 1; n <= MAX; n++)
         assert_true(seen[n] > 0);
     for (int c = 0; c < N_CLASSES; c++)
         assert_true(seen_labels[c] > 0);

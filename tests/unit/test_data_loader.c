@@ -101,7 +101,7 @@ TEST(mixing)
         for (int workers = 1; workers <= 4 && splits[i].micro_batch_size % 2 == 0; workers += 3) {
             const struct dt_split pairs =
                 split_of(0, splits[i].ranks, splits[i].micro_batch_size, 2);
-            if (dt_split_least(&pairs) == 0)
+            if (dt_split_min(&pairs) == 0)
                 continue;
             read_run_with(&run, dataset, splits[i].ranks, splits[i].micro_batch_size, workers,
                           &data);
@@ -224,14 +224,14 @@ TEST(synthetic)
 /* The boxes of row `row`, which are those of its image, mirrored with it. */
 static int check_boxes(const struct dt_dataset *dataset, const struct dt_batch *batch, int row)
 {
-    enum { MOST = 8 };
-    const float *box = batch->boxes + 4 * MOST * row;
-    const int32_t *labels = batch->box_labels + MOST * row;
+    enum { MAX = 8 };
+    const float *box = batch->boxes + 4 * MAX * row;
+    const int32_t *labels = batch->box_labels + MAX * row;
     const bool flip = batch->crops[row].flip;
     struct dt_sample sample = {0};
-    struct dt_truth own[MOST] = {{0}};
+    struct dt_truth own[MAX] = {{0}};
     const int n = dt_dataset_truths(dataset, batch->ids[row], own);
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < MAX; i++) {
         const double left = flip && i < n ? SIZE - own[i].x - own[i].w : own[i].x;
         assert_true((double)box[4 * i] == left && (double)box[4 * i + 1] == own[i].y);
         assert_true((double)box[4 * i + 2] == left + own[i].w);
@@ -261,7 +261,7 @@ static int check_epoch(struct dt_dataset *dataset, struct dt_loader_options *opt
     while ((batch = next(loader))) {
         for (int i = 0; i < batch->n; i++)
             n_flipped += check_boxes(dataset, batch, i);
-        for (int i = batch->n; i < dt_split_most(&options->split); i++)
+        for (int i = batch->n; i < dt_split_max(&options->split); i++)
             assert_true(batch->box_labels[8 * i] == -1 && batch->boxes[4 * 8 * i + 2] == 0);
         dt_loader_release(loader, batch);
     }

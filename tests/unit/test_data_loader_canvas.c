@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { N_CANVASES = 4, MOST = 3, G = 6 };
+enum { N_CANVASES = 4, MAX = 3, G = 6 };
 static const struct dt_canvases canvases = {{{80, 64}, {64, 80}, {64, 64}, {64, 128}}, N_CANVASES};
 static const struct dt_config_data data = {.augment = DT_AUGMENT_IMAGENET,
                                            .prefetch = 3,
@@ -40,7 +40,7 @@ static int truths_of(const struct dt_dataset *dataset, uint32_t id, struct dt_tr
     out[0] = (struct dt_truth){.w = info.width / 2.0, .h = info.height, .label = 1};
     out[1] = (struct dt_truth){.w = info.width, .h = info.height, .is_crowd = true};
     out[2] = (struct dt_truth){.x = info.width - 4, .y = 3, .w = 9, .h = 5, .label = (int)id % 3};
-    return MOST;
+    return MAX;
 }
 
 static struct dt_dataset_kind g_kind;
@@ -52,7 +52,7 @@ static struct dt_dataset *open_boxes(const struct folder *folder)
     g_kind.image = image_of;
     g_kind.truths = truths_of;
     dataset->kind = &g_kind;
-    dataset->max_boxes = MOST;
+    dataset->max_boxes = MAX;
     return dataset;
 }
 
@@ -81,14 +81,14 @@ static int canvas_of(const struct dt_dataset *dataset, uint32_t id)
 
 struct placed {
     uint32_t id;
-    int32_t canvas, size[2], labels[MOST];
-    float boxes[4 * MOST];
+    int32_t canvas, size[2], labels[MAX];
+    float boxes[4 * MAX];
     uint64_t pixels; /* FNV-1a */
 };
 
-enum { MOST_BATCHES = N / G };
+enum { MAX_BATCHES = N / G };
 struct lap {
-    struct placed rows[MOST_BATCHES][G];
+    struct placed rows[MAX_BATCHES][G];
     uint64_t n;
 };
 
@@ -108,8 +108,8 @@ static void note(struct placed *row, const struct dt_batch *batch, int i)
     row->id = batch->ids[i];
     row->canvas = batch->canvas;
     memcpy(row->size, batch->sizes + 2 * i, sizeof row->size);
-    memcpy(row->labels, batch->box_labels + MOST * i, sizeof row->labels);
-    memcpy(row->boxes, batch->boxes + 4 * MOST * i, sizeof row->boxes);
+    memcpy(row->labels, batch->box_labels + MAX * i, sizeof row->labels);
+    memcpy(row->boxes, batch->boxes + 4 * MAX * i, sizeof row->boxes);
     row->pixels = hash_of(batch->pixels + bytes * (size_t)i, bytes);
 }
 
@@ -119,7 +119,7 @@ static void read_lap(struct lap *lap, struct dt_loader *loader,
     const int n_parts = options->split.n_parts;
     const struct dt_batch *batch;
     lap->n = dt_loader_batches(loader);
-    assert_in_range(lap->n, 1, MOST_BATCHES);
+    assert_in_range(lap->n, 1, MAX_BATCHES);
     assert_int_equal(dt_loader_start(loader, epoch, first), DT_OK);
     for (uint64_t m = 0; (batch = next(loader)); m++) {
         const int at = G * (options->split.first + batch->pass) / n_parts;
@@ -259,8 +259,8 @@ static void check_pixels(const struct dt_dataset *dataset, const struct dt_batch
 /* The first box is half of the image, the crowd is left out, the last is cut at the edge. */
 static void check_boxes(const struct dt_batch *batch, int row)
 {
-    const float *box = batch->boxes + 4 * MOST * row;
-    const int32_t *labels = batch->box_labels + MOST * row;
+    const float *box = batch->boxes + 4 * MAX * row;
+    const int32_t *labels = batch->box_labels + MAX * row;
     const float width = (float)batch->sizes[2 * row + 1], height = (float)batch->sizes[2 * row];
     const bool flip = batch->crops[row].flip;
     assert_true(fabsf(box[flip ? 0 : 2] - width / 2) < 1e-4f &&
@@ -321,7 +321,7 @@ TEST(changed_rows)
             for (int k = 0; k < batch->width * batch->height; k++)
                 if (k / batch->width >= row.size[0] || k % batch->width >= row.size[1])
                     assert_memory_equal(batch->pixels + 3 * (first + (size_t)k), "\0\0\0", 3);
-            for (int k = 0; k < MOST && row.labels[k] >= 0; k++) {
+            for (int k = 0; k < MAX && row.labels[k] >= 0; k++) {
                 const float *b = row.boxes + 4 * k;
                 assert_true(b[0] >= 0 && b[0] < b[2] && b[2] <= (float)row.size[1]);
                 assert_true(b[1] >= 0 && b[1] < b[3] && b[3] <= (float)row.size[0]);
@@ -354,7 +354,7 @@ TEST(evaluation)
                     seen[batch->ids[i]]++;
                 }
                 for (int i = batch->n; i < 4; i++, n_empty++)
-                    assert_true(batch->labels[i] == -1 && batch->box_labels[MOST * i] == -1);
+                    assert_true(batch->labels[i] == -1 && batch->box_labels[MAX * i] == -1);
                 dt_loader_release(loader, batch);
             }
             dt_loader_destroy(loader);

@@ -66,18 +66,18 @@ TEST(fraction)
     }
 }
 
-TEST(most)
+TEST(max)
 {
     static struct dt_pick picks[N];
     static bool was_kept[N];
-    static const size_t most[] = {1, 10, 1000, 5000, N};
+    static const size_t max[] = {1, 10, 1000, 5000, N};
     size_t all[N_CLASSES], kept[N_CLASSES];
     for (size_t m = 0; m < 5; m++) {
         const size_t n = make_picks(picks, 3);
         count(all, picks, n);
-        const size_t n_kept = dt_select_train(picks, n, 0, most[m]);
+        const size_t n_kept = dt_select_train(picks, n, 0, max[m]);
         size_t n_again = 0;
-        assert_int_equal(n_kept, most[m] < n ? most[m] : n);
+        assert_int_equal(n_kept, max[m] < n ? max[m] : n);
         count(kept, picks, n_kept);
         for (int label = 0; label < N_CLASSES; label++) {
             const double wanted = (double)n_kept * (double)all[label] / (double)n;
@@ -85,7 +85,7 @@ TEST(most)
         }
         for (size_t i = 0; i < n_kept; i++)
             n_again += was_kept[picks[i].id];
-        assert_int_equal(n_again, m == 0 ? 0 : most[m - 1]);
+        assert_int_equal(n_again, m == 0 ? 0 : max[m - 1]);
         for (size_t i = 0; i < n_kept; i++)
             was_kept[picks[i].id] = true;
     }

@@ -7,7 +7,7 @@
 
 static const struct dt_config_data shards_data = {.source = DT_SOURCE_SHARDS};
 
-enum { SHARDS = 64, SAMPLES = 512, MOST_BYTES_PER_SAMPLE = 40 };
+enum { SHARDS = 64, SAMPLES = 512, MAX_BYTES_PER_SAMPLE = 40 };
 
 static size_t heap_bytes(void)
 {
@@ -52,7 +52,7 @@ TEST(bytes_per_sample)
     open_set(&dataset);
     size_t taken = heap_bytes() - before;
     assert_true(taken > 16 * (size_t)SHARDS * SAMPLES);
-    assert_true(taken < MOST_BYTES_PER_SAMPLE * (size_t)SHARDS * SAMPLES);
+    assert_true(taken < MAX_BYTES_PER_SAMPLE * (size_t)SHARDS * SAMPLES);
     assert_true(dt_dataset_fingerprint(dataset) == fingerprint);
     dt_dataset_close(dataset);
 }

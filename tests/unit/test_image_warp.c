@@ -34,9 +34,9 @@ static double error_of(const struct dt_warp *warp, int x, int y, int c)
     const double *f = warp->from;
     const double at_x = f[0] * (x + 0.5) + f[1] * (y + 0.5) + f[2] - 0.5;
     const double at_y = f[3] * (x + 0.5) + f[4] * (y + 0.5) + f[5] - 0.5;
-    const double least_x = floor(at_x * 64) / 64, least_y = floor(at_y * 64) / 64;
-    const int left = (int)floor(least_x), top = (int)floor(least_y);
-    const double right = least_x - left, below = least_y - top;
+    const double min_x = floor(at_x * 64) / 64, min_y = floor(at_y * 64) / 64;
+    const int left = (int)floor(min_x), top = (int)floor(min_y);
+    const double right = min_x - left, below = min_y - top;
     const double expected =
         (1 - below) * ((1 - right) * pixel_of(left, top, c) + right * pixel_of(left + 1, top, c)) +
         below * ((1 - right) * pixel_of(left, top + 1, c) + right * pixel_of(left + 1, top + 1, c));

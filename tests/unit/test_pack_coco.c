@@ -68,9 +68,9 @@ static void pack(const char *src, const char *dst, int per_shard)
 
 static void compare_truths(const struct twins *twins, uint32_t id)
 {
-    const int most = dt_dataset_max_boxes(twins->json);
-    struct dt_truth *a = calloc((size_t)most + 1, sizeof *a),
-                    *b = calloc((size_t)most + 1, sizeof *b);
+    const int max = dt_dataset_max_boxes(twins->json);
+    struct dt_truth *a = calloc((size_t)max + 1, sizeof *a),
+                    *b = calloc((size_t)max + 1, sizeof *b);
     assert_true(a && b);
     const int n = dt_dataset_truths(twins->json, id, a);
     assert_int_equal(dt_dataset_truths(twins->shards, id, b), n);
@@ -140,9 +140,9 @@ static struct dt_loader *open_loader(struct dt_dataset *dataset, const struct dt
     return loader;
 }
 
-static void compare_batch(const struct dt_batch *a, const struct dt_batch *b, int most)
+static void compare_batch(const struct dt_batch *a, const struct dt_batch *b, int max)
 {
-    const size_t rows = (size_t)a->n, boxes = rows * (size_t)most;
+    const size_t rows = (size_t)a->n, boxes = rows * (size_t)max;
     assert_true(a->n == b->n && a->canvas == b->canvas && a->width == b->width &&
                 a->height == b->height && a->index == b->index);
     assert_memory_equal(a->pixels, b->pixels, rows * (size_t)a->width * (size_t)a->height * 3);
@@ -153,7 +153,7 @@ static void compare_batch(const struct dt_batch *a, const struct dt_batch *b, in
 }
 
 /* Returns the number of images. */
-static int compare_epoch(struct dt_loader *a, struct dt_loader *b, uint32_t epoch, int most)
+static int compare_epoch(struct dt_loader *a, struct dt_loader *b, uint32_t epoch, int max)
 {
     const struct dt_batch *x, *y;
     int n = 0;
@@ -166,7 +166,7 @@ static int compare_epoch(struct dt_loader *a, struct dt_loader *b, uint32_t epoc
         assert_true((x == NULL) == (y == NULL));
         if (!x)
             return n;
-        compare_batch(x, y, most);
+        compare_batch(x, y, max);
         n += x->n;
         dt_loader_release(a, x);
         dt_loader_release(b, y);

@@ -10,7 +10,7 @@
 
 static void check_ticks(double low, double high, const char *expected)
 {
-    double ticks[DT_TICKS_MOST];
+    double ticks[DT_MAX_TICKS];
     char text[256] = "", *end = text;
     int n = dt_chart_ticks(ticks, low, high, 5);
     for (int i = 0; i < n; i++)

@@ -34,9 +34,9 @@ static size_t points(struct dt_point out[DT_CURVE_POINTS], const struct dt_run *
     return dt_curve_points(dt_run_curve(run, name), out);
 }
 
-static bool is_near(double a, double b, double most)
+static bool is_near(double a, double b, double max)
 {
-    return fabs(a - b) <= most;
+    return fabs(a - b) <= max;
 }
 
 TEST(restart)

@@ -8,7 +8,7 @@
 enum { N_MAX = 1024 };
 
 static struct dt_view views[N_MAX];
-static struct dt_diagnosis verdict;
+static struct dt_diagnosis diagnosis;
 
 /* All ranks compute and have moved just now. */
 static struct dt_diagnosis_case at_work(int n_ranks)
@@ -40,9 +40,9 @@ static void let_wait(int rank, double seconds)
 
 static const char *text_of(const struct dt_diagnosis_case *c)
 {
-    dt_diagnosis_find(&verdict, c);
-    assert_int_equal(verdict.expired, verdict.text[0] != '\0');
-    return verdict.text;
+    dt_diagnosis_find(&diagnosis, c);
+    assert_int_equal(diagnosis.expired, diagnosis.text[0] != '\0');
+    return diagnosis.text;
 }
 
 TEST(moving)
@@ -73,7 +73,7 @@ TEST(stuck)
         text_of(&c), "dtrain: error[HANG] rank 1 (node1 pid 101) has not moved since step 57, "
                      "section data, for 60 s; ranks 0, 2, 3 wait for it; the newest checkpoint is "
                      "intact; submit the job again to resume");
-    assert_int_equal(verdict.speaker, 0);
+    assert_int_equal(diagnosis.speaker, 0);
     c.has_checkpoint = false;
     assert_non_null(strstr(text_of(&c), "; there is no checkpoint yet; submit the job again to"));
     c.has_folder = false;
@@ -96,7 +96,7 @@ TEST(dead)
         "dtrain: error[HANG] rank 0 (node0 pid 100) does not answer (stopped, killed or its node "
         "is gone) since step 57, section compute, for 1000 s; ranks 1, 2 wait for it; the newest "
         "checkpoint is intact; submit the job again to resume");
-    assert_int_equal(verdict.speaker, 1);
+    assert_int_equal(diagnosis.speaker, 1);
     /* A slot is at most a few periods old in health. */
     views[0].age_s = 2.5;
     assert_string_equal(text_of(&c), "");
@@ -121,8 +121,8 @@ TEST(several)
     views[0].beat.main.idle_s = views[1].beat.main.idle_s = 61;
     views[2].age_s = 62;
     text_of(&c);
-    const char *dead = strstr(verdict.text, "] rank 2 ("),
-               *stuck = strstr(verdict.text, "; rank 0 (");
+    const char *dead = strstr(diagnosis.text, "] rank 2 ("),
+               *stuck = strstr(diagnosis.text, "; rank 0 (");
     assert_true(dead && stuck && dead < stuck);
     c = at_work(N_MAX);
     for (int r = 0; r < N_MAX; r++)
@@ -256,7 +256,7 @@ TEST(blind)
     assert_string_equal(text_of(&c), "");
     let_wait(0, 61);
     assert_non_null(strstr(text_of(&c), "rank 0 (node0 pid 100) waits in sum at step 57"));
-    assert_non_null(strstr(verdict.text, "the file system of the run folder does not answer"));
+    assert_non_null(strstr(diagnosis.text, "the file system of the run folder does not answer"));
 }
 
 TEST(slack)
@@ -265,7 +265,7 @@ TEST(slack)
     views[1].beat.main.idle_s = 61;
     views[2].beat.main.idle_s = 58.5;
     text_of(&c);
-    assert_null(strstr(verdict.text, "rank 2"));
+    assert_null(strstr(diagnosis.text, "rank 2"));
     c.slack_s = 2;
     assert_non_null(strstr(text_of(&c), "; rank 2 (node2 pid 102) has not moved"));
 }

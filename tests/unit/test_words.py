@@ -14,6 +14,8 @@ WORDS = re.compile(
 )
 COMMENT = re.compile(r"/\*(.*?)\*/", re.S)
 LITERALS = re.compile(r'(?:"(?:\\.|[^"\\\n])*"\s*)+')
+FRAGMENT = re.compile(r"(?:/\*|//) (?:Of|Where|Whose|Whom|What) (?!.*\?)")  # how a comment begins that is no sentence
+SUPERLATIVE = re.compile(r"\b(?:(?!at_|all_at_)\w+_)?(?:most|least)(?:_\w+)?\b(?!\()", re.I)  # a name
 ORPHAN = re.compile(r"^/\*(?! ---)(?:(?!\*/).)*\*/\n(?=/\*(?! ---))", re.M | re.S)
 PARAGRAPH = re.compile(r"(?:[^\n]+\n?)+")
 
@@ -40,6 +42,17 @@ def orphans(text):
         yield text.count("\n", 0, match.start()) + 1, match[0].splitlines()[0]
 
 
+def fragments(text):
+    for match in FRAGMENT.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match[0]
+
+
+def superlatives(text):
+    code = re.sub("//.*", "", COMMENT.sub(lambda match: "\n" * match[0].count("\n"), LITERALS.sub('""', text)))
+    for match in SUPERLATIVE.finditer(code):
+        yield code.count("\n", 0, match.start()) + 1, match[0]
+
+
 def self_test():
     def words(path, text):
         return [word for _, word, _ in findings(path, text)]
@@ -49,6 +62,8 @@ def self_test():
     assert words("README.md", "What is it? It is what it is. What comes is new.") == [". What comes is new."]
     assert words("README.md", "besides, a judgement\n\nleft\nout; of that") == ["judgement", "left out"]
     assert list(orphans("int a; /* x */\n/* One\n * of it. */\n/* Two. */\nint f(void);\n")) == [(2, "/* One")]
+    assert list(fragments("/* Of it. */\n/* One of it. */\n// What is it? Ask.\n")) == [(1, "/* Of ")]
+    assert list(superlatives("int MOST, a; /* at most */\nf(at_most, x_least);")) == [(1, "MOST"), (2, "x_least")]
     assert not list(orphans("/* File. */\n\n/* --- Part --- */\n/* One. */\nint f(void);\n"))
 
 
@@ -62,9 +77,9 @@ def public():
 
 
 def sources():
-    for top in ("src", "kernels", "tests"):
+    for top in ("include", "src", "kernels", "tests"):
         for folder, _, names in os.walk(os.path.join(ROOT, top)):
-            yield from (os.path.relpath(os.path.join(folder, name), ROOT) for name in names if name.endswith((".c", ".cu")))
+            yield from (os.path.relpath(os.path.join(folder, name), ROOT) for name in names if name.endswith((".c", ".h", ".cu", ".cuh")))
 
 
 def main():
@@ -77,9 +92,13 @@ def main():
                 bad += 1
     for path in sorted(sources()):
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-            for line, comment in orphans(file.read()):
-                print(f"{path}:{line}: {comment}: whose comment? Another one follows it")
-                bad += 1
+            text = file.read()
+        for line, comment in orphans(text) if path.endswith((".c", ".cu")) else ():
+            print(f"{path}:{line}: {comment}: whose comment? Another one follows it")
+            bad += 1
+        for line, what in () if path.startswith("tests/") else [*fragments(text), *superlatives(text)]:
+            print(f"{path}:{line}: {what}: write a sentence, and max or min")
+            bad += 1
     sys.exit(1 if bad else 0)
 
 

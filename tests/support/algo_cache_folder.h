@@ -1,7 +1,7 @@
 /* The folder in which algorithms are kept: each test has one of its own, which does not exist yet.
  */
-#ifndef DTRAIN_TESTS_PLAN_CACHE_FOLDER_H
-#define DTRAIN_TESTS_PLAN_CACHE_FOLDER_H
+#ifndef DTRAIN_TESTS_ALGO_CACHE_FOLDER_H
+#define DTRAIN_TESTS_ALGO_CACHE_FOLDER_H
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "algo_cache_folder.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "cuda/cuda_conv.h"
-#include "plan_cache_folder.h"
 #include "test_status.h"
 
 static const char scope[] = "NVIDIA H200, cuDNN 91900";
