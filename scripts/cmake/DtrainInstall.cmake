@@ -10,7 +10,7 @@ set(man ${CMAKE_COMMAND} -E env LC_ALL=C ${DTRAIN_AWK} -f ${CMAKE_SOURCE_DIR}/sc
 if(DTRAIN_AWK AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
     add_custom_command(TARGET dtrain POST_BUILD
         COMMAND dtrain --version --json > version.txt
-        COMMAND dtrain --help > help.txt COMMAND ${man} version.txt help.txt > dtrain.1
+        COMMAND dtrain help all > help.txt COMMAND ${man} version.txt help.txt > dtrain.1
         COMMAND dtrain config help > help.txt COMMAND ${man} version.txt help.txt > dtrain-config.5)
     install(FILES ${CMAKE_BINARY_DIR}/dtrain.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
     install(FILES ${CMAKE_BINARY_DIR}/dtrain-config.5 DESTINATION ${CMAKE_INSTALL_MANDIR}/man5)

@@ -16,6 +16,7 @@ foreach(page configs/README.md scripts/ranks.md src/eval/README.md tests/faults/
         elseif(line STREQUAL "<!-- end of help -->")
             set(topic "")
         elseif(topic AND NOT line MATCHES "^(\\|---|```|<!--)")
+            string(REGEX REPLACE "^\\| ([^|]*) \\| ([^|]*) \\|$" "  \\1: \\2" line "${line}") # a table
             string(REPLACE "\\" "\\\\" line "${line}")
             string(REPLACE "\"" "\\\"" line "${line}")
             string(APPEND rows "{\"${topic}\", \"${line}\"},\n")

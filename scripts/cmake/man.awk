@@ -1,5 +1,5 @@
 # The manual pages dtrain(1) and dtrain-config(5) in man(7), from what the program says of itself:
-#   (dtrain --version --json; dtrain --help) | awk -f man.awk
+#   (dtrain --version --json; dtrain help all) | awk -f man.awk
 #   (dtrain --version --json; dtrain config help) | awk -f man.awk
 
 # Text as roff takes it: no escapes, no requests, and dashes that one can copy. A new line begins at
@@ -78,7 +78,7 @@ function begin_keys() {
     put_tagged(key, "", substr(text, 1, at - 1) "; default " substr(text, at + 11, length(text) - at - 12) ".")
 }
 
-# dtrain --help
+# dtrain help all
 /^usage:/ { begin_program() }
 /^Environment:/ { print ".SH ENVIRONMENT" }
 /^Exit codes:/ { print ".SH EXIT STATUS" }

@@ -124,31 +124,6 @@ const char *dt_log_colour(enum dt_log_level level)
 
 static const char *const prefixes[] = {"error: ", "warning: ", "warning: ", "", "debug: "};
 
-/* Breaks the line, which has room for more, between words into lines of at most `width` columns,
- * all but the first indented. */
-static void wrap(char *line, size_t bytes, int width)
-{
-    static const char indent[] = "\n        ";
-    const size_t n = strlen(indent);
-    char *space = NULL;
-    int column = 0;
-    for (char *c = line; *c; c++) {
-        column = *c == '\n' ? 0 : column + ((*c & 0xc0) != 0x80);
-        if (*c == '\n')
-            space = NULL;
-        else if (*c == ' ' && (column <= width || !space))
-            space = c;
-        if (column <= width || !space || strlen(line) + n > bytes)
-            continue;
-        char *word = space + strspn(space, " ");
-        memmove(space + n, word, strlen(word) + 1);
-        memcpy(space, indent, n);
-        column = (int)n - 1;
-        c = space + n - 1;
-        space = NULL;
-    }
-}
-
 /* The functions from here to dt_log are called with the lock held. */
 static void print(enum dt_log_level level, const char *text)
 {
@@ -157,7 +132,7 @@ static void print(enum dt_log_level level, const char *text)
     int n = snprintf(line, sizeof line, "%sdtrain: %s%s%s%s\n", state.place, colour,
                      prefixes[level], colour[0] ? DT_LOG_PLAIN : "", text);
     if (columns() >= MIN_COLUMNS) {
-        wrap(line, sizeof line, columns());
+        dt_text_wrap(line, sizeof line, columns(), 8);
         n = (int)strlen(line);
     }
     if (state.progress_shown)

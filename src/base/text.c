@@ -40,6 +40,29 @@ bool dt_text_add_whole(struct dt_text *text, const char *format, ...)
     return fits;
 }
 
+void dt_text_wrap(char *text, size_t bytes, int width, int indent)
+{
+    const size_t n = (size_t)indent + 1;
+    char *space = NULL;
+    int column = 0;
+    for (char *c = text; *c; c++) {
+        column = *c == '\n' ? 0 : column + ((*c & 0xc0) != 0x80);
+        if (*c == '\n')
+            space = NULL;
+        else if (*c == ' ' && (column <= width || !space))
+            space = c;
+        if (column <= width || !space || strlen(text) + n > bytes)
+            continue;
+        char *word = space + strspn(space, " ");
+        memmove(space + n, word, strlen(word) + 1);
+        *space = '\n';
+        memset(space + 1, ' ', n - 1);
+        column = indent;
+        c = space + n - 1;
+        space = NULL;
+    }
+}
+
 int dt_text_integers(int *out, int capacity, int max, const char *text)
 {
     for (int n = 0; n < capacity; text++) {

@@ -20,6 +20,10 @@ void dt_text_add(struct dt_text *text, const char *format, ...)
 bool dt_text_add_whole(struct dt_text *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Breaks text in a buffer that has room for more between words into lines of at most `width`
+ * columns, and indents all but the first. */
+void dt_text_wrap(char *text, size_t bytes, int width, int indent);
+
 /* The end of a noun after a number: printf("%d rank%s", n, DT_S(n)). */
 #define DT_S(n) ((n) == 1 ? "" : "s")
 

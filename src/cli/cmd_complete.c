@@ -93,14 +93,14 @@ static void offer_option_values(const struct words *w, const char *name)
 static void offer_options(const struct words *w, const struct dt_command *command)
 {
     for (int i = 0; i < DT_COMMAND_OPTIONS && command->options[i]; i++) {
-        const struct dt_option *row = dt_option_find(command->options[i]);
+        const struct dt_option *row = dt_option_find(command->options[i], command->name);
         char name[64];
         snprintf(name, sizeof name, "--%s", row->name);
         offer(w, name, "", row->help);
         if (row->kind == DT_OPTION_OPTIONAL)
             offer(w, name, "=plan", row->help);
     }
-    offer(w, "--help", "", dt_option_find("help")->help);
+    offer(w, "--help", "", dt_option_find("help", "")->help);
 }
 
 static void offer_commands(const struct words *w)
@@ -141,7 +141,8 @@ dt_status dt_cmd_complete(const struct dt_arguments *args)
     const size_t length = strcspn(w.word, "=");
     const bool has_value = strncmp(w.word, "--", 2) == 0 && w.word[length] == '=';
     snprintf(name, sizeof name, "%.*s", has_value ? (int)length : 63, has_value ? w.word : before);
-    const struct dt_option *option = strncmp(name, "--", 2) == 0 ? dt_option_find(name + 2) : NULL;
+    const struct dt_option *option =
+        strncmp(name, "--", 2) == 0 ? dt_option_find(name + 2, command->name) : NULL;
     if (has_value)
         w.before = length + 1;
     if (option && (has_value || (option->value && option->kind != DT_OPTION_OPTIONAL))) {

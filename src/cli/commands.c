@@ -5,10 +5,13 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/nearest.h"
+#include "base/text.h"
 
 #define ROW(text, usage, what, n, ...)                                         \
     .name = (text), .operands = (usage), .summary = (what), .n_required = (n), \
@@ -63,43 +66,31 @@ void dt_command_operands(const struct dt_command *command, int *min, int *max)
 
 /* --- Help --- */
 
-static void print_command(const struct dt_command *command)
+/* On a terminal, in lines of its width. */
+static void print_wrapped(FILE *out, const char *line, int indent)
 {
-    printf("  dtrain %s%s%s%s\n    %s\n", command->name, command->operands[0] ? " " : "",
-           command->operands, command->options[0] ? " [options]" : "", command->summary);
+    struct winsize size;
+    char text[2048];
+    snprintf(text, sizeof text, "%s", line);
+    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 2 * indent)
+        dt_text_wrap(text, sizeof text, size.ws_col, indent);
+    fprintf(out, "%s\n", text);
+}
+
+static void print_command(FILE *out, const struct dt_command *command)
+{
+    char line[1024];
+    fprintf(out, "  dtrain %s%s%s%s\n    %s\n", command->name, command->operands[0] ? " " : "",
+            command->operands, command->options[0] ? " [options]" : "", command->summary);
     for (int i = 0; i < DT_COMMAND_OPTIONS && command->options[i]; i++) {
-        const struct dt_option *row = dt_option_find(command->options[i]);
+        const struct dt_option *row = dt_option_find(command->options[i], command->name);
         const bool is_apart = row->value && row->value[0] != '[';
-        const int n =
-            printf("    --%s%s%s", row->name, is_apart ? " " : "", row->value ? row->value : "");
-        printf("%*s%s\n", n < 26 ? 26 - n : 1, "", row->help);
+        struct dt_text text = dt_text_in(line, sizeof line);
+        dt_text_add(&text, "    --%s%s%s ", row->name, is_apart ? " " : "",
+                    row->value ? row->value : "");
+        dt_text_add(&text, "%*s%s", text.used < 26 ? (int)(26 - text.used) : 0, "", row->help);
+        print_wrapped(out, line, 26);
     }
-}
-
-/* Topics and lines, as the pages have them (scripts/cmake/DtrainTopics.cmake). */
-static const char *const topics[][2] = {
-#include "cli/help_topics.inc"
-};
-
-bool dt_topic_print(FILE *out, const char *topic)
-{
-    bool is_found = false;
-    for (size_t i = 0; i < DT_COUNT(topics); i++) {
-        if (strcmp(topics[i][0], topic) != 0)
-            continue;
-        is_found = true;
-        if (out)
-            fprintf(out, "%s\n", topics[i][1]);
-    }
-    return is_found;
-}
-
-const char *dt_topic_name(size_t i)
-{
-    for (size_t line = 0; line < DT_COUNT(topics); line++)
-        if ((line == 0 || strcmp(topics[line][0], topics[line - 1][0]) != 0) && i-- == 0)
-            return topics[line][0];
-    return NULL;
 }
 
 #define EXIT_CODE(code, name, number, text) "  " #number " " text "\n"
@@ -112,21 +103,62 @@ static const char environment_and_codes[] =
     "  NO_COLOR=1               no colours on a terminal\n"
     "\nExit codes:\n" DT_STATUS_LIST(EXIT_CODE);
 
+static void print_all(FILE *out)
+{
+    fprintf(out, "usage:\n");
+    for (size_t i = 0; i < dt_n_commands; i++)
+        print_command(out, &dt_commands[i]);
+    fprintf(out, "  dtrain --help | --version [--json]\n\n%s", environment_and_codes);
+}
+
+/* Topics and lines, as the pages have them (scripts/cmake/DtrainTopics.cmake). */
+static const char *const topics[][2] = {
+#include "cli/help_topics.inc"
+};
+
+bool dt_topic_print(FILE *out, const char *topic)
+{
+    bool is_found = strcmp(topic, "all") == 0;
+    if (is_found && out)
+        print_all(out);
+    for (size_t i = 0; i < DT_COUNT(topics); i++) {
+        if (strcmp(topics[i][0], topic) != 0)
+            continue;
+        is_found = true;
+        if (out)
+            print_wrapped(out, topics[i][1], strncmp(topics[i][1], "  ", 2) == 0 ? 16 : 0);
+    }
+    return is_found;
+}
+
+const char *dt_topic_name(size_t i)
+{
+    for (size_t line = 0; line < DT_COUNT(topics); line++)
+        if ((line == 0 || strcmp(topics[line][0], topics[line - 1][0]) != 0) && i-- == 0)
+            return topics[line][0];
+    return NULL;
+}
+
 void dt_help_print(const struct dt_command *command)
 {
+    char buffer[1024];
     if (command) {
         printf("usage:\n");
-        print_command(command);
+        print_command(stdout, command);
         return;
     }
-    printf("Train convolutional networks data-parallel on CPUs and GPUs.\n\nusage:\n");
-    for (size_t i = 0; i < dt_n_commands; i++)
-        print_command(&dt_commands[i]);
-    printf("  dtrain --help | --version [--json]\n"
-           "  dtrain COMMAND --help\n"
-           "  dtrain help TOPIC, of");
+    printf("Train convolutional networks data-parallel on CPUs and GPUs.\n\n"
+           "usage: dtrain [COMMAND] [options], and on several ranks: dtrain --ranks N [COMMAND] "
+           "...\n\n");
+    for (size_t i = 0; i < dt_n_commands; i++) {
+        snprintf(buffer, sizeof buffer, "  %-12s%s", dt_commands[i].name, dt_commands[i].summary);
+        print_wrapped(stdout, buffer, 14);
+    }
+    printf("\n  dtrain COMMAND --help  its options\n"
+           "  dtrain help all        the options of all commands, and the exit codes\n"
+           "  dtrain help TOPIC      one of");
     const char *topic;
     for (size_t i = 0; (topic = dt_topic_name(i)); i++)
         printf(" %s", topic);
-    printf("\n\nStart several ranks: dtrain --ranks 2 --config FILE\n\n%s", environment_and_codes);
+    printf("\n  dtrain --version [--json]\n");
 }

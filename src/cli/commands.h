@@ -142,9 +142,10 @@ void dt_command_operands(const struct dt_command *command, int *min, int *max);
 /* On standard output; as JSON, to this file or "-", unless it is NULL. */
 dt_status dt_version_print(const char *json);
 
-/* NULL: help on all sub-commands. */
+/* NULL: the list of commands. */
 void dt_help_print(const struct dt_command *command);
-/* Prints the short form of a page unless `out` is NULL; false if there is no such topic. */
+/* Prints the short form of a page, or for "all" the options of all commands, unless `out` is NULL;
+ * false if there is no such topic. */
 bool dt_topic_print(FILE *out, const char *topic);
 const char *dt_topic_name(size_t i); /* NULL after the last */
 
@@ -167,10 +168,11 @@ struct dt_option {
     size_t offset, bytes;     /* in struct dt_arguments */
     int64_t min, max, number; /* of an integer; number: unless it is given */
     const char *value, *help;
+    const char *of; /* the command with this row, NULL: those that have no row of their own */
 };
 
 /* NULL if there is no such option. */
-const struct dt_option *dt_option_find(const char *name);
+const struct dt_option *dt_option_find(const char *name, const char *command);
 
 /* Parses and checks argv; DT_ERR_USAGE, or DT_ERR_DEVICE if this CPU cannot run the program. With
  * help or version nothing else is checked. Call reset in any case. */

@@ -22,10 +22,10 @@
         .offset = offsetof(struct dt_arguments, member),                         \
         .bytes = sizeof(((struct dt_arguments *)0)->member), .help = __VA_ARGS__ \
     }
-#define FLAG(id, member, what)        ROW(FLAG, id, member, NULL, what)
-#define TEXT(id, member, words, what) ROW(TEXT, id, member, words, what)
-#define INTEGER(id, member, value, low, high, words, what) \
-    ROW(INTEGER, id, member, words, what, .number = (value), .min = (low), .max = (high))
+#define FLAG(id, member, ...)        ROW(FLAG, id, member, NULL, __VA_ARGS__)
+#define TEXT(id, member, words, ...) ROW(TEXT, id, member, words, __VA_ARGS__)
+#define INTEGER(id, member, value, low, high, words, ...) \
+    ROW(INTEGER, id, member, words, __VA_ARGS__, .number = (value), .min = (low), .max = (high))
 
 static const struct dt_option options[] = {
     TEXT("config", config, "FILE",
@@ -41,17 +41,19 @@ static const struct dt_option options[] = {
         "print learning rates and memory, and with =plan every action, then exit"),
     FLAG("allow-config-change", train.allow_config_change,
          "resume even if the changed configuration alters the result"),
-    TEXT("trace", trace, "STEPS|FILE",
-         "write a timeline for ui.perfetto.dev: train: of steps such as 100-120 to trace.json.gz "
-         "in the run folder; bench: of the measured steps to FILE"),
+    TEXT("trace", trace, "FILE", "write a timeline of the measured steps, for ui.perfetto.dev",
+         .of = "bench"),
+    TEXT("trace", trace, "STEPS",
+         "write a timeline of steps such as 100-120, for ui.perfetto.dev, to trace.json.gz in the "
+         "run folder"),
     FLAG("tee", tee, "print the messages of all ranks, not only rank 0"),
     FLAG("quiet", quiet, "print warnings and errors only (also -q)"),
     TEXT("weights", weights, "PATH",
-         "load a safetensors file, a checkpoint, or of a run folder the best one; also RUN@latest, "
-         "RUN@step-N"),
-    FLAG(
-        "per-class", eval.per_class,
-        "print precision, recall and F1 of every class; of a detector, and coco-eval: AP and AP50"),
+         "weights to load: a safetensors file, a checkpoint, a run folder (its best checkpoint), "
+         "RUN@latest or RUN@step-N"),
+    FLAG("per-class", eval.per_class, "print AP and AP50 of every category", .of = "coco-eval"),
+    FLAG("per-class", eval.per_class,
+         "print precision, recall and F1 of every class, or AP and AP50 of a detector"),
     INTEGER("max-detections", max_detections, 100, 1, 1000000, "N",
             "evaluate the N best detections of an image and category (default: 100)"),
     FLAG("all-checkpoints", eval.all_checkpoints,
@@ -70,12 +72,11 @@ static const struct dt_option options[] = {
         "only detections with a score of S, 0 to 1, or more (default: 0.3)"),
     TEXT("json", json, "FILE",
          "write the results as JSON; -: to standard output, and all else to standard error"),
-    TEXT("data", data, "KIND|PATH",
-         "bench: synthetic (default), or real: the configured data; config new: the training data"),
-    TEXT("model", model, "NAME",
-         "config new: the network (default: resnet18; dtrain models lists them)"),
+    TEXT("data", data, "PATH", "new: the training data", .of = "config"),
+    TEXT("data", data, "KIND", "synthetic (default), or real: the configured data"),
+    TEXT("model", model, "NAME", "new: the network (default: resnet18; dtrain models lists them)"),
     INTEGER("gpus", n_gpus, -1, 0, 1 << 20, "N",
-            "config new: GPUs to train on, 0: the CPU (default: what is there)"),
+            "new: GPUs to train on, 0: the CPU (default: what is there)"),
     TEXT("batch-size-per-rank", bench.batch_sizes, "N",
          "images per rank: 64, or 32,64,128 one after the other, or auto: the most that fit"),
     FLAG("forward-only", bench.forward_only, "measure the forward pass of an evaluation"),
@@ -91,9 +92,9 @@ static const struct dt_option options[] = {
             "smallest size of --allreduce (default: 8)"),
     INTEGER("max-bytes", allreduce.max_bytes, 0, 1, INT64_C(1) << 32, "N",
             "largest size of --allreduce (default: 256 MiB, or what memory allows)"),
-    TEXT("ranks", ranks, "N",
-         "number of ranks to start (default: one per slot of the hosts); forecast: numbers to "
-         "predict, such as 8,64"),
+    TEXT("ranks", ranks, "N,...", "numbers of ranks to predict for, such as 8,64",
+         .of = "forecast"),
+    TEXT("ranks", ranks, "N", "number of ranks to start (default: one per slot of the hosts)"),
     TEXT("hosts", launch.hosts, "A:8,B:8",
          "start ranks on these hosts, with so many slots each (default: the job's, or this one)"),
     TEXT("hostfile", launch.hostfile, "FILE", "the same from a file, a host per line"),
@@ -114,9 +115,9 @@ static const struct dt_option options[] = {
          "bandwidth and latency between nodes, such as 100Gb/s,2us, or measured: between these "
          "ranks"),
     TEXT("local-link", local_link, "RATE,TIME", "the same between the ranks of a node"),
-    INTEGER(
-        "ranks-per-node", launch.ranks_per_node, 0, 1, 1024, "N",
-        "forecast: ranks of a node that share its link (default: 1); launch: ranks on each host"),
+    INTEGER("ranks-per-node", launch.ranks_per_node, 0, 1, 1024, "N",
+            "ranks of a node that share its link (default: 1)", .of = "forecast"),
+    INTEGER("ranks-per-node", launch.ranks_per_node, 0, 1, 1024, "N", "ranks on each host"),
     TEXT("step-time", step_time, "TIME",
          "step time on one rank, such as 0.105 or 105ms; measured (default) runs some steps"),
     TEXT("prefix", shard.prefix, "P",
@@ -151,9 +152,13 @@ static const struct dt_option options[] = {
     INTEGER("seed", shard.seed, 1, 0, INT64_C(1) << 53, "S",
             "seed of the random number generator (default: 1)"),
     INTEGER("count", count, 32, 1, 1024, "N", "number of images (default: 32; also -n)"),
-    TEXT("output", output, "FILE",
-         "write this file (default: samples.png or report.html; average: none; predict: the images "
-         "with their boxes, into this folder; also -o)"),
+    TEXT("output", output, "FILE", "write this page (default: report.html; also -o)",
+         .of = "report"),
+    TEXT("output", output, "FILE", "write this picture (default: samples.png; also -o)",
+         .of = "samples"),
+    TEXT("output", output, "FOLDER", "write the images with their boxes into this folder (also -o)",
+         .of = "predict"),
+    TEXT("output", output, "FILE", "write the averaged weights to this file (also -o)"),
     TEXT("svg", svg, "FOLDER", "write each chart as a picture into this folder, instead of a page"),
     FLAG("quick", quick, "several ranks: only what prevents training, neither clocks nor speeds"),
     FLAG("watch", watch,
@@ -174,10 +179,11 @@ static const struct dt_option options[] = {
 /* LONG_OPTION: getopt_long's value for the first option, above all characters. */
 enum { LONG_OPTION = 256 };
 
-const struct dt_option *dt_option_find(const char *name)
+const struct dt_option *dt_option_find(const char *name, const char *command)
 {
     for (size_t i = 0; i < DT_COUNT(options); i++)
-        if (strcmp(options[i].name, name) == 0)
+        if (strcmp(options[i].name, name) == 0 &&
+            (!options[i].of || strcmp(options[i].of, command) == 0))
             return &options[i];
     return NULL;
 }
@@ -329,7 +335,7 @@ static dt_status check_given(struct dt_arguments *args)
     if (args->n_operands < min)
         DT_FAIL(DT_ERR_USAGE, "dtrain %s needs %s", command->name, command->operands);
     for (int i = 0; i < command->n_required; i++) {
-        const struct dt_option *row = dt_option_find(command->options[i]);
+        const struct dt_option *row = dt_option_find(command->options[i], command->name);
         const bool is_config = row->offset == offsetof(struct dt_arguments, config);
         if (*(const char *const *)((const char *)args + row->offset) || (is_config && args->n_sets))
             continue;
@@ -373,9 +379,9 @@ static dt_status parse_options(struct dt_arguments *args, int argc, char **argv)
     struct dt_text text = dt_text_in(letters, sizeof letters);
     int n = 0, found;
     for (int i = 0; i < DT_COMMAND_OPTIONS && args->command->options[i]; i++)
-        rows[n++] = dt_option_find(args->command->options[i]);
-    rows[n++] = dt_option_find("help");
-    rows[n++] = dt_option_find("version");
+        rows[n++] = dt_option_find(args->command->options[i], args->command->name);
+    rows[n++] = dt_option_find("help", "");
+    rows[n++] = dt_option_find("version", "");
     dt_text_add(&text, ":");
     for (int i = 0; i < n; i++) {
         const enum dt_option_kind kind = rows[i]->kind;
@@ -439,7 +445,7 @@ dt_status dt_arguments_parse(struct dt_arguments *args, int argc, char **argv)
     bool help_first = argc > 1 && argc <= 3 && strcmp(argv[1], "help") == 0;
     args->help = help_first;
     args->named = argc > 1 + help_first && argv[1 + help_first][0] != '-';
-    if (help_first && argc == 3 && dt_topic_print(NULL, argv[2])) {
+    if (help_first && argc == 3 && dt_topic_print(false, argv[2])) {
         args->topic = argv[2];
         return DT_OK;
     }

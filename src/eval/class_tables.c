@@ -37,10 +37,11 @@ static void print_two(FILE *out, const struct dt_ranking *ranking, const double 
     put_value(out, "average precision", ranking->average_precision, "\n");
     /* Then the best rule calls all images positive. */
     if (ranking->sensitivity + ranking->specificity < 1 + 1e-14) {
-        fprintf(out, "no probability separates the classes: the best Youden index is 0\n");
+        fprintf(out, "no threshold separates the classes: Youden's index is 0 at best\n");
         return;
     }
-    put_value(out, "best Youden index from probability", ranking->threshold, " on: ");
+    fprintf(out, "the table uses a threshold of 0.5; Youden's index is highest at ");
+    put_value(out, "probability", ranking->threshold, ": ");
     put_value(out, "sensitivity", 100 * ranking->sensitivity, " %, ");
     put_value(out, "specificity", 100 * ranking->specificity, " %\n");
 }

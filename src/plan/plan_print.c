@@ -185,8 +185,7 @@ void dt_plan_print_memory(const struct dt_plan *plan, FILE *out)
     if (plan->backend->n_feed_blocks > 0)
         fprintf(out, "  %-10s %10.1f MB\n", "input",
                 plan->backend->n_feed_blocks * mega(plan->feed_bytes));
-    fprintf(out, "  %-10s %10.1f MB  (work without sharing: %.1f MB)\n", "all",
-            mega(dt_plan_bytes(plan)), mega(plan->sum_bytes));
+    fprintf(out, "  %-10s %10.1f MB\n", "total", mega(dt_plan_bytes(plan)));
     fprintf(out, "buckets: %d", plan->n_buckets);
     for (int b = 0; b < plan->n_buckets; b++)
         fprintf(out, "%s%.2f", b == 0 ? ", MB: " : " ", mega(dt_plan_bucket_bytes(plan, b)));

@@ -107,7 +107,10 @@ static void add_left_out(struct dt_text *line, const struct dt_engine *engine,
     const int64_t n_used = stage->steps_per_epoch * stage->split.images;
     const int64_t n = dt_dataset_size(sets->train_set) - n_used;
     if (n > 0 && n_used > 0 && engine->schedule.n_parts == 1)
-        dt_text_add(line, "; each epoch omits %" PRId64 ", not always the same: no full batch", n);
+        dt_text_add(line,
+                    "; the incomplete last batch of an epoch is dropped (%" PRId64
+                    " image%s, different ones each epoch)",
+                    n, DT_S(n));
 }
 
 static void print_data(struct dt_text *line, const struct dt_summary *summary)
@@ -270,11 +273,12 @@ static void add_limit(struct dt_text *line, const char *name, double seconds)
 static void print_limits(struct dt_text *line, const struct dt_summary *summary)
 {
     const struct dt_config *config = summary->engine->config;
-    add_limit(line, "without progress: start ", config->watchdog.init_timeout_s);
+    add_limit(line, "ends the run after this time without progress: start ",
+              config->watchdog.init_timeout_s);
     add_limit(line, ", step ", config->watchdog.step_timeout_s);
     add_limit(line, ", save ", config->watchdog.save_timeout_s);
     if (summary->end[0])
-        dt_text_add(line, "; stops in time for %s", summary->end);
+        dt_text_add(line, "; stops and saves before %s", summary->end);
 }
 
 static void print_weights(struct dt_text *line, const struct dt_summary *summary)
@@ -292,7 +296,7 @@ static void print_frozen(struct dt_text *line, const struct dt_summary *summary)
 
 static void print_start(struct dt_text *line, const struct dt_summary *summary)
 {
-    dt_text_add(line, "%s, checked in %.1f s", summary->start, summary->seconds);
+    dt_text_add(line, "%s, ready after %.1f s", summary->start, summary->seconds);
 }
 
 void dt_summary_print(const struct dt_summary *summary)
@@ -301,12 +305,12 @@ void dt_summary_print(const struct dt_summary *summary)
         const char *label;
         void (*print)(struct dt_text *line, const struct dt_summary *summary);
     } rows[] = {
-        {"model", print_model},   {"device", print_device},
-        {"data", print_data},     {"schedule", print_schedule},
-        {"stages", print_stages}, {"optimizer", print_optimizer},
-        {"memory", print_memory}, {"checkpoints", print_checkpoints},
-        {"limits", print_limits}, {"weights", print_weights},
-        {"frozen", print_frozen}, {"start", print_start},
+        {"model", print_model},     {"device", print_device},
+        {"data", print_data},       {"schedule", print_schedule},
+        {"stages", print_stages},   {"optimizer", print_optimizer},
+        {"memory", print_memory},   {"checkpoints", print_checkpoints},
+        {"watchdog", print_limits}, {"weights", print_weights},
+        {"frozen", print_frozen},   {"start", print_start},
     };
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         char text[DT_WEIGHTS_TEXT];
@@ -423,7 +427,8 @@ void dt_summary_print_dry(const struct dt_engine *engine, const struct dt_sets *
         }
         print_rates(engine, out);
     } else {
-        fprintf(out, "steps per epoch, learning rates and classes: unknown without data.train\n");
+        fprintf(out, "steps per epoch, learning rates and classes: unknown, since data.train %s\n",
+                engine->config->data.train[0] ? "could not be read" : "is not set");
     }
     dt_plan_print_memory(engine->plan, out);
 }

@@ -68,7 +68,7 @@ def check_command(line, text):
                 problem(line, f"there is no {word}")
         for i, word in enumerate(words[own[-1] + 1 :] if own else []):
             option = word.split("=")[0]
-            if option.startswith("--") and not re.search(rf"^\s+{option}\b|{option}\b", printed("--help"), re.M):
+            if option.startswith("--") and not re.search(rf"^\s+{option}\b|{option}\b", printed("help", "all"), re.M):
                 problem(line, f"dtrain has no option {option}")
             if word == "--set":
                 key = words[own[-1] + 2 + i].split("=")[0]

@@ -62,7 +62,7 @@ refused 65 "alone holds one class only" train new --set data.train="$work/alone"
 # A list of classes chooses and orders them.
 printf 'square\r\ncircle\nring\n' > "$work/map"
 ends 0 "images of 32 x 32, 3 classes" train subset --set data.class_map="$work/map"
-says "data  *18 training and 12 validation images; each epoch omits 6, not always the same: no full batch$"
+says "data  *18 training and 12 validation images; the incomplete last batch of an epoch is dropped (6 images, different ones each epoch)$"
 tr -d '\r' < "$work/map" | cmp - "$work/subset/classes.txt"
 printf 'square\nsquare\n' > "$work/map"
 refused 65 "map lists class square twice" train new --set data.class_map="$work/map"

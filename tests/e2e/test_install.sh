@@ -12,7 +12,7 @@ mv "$work/first place" "$work/other place"
 share="$work/other place/share"
 mandoc -Tlint -W style "$share"/man/man*/* >"$work/lint" || fail "$(head "$work/lint")"
 # They have every sub-command and every key.
-[ "$(grep -c '^\.SS dtrain ' "$share/man/man1/dtrain.1")" = "$("$dtrain" --help | grep -c '^  dtrain [a-gi-z]')" ] || fail "dtrain.1"
+[ "$(grep -c '^\.SS dtrain ' "$share/man/man1/dtrain.1")" = "$("$dtrain" help all | grep -c '^  dtrain [a-gi-z]')" ] || fail "dtrain.1"
 [ "$(grep -c '^\.TP' "$share/man/man5/dtrain-config.5")" = "$("$dtrain" config help | grep -c '^- ')" ] || fail "dtrain-config.5"
 grep -qF '\fB\-\-dry\-run\fR\fI[=plan]\fR' "$share/man/man1/dtrain.1" || fail "no option --dry-run"
 # As an ordinary user, in a folder without any of dtrain's files.

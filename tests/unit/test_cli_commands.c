@@ -39,7 +39,7 @@ TEST(tables)
         int n = 0;
         assert_true(command->run || command->run_on_ranks);
         for (; n < DT_COMMAND_OPTIONS && command->options[n]; n++) {
-            const struct dt_option *option = dt_option_find(command->options[n]);
+            const struct dt_option *option = dt_option_find(command->options[n], command->name);
             if (!option)
                 fail_msg("dtrain %s: no option %s", command->name, command->options[n]);
             assert_true(n >= command->n_required || option->kind == DT_OPTION_TEXT);

@@ -194,8 +194,8 @@ TEST(separates_nothing)
     dt_class_counts_print(out, counts, &ranking, names);
     fclose(out);
     assert_non_null(strstr(text, "AUC 0.5, "));
-    assert_non_null(strstr(text, "no probability separates the classes"));
-    assert_null(strstr(text, "from probability"));
+    assert_non_null(strstr(text, "no threshold separates the classes"));
+    assert_null(strstr(text, "highest at probability"));
     free(text);
     dt_class_counts_destroy(counts);
 }
