@@ -56,7 +56,7 @@ static bool is_before(const struct dt_tune_rank *a, const struct dt_tune_rank *b
     return a->seconds < b->seconds || (a->seconds == b->seconds && a->variant < b->variant);
 }
 
-/* Adds one to the sorted places[0 .. n); the last of DT_TUNE_RANKING falls out. */
+/* Adds one to the sorted ranking[0 .. n); the last of DT_TUNE_RANKING falls out. */
 static void insert(struct dt_tune_rank *ranking, int n, struct dt_tune_rank added)
 {
     int i = n < DT_TUNE_RANKING ? n : DT_TUNE_RANKING - 1;

@@ -9,8 +9,8 @@
  *
  * An update has 1 / W of the images of a synchronous step, and 1 / W of its learning rate.
  *
- * Ranks meet every train.sync_every steps: only there do they agree on anything, evaluate and save.
- * Not deterministic. */
+ * Ranks synchronise every train.sync_every steps: only there do they agree on anything, evaluate
+ * and save. Not deterministic. */
 #include <inttypes.h>
 #include <stdlib.h>
 

@@ -22,7 +22,7 @@ struct run;
  * are collective; their status is this rank's. */
 struct dt_mode_steps {
     dt_status (*begin)(struct run *r); /* before the first step */
-    /* Instead of one step of all ranks: trains until they meet, n_steps later. */
+    /* Instead of one step of all ranks: trains until the next synchronisation, n_steps later. */
     dt_status (*step)(struct run *r, int64_t n_steps);
     /* After a step after which all ranks must have the same weights. */
     dt_status (*sync_weights)(struct run *r);
@@ -43,7 +43,7 @@ struct run {
     struct dt_telemetry telemetry;
     struct dt_timeline timeline;
     struct dt_run_folder folder; /* rank 0 */
-    struct dt_due due;           /* after the step under way, or the next at which ranks meet */
+    struct dt_due due;           /* after the step under way, or the next synchronisation */
     const struct dt_mode_steps *mode;
     struct dt_async *async;  /* of async.c, else NULL */
     int64_t last_sync_step;  /* the last one after which all ranks had the same weights */

@@ -62,10 +62,10 @@ static int64_t steps_to_sync(const struct dt_engine *engine, const struct dt_che
     return engine->last_step - at->step < n ? engine->last_step - at->step : n;
 }
 
-/* `ask` sends this rank's status and what is due, `hear` waits for the answer of all ranks. Between
- * the two lies the last pass of the step, whose computing hides the latency of the network. A rank
- * that has failed must ask too: the others wait for its word in `hear`, which then fails on all of
- * them with the same message. */
+/* send_status sends this rank's status and what is due, receive_decision waits for the answer of
+ * all ranks. Between the two lies the last pass of the step, whose computing hides the latency of
+ * the network. A rank that has failed must send too: the others wait for its word in
+ * receive_decision, which then fails on all of them with the same message. */
 static dt_status send_status(struct run *r, dt_status status)
 {
     r->stop.save_at_s = dt_save_policy_due_s(&r->save_policy);
@@ -77,7 +77,7 @@ static dt_status send_status(struct run *r, dt_status status)
     return dt_stop_ask(&r->stop, r->engine.ranks.comm, r->at.step, status);
 }
 
-/* An action that becomes due between two meetings stays due until the next. */
+/* An action that becomes due between two synchronisations stays due until the next. */
 static dt_status receive_decision(struct run *r, dt_status status)
 {
     const struct dt_due before = r->due;
