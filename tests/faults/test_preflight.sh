@@ -41,7 +41,7 @@ one_error 71 "the stack may have 512 KiB here, and dtrain needs 1024: ulimit -s 
 
 # --- The summary: once, even in a log file ---
 train 3 once --set train.max_steps=2
-for label in model device data schedule memory checkpoints limits start; do
+for label in model device data schedule memory checkpoints watchdog start; do
     [ "$(grep -c "^dtrain: $label  *[^ ]" "$work/log")" = 1 ] ||
         fail "not one line of $label: $(cat "$work/log")"
 done
