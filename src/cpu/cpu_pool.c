@@ -141,10 +141,17 @@ static struct range window_of(int i, int n_in, int n_out)
 /* `big` is the image side (src or diff_src), `small` the pooled side. */
 struct average {
     int big_height, big_width, small_height, small_width;
-    int step, width; /* from one pixel to the next, and of a block */
+    int step; /* from one pixel to the next */
 };
 
-static void average_row(real *dst, const real *src, const struct average *a)
+/* Runs a loop, whose last argument is the width of a block, with one that the compiler knows. */
+#define BY_BLOCK(block, line, ...)          \
+    ((block) == 16  ? line(__VA_ARGS__, 16) \
+     : (block) == 8 ? line(__VA_ARGS__, 8)  \
+     : (block) == 1 ? line(__VA_ARGS__, 1)  \
+                    : line(__VA_ARGS__, block))
+
+static inline void average_row(real *dst, const real *src, const struct average *a, int width)
 {
     for (int oh = 0; oh < a->small_height; oh++) {
         struct range rh = window_of(oh, a->big_height, a->small_height);
@@ -154,12 +161,14 @@ static void average_row(real *dst, const real *src, const struct average *a)
             for (int h = rh.first; h < rh.last; h++) {
                 const real *from = src + (size_t)(h * a->big_width + rw.first) * a->step;
                 for (int w = rw.first; w < rw.last; w++, from += a->step) {
-                    for (int c = 0; c < a->width; c++)
+#pragma omp simd
+                    for (int c = 0; c < width; c++)
                         sum[c] += from_real(from[c]);
                 }
             }
             float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
-            for (int c = 0; c < a->width; c++)
+#pragma omp simd
+            for (int c = 0; c < width; c++)
                 dst[c] = to_real(sum[c] / area);
         }
     }
@@ -167,7 +176,8 @@ static void average_row(real *dst, const real *src, const struct average *a)
 
 /* Windows overlap when they do not divide the image: a pixel's are window_of the other way round.
  */
-static void spread_row(real *diff_src, const real *diff_dst, const struct average *a)
+static inline void spread_row(real *diff_src, const real *diff_dst, const struct average *a,
+                              int width)
 {
     for (int h = 0; h < a->big_height; h++) {
         struct range oh = window_of(h, a->small_height, a->big_height);
@@ -180,11 +190,13 @@ static void spread_row(real *diff_src, const real *diff_dst, const struct averag
                 for (int k = ow.first; k < ow.last; k++, from += a->step) {
                     struct range rw = window_of(k, a->big_width, a->small_width);
                     float area = (float)((rh.last - rh.first) * (rw.last - rw.first));
-                    for (int c = 0; c < a->width; c++)
+#pragma omp simd
+                    for (int c = 0; c < width; c++)
                         sum[c] += from_real(from[c]) / area;
                 }
             }
-            for (int c = 0; c < a->width; c++)
+#pragma omp simd
+            for (int c = 0; c < width; c++)
                 diff_src[c] = to_real(sum[c]);
         }
     }
@@ -238,11 +250,14 @@ static dt_status run_average(struct dt_exec *exec)
                                   .big_width = big->dim[3],
                                   .small_height = small->dim[2],
                                   .small_width = small->dim[3],
-                                  .step = dt_cpu_pixel_step(rows),
-                                  .width = dt_cpu_block_width(rows, block)};
-        (forward ? average_row
-                 : spread_row)(to + dt_cpu_block_offset(&dst_rows, rows->n_blocks, image, block),
-                               from + dt_cpu_block_offset(rows, rows->n_blocks, image, block), &a);
+                                  .step = dt_cpu_pixel_step(rows)};
+        const int width = dt_cpu_block_width(rows, block);
+        real *block_to = to + dt_cpu_block_offset(&dst_rows, rows->n_blocks, image, block);
+        const real *block_from = from + dt_cpu_block_offset(rows, rows->n_blocks, image, block);
+        if (forward)
+            BY_BLOCK(width, average_row, block_to, block_from, &a);
+        else
+            BY_BLOCK(width, spread_row, block_to, block_from, &a);
     }
     return DT_OK;
 }
@@ -289,13 +304,6 @@ static inline void sum_line(real *diff_coarse, const real *diff_dst, int width, 
                             (from_real(below[c]) + from_real(below[block + c])));
     }
 }
-
-/* Runs `line`, whose last argument is the size of a block, with one that the compiler knows. */
-#define BY_BLOCK(block, line, ...)          \
-    ((block) == 16  ? line(__VA_ARGS__, 16) \
-     : (block) == 8 ? line(__VA_ARGS__, 8)  \
-     : (block) == 1 ? line(__VA_ARGS__, 1)  \
-                    : line(__VA_ARGS__, block))
 
 static dt_status run_upsample_add(struct dt_exec *exec)
 {
