@@ -64,7 +64,8 @@ dt_status dt_cmd_config(const struct dt_arguments *args)
     static const char *const names[] = {"show", "new", "schema", "help"};
     const char *name = args->operands[0];
     if (args->n_operands > 1 && strcmp(name, "help") != 0)
-        DT_FAIL(DT_ERR_USAGE, "%s: unexpected argument of dtrain config %s; see dtrain --help",
+        DT_FAIL(DT_ERR_USAGE,
+                "%s: unexpected argument of dtrain config %s; see dtrain config --help",
                 args->operands[1], name);
     const bool is_new = strcmp(name, "new") == 0;
     const bool has_wishes =

@@ -307,8 +307,8 @@ static dt_status refuse_option(const char *text, const struct dt_command *comman
         DT_FAIL(DT_ERR_USAGE, "%s: dtrain %s has no such option; %s", text, command->name, hint);
     const char *nearest = dt_nearest(name, names, n);
     DT_FAIL(DT_ERR_USAGE, "%s: dtrain %s has no such option; %s%s%s", text, command->name,
-            nearest ? "did you mean --" : "see dtrain --help", nearest ? nearest : "",
-            nearest ? "?" : "");
+            nearest ? "did you mean --" : "see dtrain ", nearest ? nearest : command->name,
+            nearest ? "?" : " --help");
 }
 
 /* dtrain resume FOLDER: as if its configuration and the folder had been given. */
@@ -329,8 +329,8 @@ static dt_status check_given(struct dt_arguments *args)
         const char *extra = args->operands[max];
         const bool is_config = dt_name_has_suffix(extra, ".json") && command->run_on_ranks;
         DT_FAIL(DT_ERR_USAGE, "%s: unexpected argument of dtrain %s; %s%s%s", extra, command->name,
-                is_config ? "did you mean --config " : "see dtrain --help", is_config ? extra : "",
-                is_config ? "?" : "");
+                is_config ? "did you mean --config " : "see dtrain ",
+                is_config ? extra : command->name, is_config ? "?" : " --help");
     }
     if (args->n_operands < min)
         DT_FAIL(DT_ERR_USAGE, "dtrain %s needs %s", command->name, command->operands);
@@ -339,8 +339,8 @@ static dt_status check_given(struct dt_arguments *args)
         const bool is_config = row->offset == offsetof(struct dt_arguments, config);
         if (*(const char *const *)((const char *)args + row->offset) || (is_config && args->n_sets))
             continue;
-        DT_FAIL(DT_ERR_USAGE, "dtrain %s needs --%s %s%s; see dtrain --help", command->name,
-                row->name, row->value, is_config ? ", or --set" : "");
+        DT_FAIL(DT_ERR_USAGE, "dtrain %s needs --%s %s%s; see dtrain %s --help", command->name,
+                row->name, row->value, is_config ? ", or --set" : "", command->name);
     }
     if (command->run_on_ranks == dt_cmd_train && args->n_operands > 0)
         return take_run(args);

@@ -334,7 +334,7 @@ dt_status dt_cmd_bench(struct dt_comm *comm, const struct dt_config *config,
         DT_FAIL_ON_ALL_RANKS(
             DT_ERR_USAGE,
             "--%s: it runs no network, so of the other options it takes only --json%s; "
-            "see dtrain --help",
+            "see dtrain bench --help",
             args->input ? "input" : "allreduce",
             args->input ? "" : ", --min-bytes and --max-bytes");
     if (!args->allreduce_only && (sums.min_bytes || sums.max_bytes))

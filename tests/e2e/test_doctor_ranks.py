@@ -38,7 +38,8 @@ def check_figures():
     (pair,) = report["pairs"]
     assert (pair["from"], pair["to"], pair["is_between_hosts"]) == (0, 1, False), pair
     assert min(pair["latency_s"], pair["forth_bytes_per_s"], pair["back_bytes_per_s"]) > 0, pair
-    assert [row["seconds"] > 0 for row in report["all_reduce"]] == [True] * 3, report["all_reduce"]
+    sums = report["all_reduce"]  # fewer where a sum would take too long
+    assert 1 <= len(sums) <= 3 and all(row["seconds"] > 0 for row in sums), sums
     assert os.listdir() == ["report.json"], os.listdir()
 
 

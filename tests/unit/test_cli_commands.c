@@ -171,7 +171,7 @@ TEST(wrong_lines)
         {"-help", "did you mean --help"},
         {"-config x", "-config: dtrain train has no such option; did you mean --config"},
         {"shard a b -s", "-s: dtrain shard has no such option"},
-        {"shard a b --lr 1", "--lr: dtrain shard has no such option; see dtrain --help"},
+        {"shard a b --lr 1", "--lr: dtrain shard has no such option; see dtrain shard --help"},
         {"eval --config x --weights x --dry-run", "--dry-run: dtrain eval has no such option"},
         {"--batch-size=32", "--batch-size=32: dtrain train has no such option; use --set train."},
         {"-b 32", "use --set train.global_batch_size=..."},
