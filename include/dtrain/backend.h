@@ -119,9 +119,9 @@ struct dt_sensors {
 /* The choice of `autotune` for a node, in the words of the library that computes it, or for a
  * fusion whose first node it is. */
 struct dt_choice {
-    const char *fusion; /* name of its kind; NULL = the node itself */
-    const char *algorithm,
-        *runner_up;              /* runner_up: the second fastest, "" = none; valid until release */
+    const char *fusion;          /* name of its kind; NULL = the node itself */
+    const char *algorithm;       /* both texts are valid until release */
+    const char *runner_up;       /* the second fastest, "" = none */
     double seconds, runner_up_s; /* of a run when it was chosen; NAN = not measured */
 };
 
@@ -142,8 +142,7 @@ struct dt_backend {
     size_t (*free_bytes)(struct dt_device *dev);
     dt_status (*zero)(struct dt_device *dev, void *memory, size_t bytes);
 
-    /* Ops. shares: whether nodes find tensors in the memory of others (dt_graph_share); NULL = they
-     * do not. */
+    /* Ops. shares: nodes find tensors in the memory of others (dt_graph_share); NULL = never. */
     bool (*shares)(const struct dt_device *dev);
     bool (*supports)(struct dt_device *dev, const struct dt_graph *g, const struct dt_node *node);
     dt_status (*prepare)(struct dt_device *dev, struct dt_exec **exec, const struct dt_graph *g,

@@ -10,7 +10,7 @@
  *   LIST(section, member, longest, most, help, ...)         with n_member; RGB: always 3
  *   TABLE(section, member, type, longest, columns, help)    with n_member
  *
- * help is one sentence without its full stop; DETECTORS(help): classifiers do not have the key.
+ * help ends without a full stop; DETECTORS(help): classifiers do not have the key.
  * Further members of struct dt_key may follow it, such as the effect of a change on resuming,
  * unless that makes it another run. */
 

@@ -160,7 +160,6 @@ struct dt_plan {
     int n_lanes, at_lane;     /* ... those below at_lane have been fed and wait for the others */
     size_t train_bytes;       /* of the work arena, in training programs */
     int n_slots;              /* sums of slices that the accum arena has room for */
-    size_t sum_bytes;         /* what the work arena would need without any sharing */
     enum dt_dtype grads_type; /* of the grads arena, but ... */
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */
     struct dt_recording *recording[DT_MAX_PROGRAMS][DT_N_PASS_KINDS];

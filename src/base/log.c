@@ -84,13 +84,17 @@ const char *dt_log_place(void)
     return state.place;
 }
 
-static int columns(void)
+int dt_terminal_columns(int fd)
 {
     struct winsize size;
     const char *term = getenv("TERM");
-    if (state.rank != 0 || !isatty(state.terminal) || !term || strcmp(term, "dumb") == 0)
-        return 0;
-    return ioctl(state.terminal, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+    const bool is_terminal = isatty(fd) && term && strcmp(term, "dumb") != 0;
+    return is_terminal && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+static int columns(void)
+{
+    return state.rank == 0 ? dt_terminal_columns(state.terminal) : 0;
 }
 
 bool dt_log_is_terminal(void)

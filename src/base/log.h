@@ -42,6 +42,8 @@ int64_t dt_log_warnings(void);
  * not dumb), directly or through mpirun. Under mpirun stdout looks like a terminal even in a job
  * log, so stdout is never checked. */
 bool dt_log_is_terminal(void);
+/* Width of a terminal, 0 if the file is none. Help may be broken by it, a log may not. */
+int dt_terminal_columns(int fd);
 /* Replaces the last progress line with `text`; "" clears it. Without a terminal `text` becomes a
  * line if there was none for half a minute. */
 void dt_log_progress(const char *text);

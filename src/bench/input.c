@@ -23,9 +23,9 @@
 #include "engine/task.h"
 
 enum {
-    MAX_BATCH = 32, /* rows per batch: the clock is read after each batch */
-    MIN_ROUND = 32, /* images per rank and round */
-    MIN_STAGES = 16 /* images per rank for the table of stages */
+    MAX_BATCH = 32,        /* rows per batch: the clock is read after each batch */
+    MIN_ROUND_IMAGES = 32, /* images per rank and round */
+    MIN_STAGE_IMAGES = 16  /* images per rank for the table of stages */
 };
 static const double round_s = 0.3, stages_s = 0.3;
 
@@ -108,7 +108,7 @@ static dt_status run_stage_round(struct bench *b, uint32_t first, uint32_t n, in
 static dt_status measure_stages(struct bench *b)
 {
     const uint32_t max = images_per_rank(b);
-    uint32_t first = 0, n = max < MIN_STAGES ? max : MIN_STAGES;
+    uint32_t first = 0, n = max < MIN_STAGE_IMAGES ? max : MIN_STAGE_IMAGES;
     struct dt_input_stages stages;
     int n_rounds = 0;
     const double begin_s = dt_clock_s();
@@ -169,7 +169,7 @@ static dt_status run_round(struct bench *b, struct round *round)
 {
     *round = (struct round){0};
     mark_round(b); /* exclude the time the ranks waited for each other */
-    while (round->seconds < round_s || round->images < MIN_ROUND) {
+    while (round->seconds < round_s || round->images < MIN_ROUND_IMAGES) {
         const double before_s = b->mark_s;
         const struct dt_loader_times before = b->times;
         DT_TRY(take_batch(b));

@@ -5,9 +5,8 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/names.h"
 #include "base/nearest.h"
@@ -69,11 +68,11 @@ void dt_command_operands(const struct dt_command *command, int *min, int *max)
 /* On a terminal, in lines of its width. */
 static void print_wrapped(FILE *out, const char *line, int indent)
 {
-    struct winsize size;
+    const int columns = dt_terminal_columns(fileno(out));
     char text[2048];
     snprintf(text, sizeof text, "%s", line);
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 2 * indent)
-        dt_text_wrap(text, sizeof text, size.ws_col, indent);
+    if (columns > 2 * indent)
+        dt_text_wrap(text, sizeof text, columns, indent);
     fprintf(out, "%s\n", text);
 }
 

@@ -1,5 +1,5 @@
-/* Chooses a plan for every convolution and a way for every fusion of nodes: the cuDNN candidates
- * that the options allow, and then both ways to run a fusion, are timed on the device (tune.h) and
+/* Chooses a plan for every convolution and a variant of every fusion of nodes: the cuDNN candidates
+ * that the options allow, and then both variants of a fusion, are timed on the device (tune.h) and
  * the fastest is taken. Rank 0 chooses for all ranks, so that they compute the same, and keeps its
  * choices on disk. */
 #include "cuda/cuda_conv.h"
@@ -120,7 +120,7 @@ out:
     return status;
 }
 
-/* The candidates for one task, as ways to do it. */
+/* The candidates for one task, as variants. */
 struct trial {
     struct chooser *chooser;
     const struct dt_conv_task *task;
@@ -295,7 +295,7 @@ static bool is_way_timed(const struct chooser *c)
     return is_timed(c) && c->dev->options.fusion == DT_FUSION_AUTO;
 }
 
-static dt_status time_ways(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
+static dt_status time_variants(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
     struct dt_fusion_timer *timer = NULL;
     struct dt_tune_rank ranking[DT_TUNE_RANKING];
@@ -321,22 +321,22 @@ static void take_untimed(struct dt_conv_choice *choice, enum dt_fusion_variant v
     take_variant(choice, ranking);
 }
 
-static dt_status find_way(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
+static dt_status find_variant(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
-    /* A way that is not measured, or cannot be for lack of memory: our own kernels only move less
-     * if nodes run together, but cuDNN's may be slower. */
+    /* A variant that is not measured, or cannot be for lack of memory: our own kernels only move
+     * less if nodes run together, but cuDNN's may be slower. */
     const bool is_gain = !fusion->problem[0] || c->dev->options.fusion == DT_FUSION_ON;
     take_untimed(&fusion->choice, is_gain ? DT_FUSION_FUSED : DT_FUSION_SEPARATE);
     if (!is_way_timed(c))
         return DT_OK;
-    dt_status status = time_ways(c, fusion, n_left);
+    dt_status status = time_variants(c, fusion, n_left);
     if (status != DT_OK && status != DT_ERR_DEVICE && status != DT_ERR_MEMORY)
         return status;
-    dt_error_clear(); /* also of a way that failed when it was timed */
+    dt_error_clear(); /* also of a variant that failed when it was timed */
     return DT_OK;
 }
 
-static dt_status choose_way(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
+static dt_status choose_variant(struct chooser *c, struct dt_cuda_fusion *fusion, int n_left)
 {
     const struct dt_fusion_task *task = fusion->task;
     struct dt_conv_choice *choice = &fusion->choice;
@@ -352,7 +352,7 @@ static dt_status choose_way(struct chooser *c, struct dt_cuda_fusion *fusion, in
         choice->candidate < DT_N_FUSION_VARIANTS &&
         strcmp(choice->tag, variant_name[choice->candidate]) == 0)
         return DT_OK;
-    DT_TRY(find_way(c, fusion, n_left));
+    DT_TRY(find_variant(c, fusion, n_left));
     if (isnan(choice->seconds))
         return DT_OK; /* another run may be able to time it */
     return dt_algo_cache_put(c->cache, task->text, choice);
@@ -435,7 +435,7 @@ static dt_status choose_all(struct chooser *c, struct table *table, int n)
         for (struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next) {
             if (fusion->settled || (int)fusion->kind != kind)
                 continue;
-            DT_TRY_OUT(choose_way(c, fusion, n - shown.done));
+            DT_TRY_OUT(choose_variant(c, fusion, n - shown.done));
             apply_choice(fusion);
             keep(c, table, &shown, &fusion->choice);
         }

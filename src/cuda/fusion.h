@@ -48,7 +48,7 @@ bool dt_fusion_is_possible(const struct dt_cuda_fusion *fusion);
 void *dt_bn_scale_factors(const struct dt_exec *bn);
 void *dt_bn_shift_factors(const struct dt_exec *bn);
 
-/* The ways to run a fusion. */
+/* The variants of a fusion. */
 enum dt_fusion_variant { DT_FUSION_SEPARATE, DT_FUSION_FUSED, DT_N_FUSION_VARIANTS };
 
 /* The problem of a convolution in the fusions that run together, or else by itself. */

@@ -6,15 +6,15 @@
 #include "base/sort.h"
 
 /* Running at full load for warm_s brings the clock of a GPU up; the host idled it while it asked
- * for the ways. A way slower than the best by the factor `hopeless` is dropped. */
+ * for the variants. A variant slower than the best by the factor `hopeless` is dropped. */
 static const double warm_s = 0.010, round_s = 0.001, hopeless = 1.3;
 static const double shortest_s = 1e-6; /* of a run, if less is measured */
 static const double max_s = 2;         /* for one search */
 static const double first_share = 0.8; /* of the budget; the rest is for measuring the best again */
-/* With an even number of rounds the median round of each way is at the same time on average. */
+/* With an even number of rounds the median round of each variant is at the same time on average. */
 enum { MAX_WARM_RUNS = 1000, MAX_RUNS = 10, N_ROUNDS = 6 };
 
-/* INFINITY for a way that cannot be used. */
+/* INFINITY for a variant that cannot be used. */
 static dt_status measure(const struct dt_tune_work *work, int variant, int n, double *seconds)
 {
     dt_status status = work->time(work->context, variant, n, seconds);
@@ -89,14 +89,14 @@ static dt_status measure_all(const struct dt_tune_work *work, double end_s,
     return DT_OK;
 }
 
-/* The median, or INFINITY if the way failed in a round. */
+/* The median, or INFINITY if the variant failed in a round. */
 static double median_round(double *s, int n)
 {
     dt_sort_f64(s, (size_t)n);
     return isinf(s[n - 1]) ? INFINITY : dt_percentile_f64(s, (size_t)n, 0.5);
 }
 
-/* Measures in the order A B C, C B A, A B C, ...; each way gets the median of its rounds. */
+/* Measures in the order A B C, C B A, A B C, ...; each variant gets the median of its rounds. */
 static dt_status measure_best(const struct dt_tune_work *work, double end_s,
                               struct dt_tune_rank *ranking, int n)
 {

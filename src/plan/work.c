@@ -203,7 +203,6 @@ dt_status dt_plan_place_work(struct dt_plan *plan)
             continue;
         plan->place[t].arena = DT_ARENA_WORK;
         plan->place[t].offset = blocks[block].offset;
-        plan->sum_bytes += dt_plan_align(plan->place[t].bytes);
     }
 out:
     free(blocks);

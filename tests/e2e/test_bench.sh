@@ -74,7 +74,7 @@ named = {(c["name"], c["op"]) for c in result["choices"] if c["algorithm"]}
 assert named >= {(n["name"], n["op"]) for n in result["nodes"] if n["op"].startswith("conv")}, named
 assert all(c["ms"] is None and c["runner_up"] == "" for c in result["choices"]) # not chosen by time
 PY
-shows "algorithm"
+shows "algorithm, next best"
 bench 2 --profile
 shows "^Ranks:  *2 on 1 host" "^Exposed communication takes"
 check 2 32 train synthetic

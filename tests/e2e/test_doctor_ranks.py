@@ -38,8 +38,10 @@ def check_figures():
     (pair,) = report["pairs"]
     assert (pair["from"], pair["to"], pair["is_between_hosts"]) == (0, 1, False), pair
     assert min(pair["latency_s"], pair["forth_bytes_per_s"], pair["back_bytes_per_s"]) > 0, pair
-    sums = report["all_reduce"]  # fewer where a sum would take too long
-    assert 1 <= len(sums) <= 3 and all(row["seconds"] > 0 for row in sums), sums
+    # Half of what the slower direction carries in half a second is the largest sum, at most 64 MiB.
+    room = max(min(pair["forth_bytes_per_s"], pair["back_bytes_per_s"]) / 4, 4096)
+    wanted = 1 + (room > 4096) + (room > 1 << 20)
+    assert [row["seconds"] > 0 for row in report["all_reduce"]] == [True] * wanted, (pair, report["all_reduce"])
     assert os.listdir() == ["report.json"], os.listdir()
 
 

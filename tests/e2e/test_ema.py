@@ -51,10 +51,11 @@ def check_formula(folder):
 
 def test_train_and_resume():
     """A stop after every step, since a save may be postponed, but not the one of a stop."""
-    for step in range(1, STEPS + 1):
-        done = train("two", f"train.max_steps={step}", "train.micro_batch_size=4", ranks=2)
-        assert "average" in done.stderr, done.stderr
-    check_formula("two")
+    for folder, ranks in ("one", 1), ("two", 2):
+        for step in range(1, STEPS + 1):
+            done = train(folder, f"train.max_steps={step}", "train.micro_batch_size=4", ranks=ranks)
+            assert "average" in done.stderr, done.stderr
+        check_formula(folder)
     train("whole", "train.micro_batch_size=4", "eval.weights=both", ranks=2)
     for name in "ema.safetensors", "model.safetensors":
         assert content(f"two/{name}") == content(f"whole/{name}"), name

@@ -41,8 +41,8 @@ train 2 whole $weights $steps --set checkpoint.every_steps=4 \
 says "frozen .* of 65 parameters for 1 epoch; "
 [ "$(grep -c "after 1 epoch: all parameters are trained" "$work/log")" = 1 ] ||
     fail "the end of freezing is not reported: $(cat "$work/log")"
-parts="$work/whole/checkpoints"
-/usr/bin/python3 - "$parts/step-000000008" "$parts/step-000000012" "$(model_of "$work/base")" <<'PY' || fail "what is trained when"
+saved="$work/whole/checkpoints"
+/usr/bin/python3 - "$saved/step-000000008" "$saved/step-000000012" "$(model_of "$work/base")" <<'PY' || fail "what is trained when"
 import sys
 import safetensors_np
 at_8, at_12 = (safetensors_np.load(folder + "/model.safetensors") for folder in sys.argv[1:3])

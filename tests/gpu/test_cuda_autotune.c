@@ -284,7 +284,7 @@ static void check_listed(struct dt_device *dev, const struct dt_graph *g,
     assert_int_equal(n, n_fusions);
 }
 
-static int read_ways(struct variant out[MAX_GROUPS], struct dt_device *dev)
+static int read_variants(struct variant out[MAX_GROUPS], struct dt_device *dev)
 {
     int n = 0;
     for (const struct dt_cuda_fusion *fusion = dev->fusions; fusion; fusion = fusion->next) {
@@ -313,8 +313,8 @@ static int take_memory(void *block[MAX_BLOCKS])
     return n;
 }
 
-static int choose_ways(struct variant out[MAX_GROUPS], const struct dt_device_options *options,
-                       bool has_memory)
+static int choose_variants(struct variant out[MAX_GROUPS], const struct dt_device_options *options,
+                           bool has_memory)
 {
     struct dt_device *dev = NULL;
     struct dt_exec *exec[MAX_NODES] = {NULL};
@@ -335,7 +335,7 @@ static int choose_ways(struct variant out[MAX_GROUPS], const struct dt_device_op
     assert_int_equal(cudaGetLastError(), cudaSuccess);
     while (n_blocks > 0)
         (void)cudaFree(block[--n_blocks]);
-    n = read_ways(out, dev);
+    n = read_variants(out, dev);
     check_listed(dev, g, exec, n);
     for (int i = 0; i < g->n_nodes; i++)
         CUDA->release(dev, exec[i]);
@@ -392,7 +392,7 @@ TEST_WITH(fusions_kept, set_up, NULL)
     struct variant first[MAX_GROUPS], second[MAX_GROUPS];
     const char *conv_bn[MAX_GROUPS];
     int n_conv_bn = 0;
-    const int n = choose_ways(first, &options, true);
+    const int n = choose_variants(first, &options, true);
     for (int i = 0; i < n; i++)
         if (first[i].kind == DT_FUSION_CONV_BN)
             conv_bn[n_conv_bn++] = first[i].text;
@@ -400,11 +400,11 @@ TEST_WITH(fusions_kept, set_up, NULL)
     assert_string_equal(conv_bn[2], conv_bn[3]);
     assert_string_not_equal(conv_bn[3], conv_bn[4]);
     assert_int_equal(count_measured(first, n), count_ways_in_file());
-    assert_int_equal(choose_ways(second, &options, true), n);
+    assert_int_equal(choose_variants(second, &options, true), n);
     check_same(first, second, n);
     edit("\"plan\": \"together\"", "\"plan\": \"TOGETHER\"");
     edit("\"plan\": \"apart\"", "\"plan\": \"APART\"");
-    assert_int_equal(choose_ways(second, &options, true), n);
+    assert_int_equal(choose_variants(second, &options, true), n);
     assert_int_equal(count_measured(second, n), count_ways_in_file());
 }
 
@@ -413,11 +413,11 @@ TEST_WITH(fusions_on, set_up, NULL)
 {
     const struct dt_device_options options = with_fusion(DT_FUSION_ON);
     struct variant variant[MAX_GROUPS];
-    const int n = choose_ways(variant, &options, true);
+    const int n = choose_variants(variant, &options, true);
     assert_int_equal(count_measured(variant, n), 0);
     assert_int_equal(count_ways_in_file(), 0);
     const struct dt_device_options off = with_fusion(DT_FUSION_OFF);
-    assert_int_equal(choose_ways(variant, &off, true), 0);
+    assert_int_equal(choose_variants(variant, &off, true), 0);
 }
 
 /* cuDNN has no fused convolutions in fp32, whatever the file says. */
@@ -431,7 +431,7 @@ TEST_WITH(fusions_refused, set_up, NULL)
     char scope[128];
     options.precision = DT_PRECISION_FP32;
     for (int time = 0; time < 2; time++) {
-        const int n = choose_ways(variant, &options, true);
+        const int n = choose_variants(variant, &options, true);
         OK(CUDA->open(&dev, &options));
         snprintf(scope, sizeof scope, "%s, cuDNN %lld", dev->name, (long long)cudnnGetVersion());
         CUDA->close(dev);
@@ -455,10 +455,10 @@ TEST_WITH(fusions_without_memory, set_up, NULL)
     struct variant variant[MAX_GROUPS];
     if (!is_emulated())
         return;
-    choose_ways(variant, &options, true);
+    choose_variants(variant, &options, true);
     edit("\"plan\": \"together\"", "\"plan\": \"TOGETHER\"");
     edit("\"plan\": \"apart\"", "\"plan\": \"APART\"");
-    const int n = choose_ways(variant, &options, false);
+    const int n = choose_variants(variant, &options, false);
     for (int i = 0; i < n; i++) {
         assert_true(isnan(variant[i].choice.seconds));
         assert_int_equal(variant[i].together, !variant[i].has_conv);
@@ -490,11 +490,11 @@ TEST_WITH(fusions_shared, set_up, NULL)
     struct variant first[MAX_GROUPS], second[MAX_GROUPS];
     options.n_ranks = 2;
     options.share = send_all;
-    const int n = choose_ways(first, &options, true);
+    const int n = choose_variants(first, &options, true);
     options.rank = 1;
     options.cache_dir = NULL;
     options.share = receive_all;
-    assert_int_equal(choose_ways(second, &options, true), n);
+    assert_int_equal(choose_variants(second, &options, true), n);
     check_same(first, second, n);
 }
 

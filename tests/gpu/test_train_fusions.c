@@ -49,7 +49,7 @@ struct trial {
 /* Of the kinds under test only. */
 static unsigned offered;
 
-static dt_status configs(struct dt_device *dev, const struct dt_fusion *fusion,
+static dt_status propose(struct dt_device *dev, const struct dt_fusion *fusion,
                          struct dt_exec *const *exec)
 {
     return offered & BIT(fusion->kind) ? dt_backend_cuda.propose_fusion(dev, fusion, exec) : DT_OK;
@@ -145,12 +145,12 @@ static void open_net(struct net *net, const struct trial *t, enum dt_fusion_mode
                                             .accumulate = t->n_passes > 1,
                                             .record = t->records};
     backend = dt_backend_cuda;
-    backend.propose_fusion = configs;
+    backend.propose_fusion = propose;
     offered = t->kinds;
     OK(backend.open(&net->dev, &device));
     net->g = make_graph(t, net->dev, 0);
     OK(dt_plan_build(&net->plan, net->g, &backend, net->dev, NULL, &options));
-    assert_true(net->plan->arena_bytes[DT_ARENA_WORK] < net->plan->sum_bytes);
+    assert_true(net->plan->arena_bytes[DT_ARENA_WORK] < bytes_without_sharing(net->plan));
     OK(dt_plan_init_params(net->plan, (uint64_t)t->seed));
 }
 

@@ -14,6 +14,17 @@ struct net {
     size_t allocated; /* by building the plan, where a test asks */
 };
 
+/* Bytes of the work arena if no two tensors shared memory. */
+static inline size_t bytes_without_sharing(const struct dt_plan *plan)
+{
+    enum { ALIGN = 256 }; /* of tensors, src/plan/plan_internal.h */
+    size_t bytes = 0;
+    for (int t = 0; t < plan->graph->n_tensors; t++)
+        if (plan->place[t].arena == DT_ARENA_WORK)
+            bytes += (plan->place[t].bytes + ALIGN - 1) / ALIGN * ALIGN;
+    return bytes;
+}
+
 static inline void close_net(const struct dt_backend *backend, struct net *net)
 {
     dt_plan_destroy(net->plan);

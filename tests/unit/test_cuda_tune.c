@@ -1,5 +1,5 @@
-/* The search for the fastest way, with invented times: which ways are measured, how often, in which
- * order, and what it chooses. */
+/* The search for the fastest variant, with invented times: which variants are measured, how often,
+ * in which order, and what it chooses. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -12,21 +12,21 @@
 
 enum { MAX_WAYS = 40, MAX_CALLS = 400 };
 
-/* A device whose clock the tests control: a run of a way takes run_s[way], of the first cold_s
+/* A device whose clock the tests control: a run of a variant takes run_s[way], of the first cold_s
  * seconds of work three times that, and every call drift_s more than the one before. */
 struct fake {
     double run_s[MAX_WAYS]; /* 0: cannot be used */
     double cold_s, drift_s;
     double now_s, worked_s;
-    dt_status failure; /* of a way that cannot be used */
+    dt_status failure; /* of a variant that cannot be used */
     struct {
         int variant, n;
         double before_s; /* work done before */
     } call[MAX_CALLS];
     int n_calls;
     int slow_at, fails_at; /* this call is slow; this one fails; 0 = none */
-    bool for_good;         /* the way that failed always fails from then on */
-    int failed_way;
+    bool for_good;         /* the variant that failed always fails from then on */
+    int failed_variant;
 };
 
 static double fake_clock(void *context)
@@ -42,9 +42,9 @@ static dt_status fake_time(void *context, int variant, int n, double *seconds)
     f->call[f->n_calls].n = n;
     f->call[f->n_calls++].before_s = f->worked_s;
     if (f->n_calls == f->fails_at)
-        f->failed_way = variant;
+        f->failed_variant = variant;
     if (f->run_s[variant] == 0 || f->n_calls == f->fails_at ||
-        (f->for_good && f->n_calls > f->fails_at && variant == f->failed_way))
+        (f->for_good && f->n_calls > f->fails_at && variant == f->failed_variant))
         DT_FAIL(f->failure, "way %d cannot be used", variant);
     *seconds = f->run_s[variant] * (f->worked_s < f->cold_s ? 3 : 1) + f->n_calls * f->drift_s;
     *seconds *= f->n_calls == f->slow_at ? 10 : 1;
@@ -172,7 +172,7 @@ TEST(outlier)
     }
 }
 
-/* A way that fails when it is measured again is out, even if it does so once. */
+/* A variant that fails when it is measured again is out, even if it does so once. */
 TEST(late_failure)
 {
     struct fake f = {.run_s = {100e-6, 101e-6}};
@@ -182,7 +182,7 @@ TEST(late_failure)
         for (int for_good = 0; for_good < 2; for_good++) {
             struct fake g = {.run_s = {100e-6, 101e-6}, .fails_at = at, .for_good = for_good};
             tune(ranking, &g, 2, 100);
-            assert_int_equal(ranking[0].variant, 1 - g.failed_way);
+            assert_int_equal(ranking[0].variant, 1 - g.failed_variant);
             assert_int_equal(ranking[1].variant, -1);
         }
 }
@@ -218,8 +218,8 @@ TEST(budget)
     }
 }
 
-/* However slow the ways are, many searches do not take longer than they may together, but for the
- * one measurement that each of them makes in any case; a few do not wait for 2 s each. */
+/* However slow the variants are, many searches do not take longer than they may together, but for
+ * the one measurement that each of them makes in any case; a few do not wait for 2 s each. */
 TEST(shared_budget)
 {
     enum { N_SEARCHES = 100 };
