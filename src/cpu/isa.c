@@ -12,8 +12,10 @@ const struct dt_cpu_isa *dt_cpu_isa(int i, enum dt_dtype type)
         const struct dt_cpu_isa *table, *bf16;
         dnnl_cpu_isa_t needs;
     } sets[] = {
-#ifdef __x86_64__
+#ifdef DT_HAVE_avx512
         {&dt_cpu_isa_avx512, &dt_cpu_isa_avx512_bf16, dnnl_cpu_isa_avx512_core},
+#endif
+#ifdef DT_HAVE_avx2
         {&dt_cpu_isa_avx2, &dt_cpu_isa_avx2_bf16, dnnl_cpu_isa_avx2},
 #endif
         {&dt_cpu_isa_plain, &dt_cpu_isa_plain_bf16, 0},

@@ -185,7 +185,6 @@ class Run:
 class Rig:
     def __init__(self, program, long_form=False, seed=1):
         self.program = os.path.abspath(program)
-        self.patient = preloaded(program, "patient.so")
         self.long = long_form
         self.random = random.Random(seed)
         self.work = tempfile.mkdtemp(prefix="dtrain-faults-")
@@ -215,7 +214,6 @@ class Rig:
             command += ["--set", f"{key}={value}"]
         if n_ranks > 1:
             command = MPIRUN + [str(n_ranks)] + command
-            env = {"LD_PRELOAD": self.patient, **dict(env)} if self.patient else env
         log = open(os.path.join(self.work, f"log-{self.n_runs}"), "w", encoding="utf-8")
         pipe = subprocess.Popen(through, stdin=subprocess.PIPE, stdout=log) if through else None
         process = subprocess.Popen(

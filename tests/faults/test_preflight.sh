@@ -8,11 +8,6 @@ shapes val 1 2
 small_config > "$work/config.json"
 
 mpi=(mpirun --oversubscribe --bind-to none)
-patient=$(dirname "$dtrain")/tests/patient.so
-if [ -e "$patient" ]; then
-    ln -s "$patient" "$work/patient.so" # LD_PRELOAD cuts paths at blanks
-    mpi=(env LD_PRELOAD="$work/patient.so" "${mpi[@]}")
-fi
 
 # --- A second job ---
 "$dtrain" --config "$work/config.json" --out "$work/run" --set train.max_steps=1000000 \

@@ -1,5 +1,5 @@
-/* To preload into ranks: one that waits for others for long sleeps instead of yielding the
- * processor again and again, which takes all of a core. */
+/* To preload into tests: a rank that waits for others yields the processor again and again, which takes
+ * all of a core. After a moment it sleeps instead, at first shortly. */
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -14,12 +14,12 @@ static long now_us(void)
 
 int sched_yield(void)
 {
-    enum { WORK_US = 200, PATIENCE_US = 50000, NAP_US = 1000 };
+    enum { WORK_US = 20, PATIENCE_US = 200, LONG_US = 50000 };
     static _Thread_local long since, last;
     long now = now_us();
     since = now - last > WORK_US ? now : since;
     if (now - since > PATIENCE_US)
-        usleep(NAP_US);
+        usleep(now - since > LONG_US ? 1000 : 50);
     else
         syscall(SYS_sched_yield);
     last = now_us();
