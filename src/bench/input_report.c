@@ -24,7 +24,7 @@ static double mean_bytes(const struct dt_input_result *r)
 
 /* --- Verdict --- */
 
-static void say_decoding(struct diagnosis *v, const struct dt_input_result *r,
+static void say_decoding(struct diagnosis *found, const struct dt_input_result *r,
                          const struct dt_input_point *cold, const struct dt_input_point *warm)
 {
     double n_ranks = r->n_ranks;
@@ -34,29 +34,29 @@ static void say_decoding(struct diagnosis *v, const struct dt_input_result *r,
         snprintf(advice, sizeof advice,
                  " Shards resized to %d (dtrain shard --resize-short %d) decode faster.", resize,
                  resize);
-    v->limit = "decoding";
-    v->per_rank_per_s = warm->images_per_s / n_ranks;
-    snprintf(v->text, sizeof v->text,
+    found->limit = "decoding";
+    found->per_rank_per_s = warm->images_per_s / n_ranks;
+    snprintf(found->text, sizeof found->text,
              "Decoding is the limit: with %d worker%s a rank gets %.0f images/s (%.1f MB/s) from "
              "memory, %.0f from the disk. Training that needs more will wait for data: every 1000 "
              "images/s take %.1f workers.%s",
-             warm->workers, DT_S(warm->workers), v->per_rank_per_s,
+             warm->workers, DT_S(warm->workers), found->per_rank_per_s,
              warm->bytes_per_s / n_ranks / 1e6, cold->images_per_s / n_ranks,
-             1e3 * warm->workers / v->per_rank_per_s, advice);
+             1e3 * warm->workers / found->per_rank_per_s, advice);
 }
 
-static void say_reading(struct diagnosis *v, const struct dt_input_result *r,
+static void say_reading(struct diagnosis *found, const struct dt_input_result *r,
                         const struct dt_input_point *cold, const struct dt_input_point *warm)
 {
     double n_ranks = r->n_ranks;
     double set_mb = mean_bytes(r) * r->n_images / 1e6;
-    v->limit = "reading";
-    v->per_rank_per_s = cold->images_per_s / n_ranks;
-    snprintf(v->text, sizeof v->text,
+    found->limit = "reading";
+    found->per_rank_per_s = cold->images_per_s / n_ranks;
+    snprintf(found->text, sizeof found->text,
              "Reading is the limit: with %d worker%s a rank gets %.0f images/s (%.1f MB/s) from "
              "the disk, %.0f from memory. Training that needs more will wait for data, unless the "
              "data set (%.0f MB) stays in the page cache or in data.cache_mb.",
-             cold->workers, DT_S(cold->workers), v->per_rank_per_s,
+             cold->workers, DT_S(cold->workers), found->per_rank_per_s,
              cold->bytes_per_s / n_ranks / 1e6, warm->images_per_s / n_ranks, ceil(set_mb));
 }
 
@@ -68,20 +68,20 @@ static const struct dt_input_point *find_point(const struct dt_input_result *r, 
     return NULL;
 }
 
-static void find_diagnosis(struct diagnosis *v, const struct dt_input_result *r)
+static void find_diagnosis(struct diagnosis *found, const struct dt_input_result *r)
 {
     const struct dt_input_point *cold = find_point(r, true), *warm = find_point(r, false);
     if (cold && cold->read_share > cold->decode_share) {
-        say_reading(v, r, cold, warm);
+        say_reading(found, r, cold, warm);
     } else if (cold) {
-        say_decoding(v, r, cold, warm);
+        say_decoding(found, r, cold, warm);
     } else {
-        v->limit = "generating";
-        v->per_rank_per_s = warm->images_per_s / r->n_ranks;
-        snprintf(v->text, sizeof v->text,
+        found->limit = "generating";
+        found->per_rank_per_s = warm->images_per_s / r->n_ranks;
+        snprintf(found->text, sizeof found->text,
                  "Synthetic images are neither read from a disk nor decoded: with %d worker%s a "
                  "rank gets %.0f images/s.",
-                 warm->workers, DT_S(warm->workers), v->per_rank_per_s);
+                 warm->workers, DT_S(warm->workers), found->per_rank_per_s);
     }
 }
 
@@ -154,7 +154,7 @@ static void print_points(const struct dt_input_result *r)
     }
 }
 
-static dt_status save_json(const struct dt_input_result *r, const struct diagnosis *v,
+static dt_status save_json(const struct dt_input_result *r, const struct diagnosis *found,
                            const char *path)
 {
     struct dt_jsonw w = {.pretty = true};
@@ -179,8 +179,8 @@ static dt_status save_json(const struct dt_input_result *r, const struct diagnos
                      p->workers, p->is_cold, p->images_per_s, p->slowest, p->fastest,
                      p->bytes_per_s / 1e6, p->images_per_s / p->workers / r->n_ranks, p->read_share,
                      p->decode_share, p->wait_share);
-    dt_jsonw_add(&w, "], limit: %s, workers: %d, images_per_s_per_rank: %g, verdict: %s}", v->limit,
-                 r->workers, v->per_rank_per_s, v->text);
+    dt_jsonw_add(&w, "], limit: %s, workers: %d, images_per_s_per_rank: %g, verdict: %s}",
+                 found->limit, r->workers, found->per_rank_per_s, found->text);
     return dt_jsonw_save(&w, path);
 }
 

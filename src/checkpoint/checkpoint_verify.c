@@ -88,15 +88,15 @@ static dt_status feed(struct scan *scan, const char *data, size_t bytes)
     return DT_OK;
 }
 
-static dt_status scan_file(struct verifying *v, struct scan *scan, int fd, const char *path)
+static dt_status scan_file(struct verifying *verifying, struct scan *scan, int fd, const char *path)
 {
     uint64_t n;
     for (uint64_t done = 0; done < scan->listed->bytes; done += n) {
         n = scan->listed->bytes - done;
-        n = n < v->block_bytes ? n : v->block_bytes;
-        DT_TRY(dt_file_pread(fd, v->block, (size_t)n, done, path));
-        DT_TRY(feed(scan, v->block, (size_t)n));
-        v->beat(v->context, n);
+        n = n < verifying->block_bytes ? n : verifying->block_bytes;
+        DT_TRY(dt_file_pread(fd, verifying->block, (size_t)n, done, path));
+        DT_TRY(feed(scan, verifying->block, (size_t)n));
+        verifying->beat(verifying->context, n);
     }
     const struct dt_hash *hash = &scan->listed->hash;
     XXH128_hash_t found = XXH3_128bits_digest(scan->whole);
@@ -106,26 +106,26 @@ static dt_status scan_file(struct verifying *v, struct scan *scan, int fd, const
     return DT_OK;
 }
 
-static dt_status check_sums(struct verifying *v, int file)
+static dt_status check_sums(struct verifying *verifying, int file)
 {
     char path[DT_PATH_MAX];
     int fd = -1;
     uint64_t bytes;
     dt_status status = DT_OK;
-    struct scan scan = {.listed = v->listed[file],
-                        .table = v->tables[file],
+    struct scan scan = {.listed = verifying->listed[file],
+                        .table = verifying->tables[file],
                         .whole = XXH3_createState(),
                         .part = XXH3_createState(),
-                        .header = v->listed[file]->bytes};
+                        .header = verifying->listed[file]->bytes};
     if (!scan.whole || !scan.part)
         DT_TRY_OUT(DT_ERROR(DT_ERR_MEMORY, "out of memory for checksums"));
     for (int i = 0; i < scan.listed->n_tensors; i++)
         scan.header -= dt_st_get(scan.table, (size_t)i)->bytes;
     XXH3_128bits_reset(scan.whole);
     begin_tensor(&scan);
-    DT_TRY_OUT(dt_file_path(path, "%s/%s", v->path, scan.listed->name));
+    DT_TRY_OUT(dt_file_path(path, "%s/%s", verifying->path, scan.listed->name));
     DT_TRY_OUT(dt_file_open(&fd, &bytes, path));
-    DT_TRY_OUT(scan_file(v, &scan, fd, path));
+    DT_TRY_OUT(scan_file(verifying, &scan, fd, path));
 out:
     if (fd >= 0)
         close(fd);
@@ -154,43 +154,44 @@ static dt_status check_regular(const char *folder, const char *name, uint64_t *b
 }
 
 /* The manifest must list exactly the files of a checkpoint, with their actual sizes. */
-static dt_status check_files(struct verifying *v)
+static dt_status check_files(struct verifying *verifying)
 {
     uint64_t bytes = 0;
-    for (int i = 0; i < v->manifest.n_files; i++) {
-        struct dt_manifest_file *listed = &v->manifest.files[i];
+    for (int i = 0; i < verifying->manifest.n_files; i++) {
+        struct dt_manifest_file *listed = &verifying->manifest.files[i];
         int file = 0;
         while (file < N_FILES && strcmp(files[file].name, listed->name) != 0)
             file++;
         if (file == N_FILES)
             DT_FAIL(DT_ERR_DATA, "the manifest names %s, which is not a file of a checkpoint",
                     listed->name);
-        v->listed[file] = listed;
-        DT_TRY(check_regular(v->path, listed->name, &bytes));
+        verifying->listed[file] = listed;
+        DT_TRY(check_regular(verifying->path, listed->name, &bytes));
         if (bytes != listed->bytes)
             DT_FAIL(DT_ERR_DATA, "%s has %" PRIu64 " bytes, the manifest says %" PRIu64,
                     listed->name, bytes, listed->bytes);
         bytes = bytes < BLOCK_BYTES ? bytes : BLOCK_BYTES;
-        v->block_bytes = bytes > v->block_bytes ? (size_t)bytes : v->block_bytes;
+        verifying->block_bytes =
+            bytes > verifying->block_bytes ? (size_t)bytes : verifying->block_bytes;
     }
     for (int i = 0; i < N_FILES; i++)
-        if (!v->listed[i] && !files[i].is_optional)
+        if (!verifying->listed[i] && !files[i].is_optional)
             DT_FAIL(DT_ERR_DATA, "the manifest does not name %s", files[i].name);
     return DT_OK;
 }
 
 /* Compares the header's table of contents with the manifest's. */
-static dt_status check_table(struct verifying *v, int file)
+static dt_status check_table(struct verifying *verifying, int file)
 {
     char path[DT_PATH_MAX];
-    const struct dt_manifest_file *listed = v->listed[file];
+    const struct dt_manifest_file *listed = verifying->listed[file];
     if (!files[file].has_tensors && listed->n_tensors > 0)
         DT_FAIL(DT_ERR_DATA, "the manifest has tensors in %s", listed->name);
     if (!files[file].has_tensors)
         return DT_OK;
-    DT_TRY(dt_file_path(path, "%s/%s", v->path, listed->name));
-    DT_TRY(dt_st_open(&v->tables[file], path));
-    const struct dt_st_reader *table = v->tables[file];
+    DT_TRY(dt_file_path(path, "%s/%s", verifying->path, listed->name));
+    DT_TRY(dt_st_open(&verifying->tables[file], path));
+    const struct dt_st_reader *table = verifying->tables[file];
     if (dt_st_count(table) != (size_t)listed->n_tensors)
         DT_FAIL(DT_ERR_DATA, "%s has %zu tensors, the manifest says %d", listed->name,
                 dt_st_count(table), listed->n_tensors);
@@ -234,9 +235,10 @@ static bool is_state_of(const struct dt_st_tensor *state, const char *name,
 }
 
 /* One state of every parameter, in the same order. *n_done: tensors of the file so far. */
-static dt_status check_state_of_all(size_t *n_done, const struct verifying *v, const char *name)
+static dt_status check_state_of_all(size_t *n_done, const struct verifying *verifying,
+                                    const char *name)
 {
-    const struct dt_st_reader *model = v->tables[MODEL], *optim = v->tables[OPTIM];
+    const struct dt_st_reader *model = verifying->tables[MODEL], *optim = verifying->tables[OPTIM];
     for (size_t i = 0; i < dt_st_count(model); i++) {
         const struct dt_st_tensor *param = dt_st_get(model, i);
         if (is_statistic(model, param->name))
@@ -256,15 +258,15 @@ static bool has_outer_at(const struct dt_st_reader *optim, size_t i)
 
 /* The momentum of all, for some optimizers the mean square, and with train.outer_momentum that;
  * nothing else. */
-static dt_status check_states(const struct verifying *v)
+static dt_status check_states(const struct verifying *verifying)
 {
-    const struct dt_st_reader *optim = v->tables[OPTIM];
+    const struct dt_st_reader *optim = verifying->tables[OPTIM];
     size_t n_done = 0;
-    DT_TRY(check_state_of_all(&n_done, v, dt_arena_name(DT_ARENA_MOMENTUM)));
+    DT_TRY(check_state_of_all(&n_done, verifying, dt_arena_name(DT_ARENA_MOMENTUM)));
     if (n_done < dt_st_count(optim) && !has_outer_at(optim, n_done))
-        DT_TRY(check_state_of_all(&n_done, v, dt_arena_name(DT_ARENA_SQUARE)));
+        DT_TRY(check_state_of_all(&n_done, verifying, dt_arena_name(DT_ARENA_SQUARE)));
     if (has_outer_at(optim, n_done))
-        DT_TRY(check_state_of_all(&n_done, v, dt_arena_name(DT_ARENA_OUTER)));
+        DT_TRY(check_state_of_all(&n_done, verifying, dt_arena_name(DT_ARENA_OUTER)));
     if (n_done != dt_st_count(optim))
         DT_FAIL(DT_ERR_DATA, "%s is a state of a tensor that %s does not have",
                 dt_st_get(optim, n_done)->name, files[MODEL].name);
@@ -272,9 +274,9 @@ static dt_status check_states(const struct verifying *v)
 }
 
 /* The moving averages, if there are any, are those of the model's tensors. */
-static dt_status check_averages(const struct verifying *v)
+static dt_status check_averages(const struct verifying *verifying)
 {
-    const struct dt_st_reader *model = v->tables[MODEL], *averages = v->tables[EMA];
+    const struct dt_st_reader *model = verifying->tables[MODEL], *averages = verifying->tables[EMA];
     if (!averages)
         return DT_OK;
     bool same = dt_st_count(averages) == dt_st_count(model);
@@ -287,17 +289,17 @@ static dt_status check_averages(const struct verifying *v)
     return DT_OK;
 }
 
-static dt_status check_state(struct dt_checkpoint *state, const struct verifying *v)
+static dt_status check_state(struct dt_checkpoint *state, const struct verifying *verifying)
 {
-    const struct dt_manifest *m = &v->manifest;
+    const struct dt_manifest *m = &verifying->manifest;
     int64_t named;
-    DT_TRY(dt_checkpoint_state_load(state, v->path));
+    DT_TRY(dt_checkpoint_state_load(state, verifying->path));
     if (state->step != m->step || state->epoch != m->epoch || state->batch != m->batch ||
         state->n_ranks != m->n_ranks || state->global_batch_size != m->global_batch_size)
         DT_FAIL(DT_ERR_DATA,
                 "%s is of step %" PRId64 ", but the manifest is of another state, step %" PRId64,
                 files[STATE].name, state->step, m->step);
-    if (dt_checkpoint_folder_step(&named, v->path) && named != m->step)
+    if (dt_checkpoint_folder_step(&named, verifying->path) && named != m->step)
         DT_FAIL(DT_ERR_DATA,
                 "its files are of step %" PRId64 ", but the folder is named step %" PRId64, m->step,
                 named);
@@ -307,31 +309,31 @@ static dt_status check_state(struct dt_checkpoint *state, const struct verifying
 dt_status dt_checkpoint_verify_with(struct dt_checkpoint *state, const char *path,
                                     dt_checkpoint_beat *beat, void *context)
 {
-    struct verifying *v = NULL;
+    struct verifying *verifying = NULL;
     struct dt_checkpoint unused;
     uint64_t bytes;
     dt_status status = DT_OK;
-    DT_TRY(DT_NEW(v, 1));
-    *v = (struct verifying){.path = path, .beat = beat, .context = context};
+    DT_TRY(DT_NEW(verifying, 1));
+    *verifying = (struct verifying){.path = path, .beat = beat, .context = context};
     DT_TRY_OUT(check_regular(path, dt_manifest_name, &bytes));
-    DT_TRY_OUT(dt_manifest_load(&v->manifest, path));
-    DT_TRY_OUT(check_files(v));
-    DT_TRY_OUT(DT_NEW(v->block, v->block_bytes));
+    DT_TRY_OUT(dt_manifest_load(&verifying->manifest, path));
+    DT_TRY_OUT(check_files(verifying));
+    DT_TRY_OUT(DT_NEW(verifying->block, verifying->block_bytes));
     for (int i = N_FILES - 1; i >= 0; i--) { /* small ones first */
-        if (!v->listed[i])
+        if (!verifying->listed[i])
             continue;
-        DT_TRY_OUT(check_table(v, i));
-        DT_TRY_OUT(check_sums(v, i));
+        DT_TRY_OUT(check_table(verifying, i));
+        DT_TRY_OUT(check_sums(verifying, i));
     }
-    DT_TRY_OUT(check_states(v));
-    DT_TRY_OUT(check_averages(v));
-    DT_TRY_OUT(check_state(state ? state : &unused, v));
+    DT_TRY_OUT(check_states(verifying));
+    DT_TRY_OUT(check_averages(verifying));
+    DT_TRY_OUT(check_state(state ? state : &unused, verifying));
 out:
     for (int i = 0; i < N_FILES; i++)
-        dt_st_close(v->tables[i]);
-    dt_manifest_reset(&v->manifest);
-    free(v->block);
-    free(v);
+        dt_st_close(verifying->tables[i]);
+    dt_manifest_reset(&verifying->manifest);
+    free(verifying->block);
+    free(verifying);
     return status;
 }
 

@@ -69,34 +69,34 @@ static int add_details(struct dt_field *fields, const struct dt_sets *sets,
 
 /* --- An evaluation --- */
 
-static dt_status name_classes(struct dt_class_results *j, const struct dt_sets *sets)
+static dt_status name_classes(struct dt_class_results *results, const struct dt_sets *sets)
 {
     char number[16];
-    DT_TRY(DT_NEW(j->names, (size_t)sets->num_classes));
+    DT_TRY(DT_NEW(results->names, (size_t)sets->num_classes));
     for (int c = 0; c < sets->num_classes; c++) {
         const char *name = dt_dataset_label_text(sets->val_set, c, number);
-        DT_TRY(dt_names_add(&j->texts, name, strlen(name)));
+        DT_TRY(dt_names_add(&results->texts, name, strlen(name)));
     }
     for (int c = 0; c < sets->num_classes; c++)
-        j->names[c] = dt_names_get(&j->texts, (size_t)c);
+        results->names[c] = dt_names_get(&results->texts, (size_t)c);
     return DT_OK;
 }
 
-static dt_status allocate(struct dt_class_results *j, const struct dt_sets *sets)
+static dt_status allocate(struct dt_class_results *results, const struct dt_sets *sets)
 {
     const size_t batch = (size_t)sets->config->eval.batch_size_per_rank,
                  n = (size_t)sets->num_classes;
     const size_t size = (size_t)sets->config->model.image_size;
-    DT_TRY(dt_class_counts_create(&j->counts, sets->num_classes,
+    DT_TRY(dt_class_counts_create(&results->counts, sets->num_classes,
                                   dt_loader_batches(sets->val) * batch));
-    DT_TRY(DT_NEW(j->logits, batch * n));
-    DT_TRY(DT_NEW(j->all_errors, (size_t)sets->ranks.n_ranks));
+    DT_TRY(DT_NEW(results->logits, batch * n));
+    DT_TRY(DT_NEW(results->all_errors, (size_t)sets->ranks.n_ranks));
     if (n == 2)
-        DT_TRY(DT_NEW(j->scores, (size_t)sets->ranks.n_ranks * j->counts->max_rows));
+        DT_TRY(DT_NEW(results->scores, (size_t)sets->ranks.n_ranks * results->counts->max_rows));
     if (sets->config->eval.tta == DT_TTA_NONE)
         return DT_OK;
-    DT_TRY(DT_NEW(j->others, batch * n));
-    return DT_NEW(j->mirrored, batch * size * size * 3);
+    DT_TRY(DT_NEW(results->others, batch * n));
+    return DT_NEW(results->mirrored, batch * size * size * 3);
 }
 
 /* Keeps results on the host if a table (`all`), eval.metrics, the metrics that decide, or eval.tta
@@ -153,71 +153,73 @@ static void mirror(uint8_t *out, const uint8_t *pixels, size_t n_rows, size_t wi
 
 static dt_status add_mirrored(struct dt_evaluator *evaluator, const struct dt_batch *batch)
 {
-    const struct dt_class_results *j = evaluator->classes;
+    const struct dt_class_results *results = evaluator->classes;
     const size_t n = (size_t)evaluator->sets->config->eval.batch_size_per_rank,
                  c = (size_t)evaluator->sets->num_classes;
     const size_t size = (size_t)evaluator->sets->config->model.image_size;
     struct dt_batch mirrored = *batch;
-    mirror(j->mirrored, batch->pixels, n * size, size);
-    mirrored.pixels = j->mirrored;
+    mirror(results->mirrored, batch->pixels, n * size, size);
+    mirrored.pixels = results->mirrored;
     DT_TRY(dt_engine_eval(evaluator->engine, evaluator->sets, &mirrored));
-    DT_TRY(get_logits(evaluator->engine, j->others));
+    DT_TRY(get_logits(evaluator->engine, results->others));
     for (size_t row = 0; row < n; row++)
-        dt_average_logits(j->logits + row * c, j->others + row * c, evaluator->sets->num_classes);
+        dt_average_logits(results->logits + row * c, results->others + row * c,
+                          evaluator->sets->num_classes);
     return DT_OK;
 }
 
-static void add_row(struct dt_class_results *j, const struct dt_batch *batch, int row)
+static void add_row(struct dt_class_results *results, const struct dt_batch *batch, int row)
 {
-    const int n = j->counts->n_classes, label = batch->labels[row];
-    float *logits = j->logits + (size_t)row * (size_t)n;
-    const int prediction = dt_class_counts_add(j->counts, logits, label);
+    const int n = results->counts->n_classes, label = batch->labels[row];
+    float *logits = results->logits + (size_t)row * (size_t)n;
+    const int prediction = dt_class_counts_add(results->counts, logits, label);
     if (batch->crops[row].w <= 0) { /* no image, or a bad one */
         logits[0] = NAN;
     } else if (prediction >= 0 && prediction != label && isfinite(logits[prediction])) {
         const double p = dt_softmax_largest(logits, n);
-        dt_class_errors_add(&j->errors,
+        dt_class_errors_add(&results->errors,
                             &(struct dt_class_error){p, batch->ids[row], label, prediction});
     }
 }
 
 static dt_status add_batch(struct dt_evaluator *evaluator, const struct dt_batch *batch)
 {
-    struct dt_class_results *j = evaluator->classes;
-    if (!j)
+    struct dt_class_results *results = evaluator->classes;
+    if (!results)
         return DT_OK;
-    DT_TRY(get_logits(evaluator->engine, j->logits));
+    DT_TRY(get_logits(evaluator->engine, results->logits));
     if (evaluator->sets->config->eval.tta == DT_TTA_FLIP)
         DT_TRY(add_mirrored(evaluator, batch));
     for (int row = 0; row < evaluator->sets->config->eval.batch_size_per_rank; row++)
-        add_row(j, batch, row);
+        add_row(results, batch, row);
     return DT_OK;
 }
 
-static dt_status gather_errors(struct dt_class_results *j, const struct dt_ranks *ranks)
+static dt_status gather_errors(struct dt_class_results *results, const struct dt_ranks *ranks)
 {
-    DT_TRY(dt_comm_gather(ranks->comm, j->all_errors, &j->errors, sizeof j->errors));
-    j->errors.n = 0;
+    DT_TRY(
+        dt_comm_gather(ranks->comm, results->all_errors, &results->errors, sizeof results->errors));
+    results->errors.n = 0;
     for (int r = 0; r < ranks->n_ranks; r++)
-        for (int i = 0; i < j->all_errors[r].n; i++)
-            dt_class_errors_add(&j->errors, &j->all_errors[r].worst[i]);
+        for (int i = 0; i < results->all_errors[r].n; i++)
+            dt_class_errors_add(&results->errors, &results->all_errors[r].worst[i]);
     return DT_OK;
 }
 
 static dt_status sum_results(struct dt_evaluator *evaluator, double value[DT_N_METRICS])
 {
-    struct dt_class_results *j = evaluator->classes;
-    const struct dt_class_counts *counts = j->counts;
+    struct dt_class_results *results = evaluator->classes;
+    const struct dt_class_counts *counts = results->counts;
     const int n = evaluator->sets->num_classes;
     DT_TRY(dt_comm_sum_i64(evaluator->sets->ranks.comm, counts->confusion, n * (n + 1)));
-    DT_TRY(gather_errors(j, &evaluator->sets->ranks));
-    if (j->scores) {
-        DT_TRY(dt_comm_gather(evaluator->sets->ranks.comm, j->scores, counts->scores,
+    DT_TRY(gather_errors(results, &evaluator->sets->ranks));
+    if (results->scores) {
+        DT_TRY(dt_comm_gather(evaluator->sets->ranks.comm, results->scores, counts->scores,
                               counts->n_rows * sizeof *counts->scores));
-        j->ranking =
-            dt_rank_scores(j->scores, (size_t)evaluator->sets->ranks.n_ranks * counts->n_rows);
+        results->ranking = dt_rank_scores(results->scores,
+                                          (size_t)evaluator->sets->ranks.n_ranks * counts->n_rows);
     }
-    dt_class_counts_metrics(value, counts, &j->ranking);
+    dt_class_counts_metrics(value, counts, &results->ranking);
     return DT_OK;
 }
 
@@ -266,31 +268,31 @@ static void print_confusion(FILE *out, const struct dt_evaluator *evaluator)
 
 static void print_errors(FILE *out, const struct dt_evaluator *evaluator)
 {
-    const struct dt_class_results *j = evaluator->classes;
-    dt_class_errors_print(out, &j->errors, evaluator->sets->val_set, j->names);
+    const struct dt_class_results *results = evaluator->classes;
+    dt_class_errors_print(out, &results->errors, evaluator->sets->val_set, results->names);
 }
 
 static dt_status draw(const struct dt_evaluator *evaluator)
 {
-    const struct dt_class_results *j = evaluator->classes;
+    const struct dt_class_results *results = evaluator->classes;
     char path[DT_PATH_MAX];
-    if (!j)
+    if (!results)
         return DT_OK;
     DT_TRY(save_classes(evaluator));
     if (evaluator->sets->num_classes <= MAX_MATRIX)
         DT_TRY(dt_evaluator_save(evaluator, "confusion.svg", print_confusion));
     DT_TRY(dt_evaluator_save(evaluator, "errors.csv", print_errors));
     DT_TRY(dt_file_path(path, "%s/errors.jpg", evaluator->sets->config->output.dir));
-    return dt_class_errors_save(path, &j->errors, evaluator->sets->val_set, j->names);
+    return dt_class_errors_save(path, &results->errors, evaluator->sets->val_set, results->names);
 }
 
 /* --- dtrain eval and dtrain predict --- */
 
 static dt_status create_table(struct dt_evaluator *evaluator, int fd, const char *path, int top)
 {
-    const struct dt_class_results *j = evaluator->classes;
+    const struct dt_class_results *results = evaluator->classes;
     const struct dt_predictions_options table = {
-        evaluator->sets, j->logits, j->names, fd, path, top, evaluator->json};
+        evaluator->sets, results->logits, results->names, fd, path, top, evaluator->json};
     return dt_predictions_create(&evaluator->predictions, &table);
 }
 
@@ -305,22 +307,22 @@ static dt_status begin_table(struct dt_evaluator *evaluator, const struct dt_eva
 static dt_status write_files(const struct dt_evaluator *evaluator,
                              const struct dt_eval_files *files)
 {
-    const struct dt_class_results *j = evaluator->classes;
+    const struct dt_class_results *results = evaluator->classes;
     char *text = NULL;
     size_t bytes = 0;
     if (files->confusion.fd < 0)
         return DT_OK;
     FILE *out = open_memstream(&text, &bytes);
     if (out)
-        (files->as_picture ? dt_class_counts_print_svg : dt_class_counts_print_csv)(out, j->counts,
-                                                                                    j->names);
+        (files->as_picture ? dt_class_counts_print_svg
+                           : dt_class_counts_print_csv)(out, results->counts, results->names);
     return dt_file_write_stream(files->confusion.fd, out, &text, &bytes, files->confusion.path);
 }
 
 static void print_classes(FILE *out, const struct dt_evaluator *evaluator)
 {
-    const struct dt_class_results *j = evaluator->classes;
-    dt_class_counts_print(out, j->counts, &j->ranking, j->names);
+    const struct dt_class_results *results = evaluator->classes;
+    dt_class_counts_print(out, results->counts, &results->ranking, results->names);
 }
 
 /* Six digits: those after them depend on the order of summation over ranks. */

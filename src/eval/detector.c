@@ -103,16 +103,17 @@ static int add_details(struct dt_field *fields, const struct dt_sets *sets,
 
 /* --- An evaluation --- */
 
-static dt_status read_truths(struct dt_box_results *j, const struct dt_dataset *set)
+static dt_status read_truths(struct dt_box_results *results, const struct dt_dataset *set)
 {
     const uint32_t n = dt_dataset_size(set);
     const size_t max = (size_t)dt_dataset_max_boxes(set);
     size_t capacity = 0, *first = NULL;
-    DT_TRY(DT_NEW(j->first_truth, (size_t)n + 1));
+    DT_TRY(DT_NEW(results->first_truth, (size_t)n + 1));
     for (uint32_t id = 0; id < n; id++) {
-        first = j->first_truth + id;
-        DT_TRY(DT_GROW(j->truths, capacity, first[0] + max - 1, "boxes of the validation set"));
-        first[1] = first[0] + (size_t)dt_dataset_truths(set, id, j->truths + first[0]);
+        first = results->first_truth + id;
+        DT_TRY(
+            DT_GROW(results->truths, capacity, first[0] + max - 1, "boxes of the validation set"));
+        first[1] = first[0] + (size_t)dt_dataset_truths(set, id, results->truths + first[0]);
     }
     return DT_OK;
 }
@@ -173,20 +174,20 @@ static dt_status collect(struct dt_evaluator *evaluator, const int64_t *n)
 {
     const struct dt_ranks *ranks = &evaluator->sets->ranks;
     const bool first = ranks->rank == 0;
-    struct dt_box_results *j = evaluator->boxes;
-    const struct dt_detections *own = &j->detections;
+    struct dt_box_results *results = evaluator->boxes;
+    const struct dt_detections *own = &results->detections;
     struct dt_found *all = NULL;
     dt_status status = DT_OK;
     size_t total = 0, at = own->n;
     for (int r = 0; r < ranks->n_ranks; r++)
         total += (size_t)n[r];
-    free(j->found);
-    j->found = NULL;
-    j->n_found = total;
+    free(results->found);
+    results->found = NULL;
+    results->n_found = total;
     if (first)
         status = DT_NEW(all, total);
     if (first && status == DT_OK)
-        status = DT_NEW(j->found, total);
+        status = DT_NEW(results->found, total);
     DT_TRY_OUT(dt_comm_agree(ranks->comm, status));
     if (first && own->n > 0)
         memcpy(all, own->found, own->n * sizeof *all);
@@ -196,7 +197,8 @@ static dt_status collect(struct dt_evaluator *evaluator, const int64_t *n)
         at += (size_t)n[r];
     }
     if (first)
-        status = sort_by_image(j->found, all, total, dt_dataset_size(evaluator->sets->val_set));
+        status =
+            sort_by_image(results->found, all, total, dt_dataset_size(evaluator->sets->val_set));
 out:
     free(all);
     return status;
@@ -212,19 +214,19 @@ static void show_progress(void *context, int done, int total)
 
 static dt_status evaluate(struct dt_evaluator *evaluator, double value[DT_N_COCO])
 {
-    struct dt_box_results *j = evaluator->boxes;
+    struct dt_box_results *results = evaluator->boxes;
     const struct dt_average_precision_input input = {
         .n_images = dt_dataset_size(evaluator->sets->val_set),
         .n_labels = evaluator->sets->num_classes,
-        .truths = j->truths,
-        .first_truth = j->first_truth,
-        .found = j->found,
-        .n_found = j->n_found,
+        .truths = results->truths,
+        .first_truth = results->first_truth,
+        .found = results->found,
+        .n_found = results->n_found,
         .max_detections = DT_COCO_MAX_DETECTIONS,
         .progress = show_progress,
         .context = evaluator,
     };
-    return dt_average_precision(value, j->category, &input);
+    return dt_average_precision(value, results->category, &input);
 }
 
 static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_result *result,
@@ -235,10 +237,10 @@ static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_r
         int place;
     } rows[] = {
         {DT_METRIC_AP, DT_COCO_AP}, {DT_METRIC_AP50, DT_COCO_AP50}, {DT_METRIC_AP75, DT_COCO_AP75}};
-    struct dt_box_results *j = evaluator->boxes;
+    struct dt_box_results *results = evaluator->boxes;
     (void)counters;
-    const int64_t own = (int64_t)j->detections.n;
-    const size_t category_bytes = (size_t)evaluator->sets->num_classes * sizeof *j->category;
+    const int64_t own = (int64_t)results->detections.n;
+    const size_t category_bytes = (size_t)evaluator->sets->num_classes * sizeof *results->category;
     int64_t *n = NULL;
     dt_status status = DT_NEW(n, (size_t)evaluator->sets->ranks.n_ranks);
     DT_TRY_OUT(dt_comm_agree(evaluator->sets->ranks.comm, status));
@@ -248,9 +250,9 @@ static dt_status sum_evaluation(struct dt_evaluator *evaluator, struct dt_eval_r
         status = evaluate(evaluator, result->coco);
     DT_TRY_OUT(dt_comm_agree(evaluator->sets->ranks.comm, status));
     DT_TRY_OUT(dt_comm_bcast(evaluator->sets->ranks.comm, result->coco, sizeof result->coco, 0));
-    DT_TRY_OUT(dt_comm_bcast(evaluator->sets->ranks.comm, j->category, category_bytes, 0));
+    DT_TRY_OUT(dt_comm_bcast(evaluator->sets->ranks.comm, results->category, category_bytes, 0));
     result->n_images = dt_dataset_size(evaluator->sets->val_set);
-    result->n_found = (int64_t)j->n_found;
+    result->n_found = (int64_t)results->n_found;
     for (size_t i = 0; i < DT_COUNT(rows); i++) {
         const double value = result->coco[rows[i].place];
         result->value[rows[i].metric] = value < 0 ? NAN : value;
@@ -287,10 +289,10 @@ static dt_status check_options(const struct dt_eval_options *options)
 
 static size_t count_truths(const struct dt_evaluator *evaluator, int label)
 {
-    const struct dt_box_results *j = evaluator->boxes;
+    const struct dt_box_results *results = evaluator->boxes;
     size_t n = 0;
-    for (size_t i = 0; i < j->first_truth[dt_dataset_size(evaluator->sets->val_set)]; i++)
-        n += j->truths[i].label == label && !j->truths[i].is_crowd;
+    for (size_t i = 0; i < results->first_truth[dt_dataset_size(evaluator->sets->val_set)]; i++)
+        n += results->truths[i].label == label && !results->truths[i].is_crowd;
     return n;
 }
 
@@ -312,14 +314,14 @@ static void print_classes(FILE *out, const struct dt_evaluator *evaluator)
 
 static dt_status draw(const struct dt_evaluator *evaluator)
 {
-    const struct dt_box_results *j = evaluator->boxes;
+    const struct dt_box_results *results = evaluator->boxes;
     struct dt_jsonw w = {.pretty = true};
     char number[16], path[DT_PATH_MAX];
-    dt_drawing_report(evaluator->sets, evaluator->engine->events, j->found, j->n_found);
+    dt_drawing_report(evaluator->sets, evaluator->engine->events, results->found, results->n_found);
     DT_TRY(dt_file_path(path, "%s/classes.json", evaluator->sets->config->output.dir));
     dt_jsonw_begin(&w, NULL, '[');
     for (int label = 0; label < evaluator->sets->num_classes; label++) {
-        const struct dt_category_precision *c = &j->category[label];
+        const struct dt_category_precision *c = &results->category[label];
         const double nothing = c->ap < 0 ? NAN : 0;
         dt_jsonw_add(&w, "{class: %s, ap: %g, ap50: %g, objects: %zu}",
                      dt_dataset_label_text(evaluator->sets->val_set, label, number),
@@ -353,22 +355,22 @@ static dt_status write_files(const struct dt_evaluator *evaluator,
 {
     enum { PIECE = 4096 };
     const struct dt_new_file *file = &files->predictions;
-    const struct dt_box_results *j = evaluator->boxes;
+    const struct dt_box_results *results = evaluator->boxes;
     size_t n_written = 0;
     if (file->fd < 0)
         return DT_OK;
-    for (size_t first = 0; first == 0 || first < j->n_found; first += PIECE) {
-        const size_t end = j->n_found - first < PIECE ? j->n_found : first + PIECE;
+    for (size_t first = 0; first == 0 || first < results->n_found; first += PIECE) {
+        const size_t end = results->n_found - first < PIECE ? results->n_found : first + PIECE;
         char *text = NULL;
         size_t bytes = 0;
         FILE *out = open_memstream(&text, &bytes);
         for (size_t i = first; out && i < end; i++) {
-            if (dt_dataset_category(evaluator->sets->val_set, j->found[i].label) < 0)
+            if (dt_dataset_category(evaluator->sets->val_set, results->found[i].label) < 0)
                 continue;
             fputs(n_written++ == 0 ? "[" : ",\n", out);
-            print_found(out, evaluator->sets, &j->found[i]);
+            print_found(out, evaluator->sets, &results->found[i]);
         }
-        if (out && end == j->n_found)
+        if (out && end == results->n_found)
             fputs(n_written == 0 ? "[]\n" : "]\n", out);
         DT_TRY(dt_file_write_stream(file->fd, out, &text, &bytes, file->path));
         dt_pulse_beat(&dt_pulse_main);
