@@ -10,18 +10,19 @@
 /* Dimensions that differ from run to run. */
 enum dt_extent { DT_EXTENT_HEIGHT, DT_EXTENT_WIDTH, DT_EXTENT_BOXES, DT_N_EXTENTS };
 
-/* X(upper, name, C type, dtype, dimensions of a sample): a number, or ~e for extent e; 0: none. */
-#define DT_COLUMN_LIST(X)                                                           \
-    /* RGB of the row, whose image may be smaller: zeros around it. Stored H,W,C */ \
-    X(PIXELS, pixels, uint8_t, DT_U8, 3, ~DT_EXTENT_HEIGHT, ~DT_EXTENT_WIDTH)       \
-    /* The class, -1 = ignore the image; of the image mixed in, else the same */    \
-    X(LABELS, labels, int32_t, DT_I32, 0)                                           \
-    X(LABELS2, labels2, int32_t, DT_I32, 0)                                         \
-    /* Weight of labels, 0.5 .. 1; labels2 gets the rest */                         \
-    X(MIX_SHARE, mix_share, float, DT_F32, 0)                                       \
-    /* x1 y1 x2 y2 in the pixels, x1 < x2 and y1 < y2, without crowds */            \
-    X(BOXES, boxes, float, DT_F32, ~DT_EXTENT_BOXES, 4)                             \
-    X(BOX_LABELS, box_labels, int32_t, DT_I32, ~DT_EXTENT_BOXES) /* -1 = no box */  \
+/* X(upper, name, C type, dtype, dimensions of one sample). A dimension is a number, or ~e for
+ * extent e, which differs from run to run; 0 stands for no dimensions. */
+#define DT_COLUMN_LIST(X)                                                              \
+    /* RGB of the row, whose image may be smaller: zeros around it. Stored H,W,C */    \
+    X(PIXELS, pixels, uint8_t, DT_U8, 3, ~DT_EXTENT_HEIGHT, ~DT_EXTENT_WIDTH)          \
+    /* The class; -1: ignore the image. labels2: of the image mixed in, or the same */ \
+    X(LABELS, labels, int32_t, DT_I32, 0)                                              \
+    X(LABELS2, labels2, int32_t, DT_I32, 0)                                            \
+    /* The weight of labels, 0.5 .. 1; labels2 has the rest */                         \
+    X(MIX_SHARE, mix_share, float, DT_F32, 0)                                          \
+    /* x1 y1 x2 y2 in the pixels, x1 < x2 and y1 < y2, without crowds */               \
+    X(BOXES, boxes, float, DT_F32, ~DT_EXTENT_BOXES, 4)                                \
+    X(BOX_LABELS, box_labels, int32_t, DT_I32, ~DT_EXTENT_BOXES) /* -1 = no box */     \
     X(SIZES, sizes, int32_t, DT_I32, 2) /* height and width of the image in its row */
 
 #define DT_COLUMN_ENUM(upper, ...) DT_COLUMN_##upper,

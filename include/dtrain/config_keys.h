@@ -266,11 +266,11 @@ CHOICE(eval, tta, enum dt_tta, DT_TTA_NONE, WORDS("none", "flip", NULL),
        "Test-time augmentation; flip: average the probabilities of an image and its mirror image",
        EVAL)
 CHOICE(eval, weights, enum dt_weights, DT_WEIGHTS_BOTH, WORDS("both", "raw", "ema", NULL),
-       "Which weights a run with train.ema_decay evaluates. ema: the moving average; raw: the "
-       "weights themselves; both: both, and the raw ones are reported as top1_raw and so on. With "
-       "ema and both the moving average is the result of the run and selects the best checkpoint. "
-       "dtrain eval, predict and average and model.initial_checkpoint take the same weights of a "
-       "run or checkpoint",
+       "Weights that a run with train.ema_decay evaluates. ema: the moving average; raw: the "
+       "weights themselves; both: the moving average and, reported as top1_raw and so on, the raw "
+       "weights. With ema or both, the moving average is the result of the run and selects the "
+       "best checkpoint. dtrain eval, predict, average and model.initial_checkpoint also load it, "
+       "with raw the weights themselves",
        EVAL)
 FRACTION(eval, score_threshold, 0.05, "Detections: drop those with a score up to this", EVAL,
          .of_detectors = true)
@@ -406,11 +406,11 @@ INT(comm, max_staleness, 0, 0, 1000000,
 CHOICE(
     comm, algorithm, enum dt_comm_algorithm, DT_ALGORITHM_AUTO,
     WORDS("ring", "auto", "library", "hierarchical", "halving", "tree", NULL),
-    "Algorithm of the gradient sums. ring: the order depends on the number of ranks only; library: "
-    "chosen by NCCL or MPI; hierarchical (CPUs): in the memory of each node, then in rings between "
-    "nodes, so the order also depends on which ranks share a node; halving, tree (CPUs): for "
-    "comparison. auto: ring with train.deterministic; otherwise on CPUs hierarchical with the "
-    "fastest algorithm between nodes, on GPUs ring on up to 32 ranks, else library",
+    "All-reduce algorithm for gradients. ring: the summation order depends only on the number of "
+    "ranks; library: chosen by NCCL or MPI; hierarchical (CPUs): shared memory within a node, then "
+    "rings between nodes, so the order also depends on which ranks share a node; halving, tree "
+    "(CPUs): for comparison. auto: ring with train.deterministic; otherwise hierarchical on CPUs, "
+    "with the fastest algorithm between nodes, and on GPUs ring for up to 32 ranks, else library",
     INEXACT)
 CHOICE(comm, grad_dtype, enum dt_grad_dtype, DT_GRAD_AUTO,
        WORDS("auto", "fp32", "fp16", "bf16", NULL),

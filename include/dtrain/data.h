@@ -28,11 +28,11 @@
 
 enum dt_part { DT_PART_ALL, DT_PART_TRAIN, DT_PART_VAL };
 
-/* Several ranks that open a data set together: one of them reads, the others get what it found. */
+/* For ranks that open a data set together: one reads the files, the others get what it found. */
 struct dt_data_share {
-    bool reads;
-    /* Collective: bytes of the rank that reads, for all. All ranks return the same status: its
-     * `mine`, or what went wrong. */
+    bool reads; /* this rank is the one */
+    /* Collective. Puts the `data` of the rank that reads, `bytes` long, into *shared on all ranks.
+     * All pass their status as `mine` and return the same: a rank's failure, or the exchange's. */
     dt_status (*give)(void *context, dt_status mine, struct dt_shared *shared, const void *data,
                       size_t bytes);
     void *context;
@@ -55,11 +55,11 @@ struct dt_dataset_options {
                                          NULL or empty = the data set's own */
     const struct dt_names *class_map; /* names for labels that are numbers, kept as long; NULL or
                                          empty = there is no data.class_map */
-    const char *classes_of;           /* in messages: whose `classes` or, where there are none,
-                                         num_classes are; NULL = nobody's, this set decides */
-    bool by_order;                    /* if those have no names, this set's are taken in order, else
-                                         DT_ERR_DATA */
-    bool subset;                      /* skip samples of classes that are not listed there, else
+    const char *classes_of;           /* for messages: who has set `classes` or, if it is empty,
+                                         num_classes; NULL = nobody, so this set decides */
+    bool by_order;                    /* only num_classes is known and this set has names: take them
+                                         in their order; false = DT_ERR_DATA */
+    bool subset;                      /* skip samples whose class is not in `classes`; false =
                                          DT_ERR_DATA */
     const struct dt_names *images;    /* NULL, or these files instead of `path`, with label 0; kept
                                          until dt_dataset_close */

@@ -69,7 +69,8 @@ struct dt_bucket {
     int last_writer[DT_MAX_PROGRAMS]; /* node ids, -1 = not in this program */
 };
 
-/* kept_stats: stats after slice 0. */
+/* kept_stats: the running statistics as this rank's first slice of a step leaves them; ACCUMULATE
+ * restores them after each later slice. */
 #define DT_ARENA_LIST(X)  \
     X(PARAMS, params)     \
     X(SHADOW, shadow)     \
@@ -125,18 +126,20 @@ struct dt_plan_options {
     int copy_ranks;       /* share the memory for one copy of what is saved; 0: there is none */
 };
 
-/* Seconds since dt_plan_reset_times. On a device with queues they are device times with
- * options.profile (comm_s is the time of WAIT); without it they are the main thread's and mean
- * little. */
+/* Seconds since dt_plan_reset_times; DT_ACTION_LIST names the clock of each action. On a device
+ * with queues they are device times with options.profile or in a timeline (comm_s: of WAIT);
+ * otherwise they are the time the main thread takes to enqueue the work, and mean little. */
 struct dt_plan_times {
-    double compute_s;      /* OP and ACCUMULATE */
-    double update_s;       /* DIVIDE, CHECK, CLIP, UPDATE, EMA and SETTLE */
-    double comm_s;         /* exposed: SYNC, REDUCE, polls and WAIT */
-    double op_s[DT_N_OPS]; /* compute_s by op */
+    double compute_s;      /* OP, COUNT and ACCUMULATE */
+    double update_s;       /* DIVIDE, CHECK, CLIP, UPDATE, EMA, SETTLE and SHARE */
+    double comm_s;         /* exposed: SYNC, REDUCE, polls, WAIT and dt_plan_average */
+    double op_s[DT_N_OPS]; /* the part of OP in compute_s, by op */
 };
 
-/* Passes differ in what they do with the buckets: the only pass of a step, the first, a middle one,
- * the last; or, as slices, each of them. Each kind is recorded separately. */
+/* A pass is recorded once for each kind, since kinds differ in what they do with the buckets.
+ * Without slices there are four kinds: the only pass of a step, the first, a middle one, the last.
+ * With slices each pass of a step is a kind; if ranks have more, nothing is recorded
+ * (engine_plan.c). */
 enum { DT_N_PASS_KINDS = 16 };
 
 struct dt_plan {
@@ -156,10 +159,10 @@ struct dt_plan {
     struct dt_exec **exec;                  /* one per node */
     size_t *scratch_offset, *scratch_bytes; /* one per node, in the work arena while it runs */
     size_t feed_bytes;                      /* the most that a pass feeds */
-    struct dt_lane *lane;                   /* n_lanes slices are computed at the same time; ... */
-    int n_lanes, at_lane;     /* ... those below at_lane have been fed and wait for the others */
-    size_t train_bytes;       /* of the work arena, in training programs */
-    int n_slots;              /* sums of slices that the accum arena has room for */
+    struct dt_lane *lane; /* n_lanes of them: slices that are walked in turn, from SYNC to SYNC */
+    int n_lanes, at_lane; /* at_lane: whose memory is in use; between passes, the next to be fed */
+    size_t train_bytes;   /* of the work arena, in training programs */
+    int n_slots;          /* sums of slices that the accum arena has room for */
     enum dt_dtype grads_type; /* of the grads arena, but ... */
     size_t n_wide; /* ... its first n_wide elements are fp32: they are the last bucket. Else 0 */
     struct dt_recording *recording[DT_MAX_PROGRAMS][DT_N_PASS_KINDS];
@@ -233,18 +236,21 @@ dt_status dt_plan_set(struct dt_plan *plan, enum dt_arena arena, int tensor, con
 /* Refreshes the shadow, if there is one: call when the arena of the params has been written. */
 dt_status dt_plan_refresh(struct dt_plan *plan);
 
-/* --- Parallel modes other than SUM; all ranks on CPUs. --- */
+/* --- Parallel modes other than allreduce; all ranks on CPUs. --- */
 
-/* Whether all ranks have the same values in the arena (LOCAL, ASYNC: after they have met). */
+/* Whether all ranks have the same values in the arena; in local and async mode, right after
+ * dt_plan_average or dt_plan_sync_weights. */
 bool dt_plan_is_replicated(const struct dt_plan *plan, enum dt_arena arena);
 /* LOCAL: params and, where options say so, states become their mean over the ranks; with
  * options.outer and the mean change d since the last call, outer = outer_momentum outer + d, and
  * params move by that (SlowMo with alpha 1, Wang et al. 2019; plain heavy-ball DiLoCo, Douillard et
  * al. 2023). Collective. */
 dt_status dt_plan_average(struct dt_plan *plan, float outer_momentum);
-/* The change counts from the present params: call when they have been set. */
+/* Keeps the present params as the point from which dt_plan_average measures the change. Call it
+ * when params have been set. Does nothing without options.outer. */
 void dt_plan_anchor(struct dt_plan *plan);
-/* CENTRAL, an action: rank 0's params, and whether it has skipped the step, for all ranks. */
+/* The action SHARE of central mode: gives all ranks the trained params of rank 0, and the number of
+ * its updates, from which they see whether it has skipped the step. Collective. */
 dt_status dt_plan_share(struct dt_plan *plan);
 /* ASYNC: the trained part of the params begins at their arena; rank 0 updates with the gradients
  * that have been put into dt_plan_gradients, which has as many bytes. dt_plan_sync_weights is

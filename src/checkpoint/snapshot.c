@@ -141,6 +141,11 @@ uint64_t dt_snapshot_bytes(const struct dt_snapshot *snapshot)
     return bytes;
 }
 
+/* Called by the main thread between two steps: on rank 0 by dt_writer_start, and on all ranks when
+ * a stage rebuilds the plan. dt_plan_get waits for the device and converts to logical fp32, and
+ * training waits for all of it. There is no lock: the writer is not BUSY, and nothing changes the
+ * plan meanwhile. After a failure the snapshot mixes two steps; dt_writer_start then leaves the
+ * writer IDLE, so that it is never written. */
 dt_status dt_snapshot_take(struct dt_snapshot *snapshot, const struct dt_checkpoint *state)
 {
     snapshot->state = *state;

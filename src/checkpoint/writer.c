@@ -32,9 +32,13 @@ struct dt_writer {
 
 /* --- The thread --- */
 
-/* The mutex is released while a checkpoint is written, so that the main thread can ask for the
- * state in every step. During that time `saved` is a copy, and the snapshot is not touched by the
- * main thread, because the state is BUSY. A save that was begun is finished even after `stop`. */
+/* The writer thread of rank 0, from dt_writer_create to dt_writer_destroy. States: IDLE; BUSY once
+ * dt_writer_start has filled the snapshot; ENDED once `saved` has the result; IDLE again when the
+ * main thread takes it. The mutex is released while a checkpoint is written, which may take
+ * minutes, because the main thread asks for the state in every step. Being BUSY is what keeps the
+ * main thread away from the snapshot, and `saved` is a copy during that time. A failed write does
+ * not end the thread: error texts are kept per thread, so the text goes into `problem` for the main
+ * thread, which may try again. A save that was begun is finished even after `stop`. */
 static void *write_saves(void *context)
 {
     struct dt_writer *s = context;

@@ -79,8 +79,8 @@ dt_status dt_cmd_forecast(struct dt_comm *comm, const struct dt_config *config,
         DT_TRY(parse_link(&network->link, "--link", args->link));
     if (!args->local_link != (network->ranks_per_node == 1))
         DT_FAIL_ON_ALL_RANKS(DT_ERR_USAGE,
-                             "--local-link is the link between the ranks of a node and needs "
-                             "--ranks-per-node of 2 or more, and the other way round");
+                             "--local-link (between the ranks of a node) and --ranks-per-node of "
+                             "2 or more need each other: give both or neither");
     if (args->local_link)
         DT_TRY(parse_link(&network->local, "--local-link", args->local_link));
     DT_TRY(parse_step_time(&options.step_s, args->step_time));

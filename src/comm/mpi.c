@@ -259,8 +259,14 @@ static bool add_in_node(struct mpi_plane *re, int of, bool *waits)
     return false;
 }
 
-/* Moves the queue on: the reductions in the order in which they were started, so that all ranks
- * give lanes to the same ranges. *n_done counts what has changed. */
+/* Moves the queue on: starts ranges of the oldest reduction in free lanes. Called on the main
+ * thread when a reduction starts and in every poll. All ranks start reductions in the same order,
+ * and only the head of the queue gives ranges to lanes, so a running number is the same tag on all
+ * ranks; a reduction that overtook another would receive its messages. A reduction by node must
+ * wait until all ranks of the node have offered their buffers, and the queue behind it waits, too.
+ * When its own part needs no messages, add_in_node ends that part and takes it off the queue.
+ * Returns when the queue is empty, the head waits, or no lane is free; *n_done counts what has
+ * changed, so that mpi_poll calls again until nothing changes. */
 static dt_status advance_queue(struct dt_comm *comm, int *n_done)
 {
     struct mpi_plane *re = comm->reduce;

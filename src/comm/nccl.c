@@ -2,10 +2,10 @@
  *
  * The communicator is non-blocking: a call hands its work to an NCCL thread and returns
  * ncclInProgress, so a missing rank leads to an expired deadline instead of a hang. Every call here
- * waits until its work is in the stream (settle), which takes NCCL's thread a moment on the host. A
- * call can therefore be followed by an event in the same stream and can be captured (if the capture
- * was begun as ThreadLocal or Relaxed, because another thread calls CUDA). The first sums also
- * connect the ranks.
+ * waits until its work is in the stream (DT_NCCL), which takes NCCL's thread a moment on the host.
+ * A call can therefore be followed by an event in the same stream and can be captured (if the
+ * capture was begun as ThreadLocal or Relaxed, because another thread calls CUDA). The first sums
+ * also connect the ranks.
  *
  * Sums run uncaptured in the warm-up steps and captured afterwards; evaluation has none. NCCL
  * orders captured and uncaptured sums of one communicator as long as NCCL_GRAPH_MIXING_SUPPORT
@@ -341,6 +341,13 @@ static ncclResult_t share_sums(const struct dt_comm *comm, float *buffer, size_t
     return code;
 }
 
+/* Enqueues a sum of slices; run_reduce calls it on the main thread, also while a step is recorded.
+ * Each of the two exchanges is one NCCL group, because every rank sends to every other one and
+ * receives from it: NCCL runs the calls of a group together, while alone each would wait for its
+ * partner. Calls between two ranks match by their order, here the order of the parts. A portion may
+ * be empty; both sides see that from `count` and make no call. DT_NCCL returns when the group is in
+ * the stream, so that the additions follow it there. plane->arrived serves all buckets, since the
+ * stream makes one sum after the other. After a failed call NCCL_ADD still ends the group. */
 static dt_status reduce_slices(struct dt_comm *comm, float *buffer, size_t count)
 {
     DT_NCCL(comm, "exchange gradients", exchange_parts(comm, buffer, count));

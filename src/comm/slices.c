@@ -35,6 +35,11 @@ struct slices {
 
 /* --- The table --- */
 
+/* Plans the rest of the tree, the same on all ranks: the parts that every rank's passes leave
+ * (add_slice in plan/actions.c), numbered in the order of the slices, and the additions that join
+ * them. parts.part[k] is the k-th part that waits for its right sibling, and number[k] its number:
+ * a join adds into the left part, which keeps its number, so the last one leaves the sum in part 0.
+ * Whoever makes a portion of the sum runs these joins on it (add_portion; add_parts in nccl.c). */
 dt_status dt_slice_table_make(struct dt_slice_table *t, const struct dt_comm *comm,
                               const struct dt_comm_options *options)
 {

@@ -326,8 +326,8 @@ static void check_virtual(struct checking *k, bool is_16_bit)
               n);
     if (c->device.threads == 0)
         wrong(k, "train.virtual_ranks",
-              "%d give bits that depend on device.threads, which is 0: as many as there are CPUs; "
-              "set it",
+              "%d: the bits depend on device.threads, which is 0 (from the number of CPUs); set it "
+              "to a number",
               n);
 }
 

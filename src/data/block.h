@@ -1,7 +1,7 @@
-/* The state of a data set as one block of bytes, which the ranks of a job share: one of them has
- * read the files, the others have what it found; or which a cache keeps. A function names the
- * values and arrays once, whatever is done with them. The block is of the same program, and
- * trusted. */
+/* The state of a data set as one block of bytes: for the ranks that share what one of them has
+ * read, and for the files in which indices of shards are cached (tar_index.c). For each state one
+ * function names its values and arrays, and `use` says what happens to them. This program has made
+ * the block, so its contents are not checked. */
 #ifndef DTRAIN_DATA_BLOCK_H
 #define DTRAIN_DATA_BLOCK_H
 

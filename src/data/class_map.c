@@ -128,7 +128,7 @@ static dt_status map_numbers(struct dt_dataset *dataset, const struct dt_dataset
         if (label >= 0 && label < n)
             dataset->label_map[label] = (int)i;
     }
-    dt_log(DT_LOG_NOTICE, "%s: a label is the class of %s with that number", options->path,
+    dt_log(DT_LOG_NOTICE, "%s: label N is the class named N of %s", options->path,
            options->classes_of);
     return keep_listed(dataset, (size_t)n, options);
 }
@@ -152,8 +152,7 @@ static dt_status map_to_numbers(struct dt_dataset *dataset,
         if (label >= dataset->n_classes)
             dataset->n_classes = label + 1;
     }
-    dt_log(DT_LOG_NOTICE, "%s: a class is the label of %s with that number", options->path,
-           options->classes_of);
+    dt_log(DT_LOG_NOTICE, "%s: class named N is label N of %s", options->path, options->classes_of);
     dataset->classes = NULL;
     return keep_listed(dataset, own->n, options);
 }
@@ -183,7 +182,7 @@ static dt_status meet_numbers(struct dt_dataset *dataset, const struct dt_datase
         return map_to_numbers(dataset, options);
     if (!options->by_order)
         return refuse_pair(options->path, dataset->classes, options->classes_of);
-    dt_log(DT_LOG_NOTICE, "%s have no names of classes: %s names them in byte order, %s",
+    dt_log(DT_LOG_NOTICE, "%s do not name the classes, so they are taken from %s in byte order: %s",
            options->classes_of, options->path, list_names(list, dataset->classes, 0));
     return DT_OK;
 }

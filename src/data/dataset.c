@@ -187,7 +187,7 @@ static dt_status read_kind(struct dt_dataset *dataset, const struct dt_dataset_o
 
 /* --- Several ranks --- */
 
-/* The kind, and if it shares its state, that. */
+/* Passes the kind through the block, and the state if the kind can share it. */
 static dt_status use_block(struct dt_block *block, struct dt_dataset *dataset)
 {
     size_t kind = 0;
@@ -230,7 +230,7 @@ static void close_state(struct dt_dataset *dataset)
     dataset->state = NULL;
 }
 
-/* The rank that reads has its state from the block, too, as all ranks of its node. */
+/* The rank that reads frees what it has read and uses the block, like all ranks of its node. */
 static dt_status open_shared(struct dt_dataset *dataset, const struct dt_dataset_options *options)
 {
     const struct dt_data_share *share = options->share;

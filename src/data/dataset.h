@@ -57,8 +57,8 @@ struct dt_dataset_kind {
     uint64_t (*key)(const struct dt_dataset *dataset, uint32_t id, uint64_t seed);
     /* Path of one of dataset->n_files files; NULL if there are none. */
     void (*file)(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes);
-    /* Names all that `open` has set in the state, which has state_bytes and, to be read, is zeros.
-     * NULL: every rank opens the set itself, which reads no file. */
+    /* Passes every member of the state that `open` sets through the block. To be read, the state is
+     * state_bytes of zeros. NULL: every rank opens the set itself, since that reads no file. */
     dt_status (*share)(struct dt_block *block, struct dt_dataset *dataset);
     size_t state_bytes;
     void (*close)(struct dt_dataset *dataset);

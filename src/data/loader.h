@@ -58,7 +58,7 @@ struct dt_loader {
     uint32_t n_samples;
     uint64_t n_batches, end;                       /* global batches and micro-batches per epoch */
     int max_rows;                                  /* of the largest micro-batch */
-    size_t slot_bytes, column_bytes[DT_N_COLUMNS]; /* of a column: of a row, the largest */
+    size_t slot_bytes, column_bytes[DT_N_COLUMNS]; /* bytes of a row of each column, at most */
     uint8_t *canvas_of;                            /* of each sample; NULL = one */
     uint32_t *waiting;                             /* for the worker that computes an order */
     int max_boxes;                                 /* of an image; 0 = none have boxes */
@@ -75,14 +75,15 @@ struct dt_loader {
     bool is_ordering;         /* a worker is computing an order */
     struct dt_order order[2]; /* even and odd epochs; ids change only without users */
     int n_busy;
-    struct dt_position fill, next; /* being filled; next for the caller */
+    struct dt_position fill, next; /* where workers fill, and what the caller gets next */
     uint64_t n_filled, n_given;    /* micro-batches in total: they use the slots in turn */
     int fill_row;
     uint8_t *bad; /* one bit per sample */
     uint64_t n_bad;
-    uint64_t n_bad_ahead, n_bad_now, n_bad_before; /* own positions: in the lap after that of
-                                                      `next`, in that one, and in the previous */
-    bool is_fresh; /* the first wait after a start without prefetch */
+    uint64_t n_bad_ahead, n_bad_now,
+        n_bad_before; /* bad samples at positions of this rank: in
+                         the lap after the caller's, in it, before it */
+    bool is_fresh;    /* the first wait after a start without prefetch */
     struct dt_loader_times times;
     dt_status failure; /* the first one; final */
     char failure_text[DT_LOADER_TEXT_MAX];

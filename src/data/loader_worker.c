@@ -65,8 +65,8 @@ dt_status dt_loader_check_bad(const struct dt_loader *loader, uint64_t n_bad)
                                  loader->options.train);
 }
 
-/* Logs and counts sample `id` the first time it is bad; fails above the limit. The reason is this
- * thread's error text. Own: drawn at a position of this rank, not as a replacement. */
+/* Counts a bad sample, and logs it the first time; fails if that makes too many. The reason is this
+ * thread's error text. `is_own`: this rank's order has it here; it replaces no other bad sample. */
 static dt_status note_bad(struct dt_loader *loader, uint32_t id, uint64_t lap, bool is_own)
 {
     uint8_t mask = (uint8_t)(1u << (id % 8));
@@ -280,6 +280,13 @@ static void begin_slot(struct dt_loader *loader, struct dt_slot *slot)
     slot->batch.pass = (int)(m % (uint64_t)o->split.n_passes);
 }
 
+/* Takes the next row for a worker, with mixing a pair of rows. False if there is none now: the
+ * loader is not running or has failed, the next slot of the ring is not free, or the next epoch has
+ * no order yet or must not be begun (may_begin). Once the last row of a slot is taken, the next
+ * slot can be begun, while other workers still fill the first: several slots may be FILLING, and a
+ * later one may be READY first, but dt_loader_next gives them to the caller in turn. finish_task
+ * makes a slot READY after its last row. n_users keeps the memory of the order until the row is
+ * finished, because its worker reads it without the mutex. */
 static bool take_task(struct dt_loader *loader, struct task *task)
 {
     struct dt_slot *slot = &loader->slots[loader->n_filled % (uint64_t)loader->n_slots];

@@ -31,7 +31,7 @@ static struct dt_sampler_batch take(uint32_t *order, uint32_t first, int canvas,
     return (struct dt_sampler_batch){first, n, canvas};
 }
 
-/* In place: a batch is never longer than the samples that have been read and not yet put back. */
+/* Works in place: what is put back is never more than what has been read before. */
 uint64_t dt_sampler_batches(struct dt_sampler_batch *batches, uint32_t *order, uint32_t n,
                             uint32_t size, const uint8_t *canvas_of, int n_canvases, bool keep_rest,
                             uint32_t *waiting)

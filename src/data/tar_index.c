@@ -192,7 +192,7 @@ static dt_status visit_member(void *context, const struct dt_tar_member *member)
 static dt_status tell_unused(const struct pairing *pairing)
 {
     static const char format[] = "shard %s holds %zu samples, and %zu without an image; a key ends "
-                                 "at the first dot of a name, after which come%s";
+                                 "at the first dot of a name, and these suffixes follow it:%s";
     const size_t n = pairing->index->n, n_unused = pairing->n_unused;
     char suffixes[SUFFIXES_BYTES];
     if (n > 0 && n_unused == 0)

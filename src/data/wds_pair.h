@@ -28,8 +28,10 @@ struct dt_wds_pair {
     enum dt_wds_kind label; /* DT_WDS_BOXES: the .json member, otherwise the .cls member */
     bool has_image, has_label;
     bool has_png;  /* the image is one; a JPEG takes its place, as a mask may lie next to that */
-    bool has_like; /* an image after a second dot, or a .json of a classifier and more */
-    bool has_json, has_cls; /* the other label: of a classifier, in which its own may be; ignored */
+    bool has_like; /* a member is named like an image, or a classifier's .json has company */
+    /* Members with the other kind of label: .json of a classifier, used if there is no .cls; .cls
+     * of a detector, only for the message that its boxes are missing. */
+    bool has_json, has_cls;
 };
 
 /* Bytes of the key in a member's name, which ends at the first dot of the base name; the rest is

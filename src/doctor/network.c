@@ -155,6 +155,14 @@ out:
     return status;
 }
 
+/* All ranks go through the same list; the two ranks of a pair measure it, the others skip it. Pairs
+ * of hosts come first: one at a time if hosts are few, else every other pair of the ring at once,
+ * then the rest. dt_comm_rest separates what must not run at the same time; ranks sleep in it, to
+ * leave the CPUs to those that measure. Pairs on a host need none: each shares a rank with the one
+ * before it. There are two passes, of which the better values count, as disturbances only slow
+ * down. `from` decides how long a pair is measured and keeps the result, which share_pairs gives to
+ * all. Memory is agreed on first: partners of a rank without any would wait for ever. A message
+ * that never arrives is left to the watchdog. */
 dt_status dt_doctor_network(struct dt_doctor *d)
 {
     const size_t max_pairs = (size_t)d->n_ranks + HOSTS_ALL_PAIRS * HOSTS_ALL_PAIRS;
@@ -178,7 +186,7 @@ dt_status dt_doctor_network(struct dt_doctor *d)
         DT_TRY_OUT(dt_comm_rest(d->comm));
     }
     DT_TRY_OUT(share_pairs(d));
-    DT_TRY_OUT(dt_doctor_cpus(d)); /* still? */
+    DT_TRY_OUT(dt_doctor_cpus(d)); /* again, after the measurements */
 out:
     free(data);
     return status;

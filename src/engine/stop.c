@@ -136,7 +136,15 @@ static int find_own_reason(const struct dt_stop *stop, double now_s)
 /* The numbers that ranks exchange; the status alone in most steps. */
 enum { FAILED, REASON, SAVE, LOG, STEP_S, N_ASKED };
 
-dt_status dt_stop_ask(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status)
+/* Sends what dt_stop_receive of the same step receives. Every rank calls both once per step, before
+ * and after its last pass. All ranks must send equally many numbers, so asks_all depends only on
+ * next_step, which all have computed from the same maxima. Signals and clocks are local: a rank
+ * proposes and the maximum decides, so that all stop after the same step, for the reason in the
+ * highest row. Rank 0 alone proposes saves and lines of progress. step_s follows the slowest rank
+ * and forgets slowly, so that one fast step does not let a stop come too late. A rank that has
+ * failed sends in every case: the others wait in dt_stop_receive, where dt_comm_agree then gives
+ * its status and text to all. */
+dt_status dt_stop_send(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status)
 {
     const double forget = 0.75;
     double max[N_ASKED] = {status != DT_OK}, now_s = dt_clock_s();
@@ -156,8 +164,8 @@ dt_status dt_stop_ask(struct dt_stop *stop, struct dt_comm *comm, int64_t step, 
     return dt_comm_begin_max(comm, max, N_ASKED);
 }
 
-dt_status dt_stop_hear(struct dt_stop *stop, struct dt_comm *comm, dt_status status,
-                       struct dt_due *due)
+dt_status dt_stop_receive(struct dt_stop *stop, struct dt_comm *comm, dt_status status,
+                          struct dt_due *due)
 {
     enum { MAX_STEPS = 64 };
     const double interval_s = 0.5;
@@ -184,6 +192,6 @@ dt_status dt_stop_check(struct dt_stop *stop, struct dt_comm *comm, int64_t step
     *due = (struct dt_due){0};
     if (step < stop->next_step)
         return DT_OK;
-    DT_TRY(dt_stop_ask(stop, comm, step, status));
-    return dt_stop_hear(stop, comm, status, due);
+    DT_TRY(dt_stop_send(stop, comm, step, status));
+    return dt_stop_receive(stop, comm, status, due);
 }

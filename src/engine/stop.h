@@ -38,9 +38,9 @@ void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t 
  * only sends, `hear` waits for the answer: what lies between hides the latency of the network.
  * `step` updates are done. If a rank asked with a failure, `hear` returns it on all ranks like
  * dt_comm_agree. Both collective, once per step. */
-dt_status dt_stop_ask(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status);
-dt_status dt_stop_hear(struct dt_stop *stop, struct dt_comm *comm, dt_status status,
-                       struct dt_due *due);
+dt_status dt_stop_send(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status);
+dt_status dt_stop_receive(struct dt_stop *stop, struct dt_comm *comm, dt_status status,
+                          struct dt_due *due);
 /* Both at once, and nothing when only statuses would be compared: before the first step, and after
  * every batch of an evaluation, with a batch counter and a separate dt_stop
  * (dt_stop_begin_batches). */

@@ -314,7 +314,7 @@ static dt_status prepare(struct evaluation *e, const struct dt_eval_options *opt
     DT_TRY(dt_events_open(&e->engine.events, &report));
     if (options->all_checkpoints && (options->confusion || options->predictions))
         DT_FAIL(DT_ERR_USAGE,
-                "--all-checkpoints: %s is a file of one checkpoint; name it, RUN@best",
+                "--all-checkpoints: %s is written for a single checkpoint; name one, as RUN@best",
                 options->confusion ? "--confusion" : "--predictions");
     if (e->engine.task->check_options)
         DT_TRY(e->engine.task->check_options(options));

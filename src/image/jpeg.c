@@ -245,6 +245,13 @@ static void copy_row(struct dt_jpeg *jpeg, uint8_t *dst, int first)
         memcpy(dst, jpeg->line + 3 * at, (size_t)jpeg->w * 3);
 }
 
+/* Decodes a rectangle; dt_jpeg_decode runs it under setjmp, so it owns nothing that a longjmp would
+ * leak. crop_columns limits the rows to the columns needed and a few more for equal pixels, rows
+ * above are skipped, though their entropy-coded data must be decoded, and rows below are not read
+ * in a sequential file. A row goes straight into `out` if it has just the columns asked for and is
+ * RGB, otherwise through `line`. dt_jpeg_skim asks for no columns: then nothing is copied. If all
+ * rows of the image were read, libjpeg finishes and checks the end; otherwise check_end looks for
+ * the end marker, so that a truncated file is bad whichever rectangle is asked for. */
 static void decode_rectangle(struct dt_jpeg *jpeg)
 {
     struct jpeg_decompress_struct *info = &jpeg->info;

@@ -272,7 +272,7 @@ static int examine(struct launch *l)
     }
     dt_launch_hosts_clean(&l->hosts, l->id, l->silent, sizeof l->silent);
     if (!is_asked(l))
-        dt_log(DT_LOG_NOTICE, "launch: dtrain doctor has come to no end (%d), which says nothing",
+        dt_log(DT_LOG_NOTICE, "launch: dtrain doctor did not finish (code %d), so it is ignored",
                code);
     return 0;
 }

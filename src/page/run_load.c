@@ -430,7 +430,8 @@ static void find_state(struct dt_run *run)
                                       : "killed";
     if (!run->end && !is_alive && !run->why[0])
         snprintf(run->why, sizeof run->why,
-                 "no last word: SIGKILL, out of memory, a crash or a lost machine%s%s",
+                 "ended without a final event: SIGKILL, out of memory, a crash or a lost "
+                 "machine%s%s",
                  run->launches[0] ? "; dtrain launch: " : "", run->launches);
 }
 

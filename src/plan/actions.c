@@ -13,8 +13,10 @@ static dt_status run_op(const struct dt_walk *w, const struct dt_action *action)
                                 : backend->run)(plan->device, plan->exec[action->node]);
 }
 
-/* One slot of `bytes` for every rank, of which this rank's is filled. */
-static dt_status exchange(const struct dt_plan *plan, void *all, size_t bytes)
+/* Exchanges slots between the ranks of a group: `all` has one of `bytes` for every rank, and this
+ * rank has filled its own. On a device with queues this is only enqueued, in the comm stream, after
+ * all work so far; later work of the compute stream waits for it (mark n_buckets). */
+static dt_status exchange_slots(const struct dt_plan *plan, void *all, size_t bytes)
 {
     const struct dt_backend *backend = plan->backend;
     enum dt_section before = dt_pulse_enter(&dt_pulse_main, DT_SECTION_REDUCE);
@@ -36,10 +38,10 @@ static dt_status run_sync(const struct dt_walk *w, const struct dt_action *actio
     if (plan->options.split.group > 1)
         return dt_plan_sync_lanes(plan, action - plan->actions[w->program]);
     void *all = plan->backend->exchange_slots(plan->device, plan->exec[action->node], &bytes);
-    return exchange(plan, all, bytes);
+    return exchange_slots(plan, all, bytes);
 }
 
-/* This rank's slot of the counts. */
+/* Adds the divisor of this pass to this rank's slot of the counts; the first pass sets the slot. */
 static dt_status run_count(const struct dt_walk *w, const struct dt_action *action)
 {
     (void)action;
@@ -57,11 +59,12 @@ static dt_status run_divide(const struct dt_walk *w, const struct dt_action *act
     (void)action;
     const struct dt_plan *plan = w->plan;
     if (plan->comm)
-        DT_TRY(exchange(plan, plan->arena[DT_ARENA_COUNTS], sizeof(float)));
+        DT_TRY(exchange_slots(plan, plan->arena[DT_ARENA_COUNTS], sizeof(float)));
     return plan->backend->divide(plan->device, plan->arena[DT_ARENA_COUNTS], plan->options.n_ranks);
 }
 
-/* The running statistics of a run with slices are those that slice 0 leaves. */
+/* With slices, only this rank's first slice of a step changes the running statistics: they are kept
+ * after it and restored after each later slice. */
 static dt_status keep_stats(const struct dt_walk *w)
 {
     const struct dt_plan *plan = w->plan;
@@ -79,8 +82,14 @@ static float *sum_slot(const struct dt_plan *plan, const struct dt_bucket *bucke
     return (float *)(void *)(first + (size_t)slot * dt_plan_slot_bytes(plan));
 }
 
-/* The gradients of a slice go into a slot of their own, or are added to their sibling, and that sum
- * to its sibling, up the tree. */
+/* Adds this pass's slice to the sums of the earlier ones along the tree of dtrain/split.h, whose
+ * order of additions does not depend on how slices lie on ranks. The accum arena has a slot for
+ * each part that waits for its right sibling; dt_slices_of finds the parts that the earlier passes
+ * have left. Without a left sibling the slice is copied into the next slot. Otherwise it is added
+ * into the slot of that sibling, and while this completes a node that has a left sibling, the node
+ * is added into the slot before it, and its own slot is free again. ACCUMULATE does this for every
+ * bucket in every pass; the parts that the last pass leaves are what REDUCE sends (comm/slices.c,
+ * comm/nccl.c). */
 static dt_status add_slice(const struct dt_walk *w, const struct dt_bucket *bucket,
                            struct dt_grads own)
 {

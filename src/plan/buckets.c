@@ -188,9 +188,9 @@ static struct dt_bucket *bucket_of(struct dt_plan *plan, int param)
     return bucket;
 }
 
-/* With one rank there is nothing to reduce: one bucket, one update of everything; but with slices
- * all numbers of ranks have the same buckets, by which norms are added. The wide
- * parameters come first in the arenas, but their bucket is the last. */
+/* One rank sums nothing, so one bucket lets one UPDATE do everything. With slices the buckets must
+ * not depend on the number of ranks: clipping adds norms bucket by bucket, and the result has the
+ * same bits on any number. Wide parameters lie first in the arenas, but are the last bucket. */
 static dt_status make_buckets(struct dt_plan *plan, const int *order, int n_params, int n_wide)
 {
     bool many = plan->options.n_ranks > 1 || dt_split_has_slices(&plan->options.split);

@@ -1,10 +1,10 @@
 /* Lanes: train.virtual_ranks with model.sync_bn. Slices that share batch norm statistics cannot be
- * computed one after the other, so a rank walks its slices of a group side by side, each in a lane
- * (dt_plan_walk). A lane has memory of its own for what a pass leaves behind, and nodes are bound
- * to it before they run; its running statistics begin as lane 0's, which count. The actions of a
- * bucket still see the slices in their order. Without such groups a plan has one lane. CPUs only:
- * nothing is recorded.
- */
+ * computed one after the other, since each SYNC needs the sums of all of them. So the main thread
+ * gives every slice of a group a lane and walks lane by lane up to the next SYNC (dt_plan_walk). A
+ * lane has its own memory for what a pass leaves behind, and nodes are bound to it before they run.
+ * All lanes start with lane 0's running statistics, and only lane 0's are kept. Buckets still see
+ * the slices in their order. Without such groups a plan has one lane. CPUs only: nothing is
+ * recorded. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,7 +97,7 @@ dt_status dt_plan_enter_lane(struct dt_plan *plan, int lane, const struct dt_wal
     return plan->backend->set_scalars(plan->device, &plan->lane[lane].scalars);
 }
 
-/* Enters the lane; where its node of that action keeps the sums of the group's slices. */
+/* Enters lane `l` and finds where its node of action `at` keeps the sums of the group's slices. */
 static dt_status find_slots(char **slots, size_t *bytes, struct dt_plan *plan, int l, ptrdiff_t at)
 {
     const int node = plan->actions[plan->lane[l].walk.program][at].node;

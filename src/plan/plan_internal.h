@@ -1,4 +1,6 @@
-/* Internals of the plan module: the stages of dt_plan_layout, in execution order. */
+/* Internals of the plan room: where gradients lie, the walk of the list, lanes, and the stages of
+ * dt_plan_layout (plan.c), which calls them in this order: dt_plan_find_lifetimes, place_params,
+ * place_work, place_lanes, make_actions. */
 #ifndef DTRAIN_PLAN_PLAN_INTERNAL_H
 #define DTRAIN_PLAN_PLAN_INTERNAL_H
 
@@ -97,22 +99,22 @@ extern const struct dt_action_work {
 } dt_action_works[DT_N_ACTION_KINDS];
 /* ema.c: the action EMA. */
 dt_status dt_plan_follow_ema(struct dt_plan *plan);
-/* walk.c: runs all actions; of several lanes side by side, w being that of the last. */
+/* walk.c: runs all actions. With several lanes it walks them in turn; w is the pass of the last. */
 dt_status dt_plan_walk(const struct dt_walk *w, int n_lanes);
-/* Whether any node is synced. */
+/* plan.c: whether any node is synced. */
 bool dt_plan_is_synced(const struct dt_plan *plan);
-/* lanes.c, in the order of calls. Sets n_lanes and the bytes of their arena. */
+/* lanes.c. Sets n_lanes and the bytes of the lanes arena; the other arenas have their sizes. */
 void dt_plan_place_lanes(struct dt_plan *plan);
-/* Once all arenas are allocated. */
+/* Gives each lane its part of that arena, once all arenas are allocated. */
 dt_status dt_plan_open_lanes(struct dt_plan *plan);
 void dt_plan_close_lanes(struct dt_plan *plan);
-/* Binds a node to the memory of the lane at which the plan is. */
+/* Binds a node to the memory of lane plan->at_lane. */
 dt_status dt_plan_bind(struct dt_plan *plan, int node);
-/* A pass in the next lane; in the last one, all. */
+/* Gives a pass to lane at_lane and prepares the next lane; in the last lane, walks them all. */
 dt_status dt_plan_train_lanes(const struct dt_walk *w, const struct dt_scalars *scalars);
-/* From here on actions work on that lane's memory; its walk. */
+/* Lets actions work on a lane's memory and scalars from here on; *walk is its pass. */
 dt_status dt_plan_enter_lane(struct dt_plan *plan, int lane, const struct dt_walk **walk);
-/* The work of the SYNC at that place of the list, for all lanes. */
+/* Does the work of the SYNC at place `at` of the list, for the slices of all lanes. */
 dt_status dt_plan_sync_lanes(struct dt_plan *plan, ptrdiff_t at);
 /* "reduce" */
 const char *dt_action_kind_name(enum dt_action_kind kind);
@@ -124,12 +126,13 @@ static inline int dt_plan_extra_tensors(const struct dt_plan *plan, int node,
     return plan->backend->extra_tensors ? plan->backend->extra_tensors(plan->exec[node], tensor)
                                         : 0;
 }
-/* Sets place[].first_use, last_use and arena from the nodes. */
+/* work.c: sets place[].first_use and last_use from the nodes. */
 void dt_plan_find_lifetimes(struct dt_plan *plan);
-/* Sets the offsets of parameters, gradients, momentum and statistics, and makes the buckets. */
+/* buckets.c: sets the places of parameters, gradients and statistics, and makes the buckets. */
 dt_status dt_plan_place_params(struct dt_plan *plan);
-/* Sets the offsets of everything in the work arena, in place where an op allows it. */
+/* work.c: sets the places of everything in the work arena, in place where an op allows it. */
 dt_status dt_plan_place_work(struct dt_plan *plan);
+/* buckets.c: writes the lists of actions. */
 dt_status dt_plan_make_actions(struct dt_plan *plan);
 
 #endif

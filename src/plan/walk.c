@@ -152,9 +152,15 @@ static dt_status end_action(struct dt_plan *plan, const struct dt_action *action
  * has several passes, each of them walks the whole list: ACCUMULATE adds up the gradients in every
  * pass, while the actions that are last_only (actions.c) run in the last pass only.
  *
- * Slices that share batch norm statistics are walked side by side, each in its lane: all lanes run
- * up to the next SYNC, which needs the sums of all and only runs in the last, and then go on. Their
- * programs may be two, for the larger and the smaller micro-batches, but of the same actions. */
+ * The main thread calls this for dt_plan_train, dt_plan_eval and dt_plan_apply. A failed action
+ * ends the walk at once: sums may then be in flight, so the failure ends the job.
+ *
+ * With several lanes (lanes.c), w is the pass of the last lane. In each round every lane runs the
+ * actions from `begin` up to the next SYNC. Only the last lane runs the SYNC itself, because by
+ * then all lanes have filled their slots. Lanes may walk two programs, for larger and for smaller
+ * micro-batches, but of the same actions, so that `at` is the same place in both. Only the last
+ * lane can have the update's last pass, so REDUCE and the update run once, after every lane's
+ * ACCUMULATE. */
 dt_status dt_plan_walk(const struct dt_walk *w, int n_lanes)
 {
     struct dt_plan *plan = w->plan;
@@ -230,9 +236,10 @@ static bool is_stamped(const struct dt_plan *plan)
 
 /* --- Recording --- */
 
-/* Records the list, or gives up recording with one warning; all ranks do the same. But ranks may
- * have different numbers of slices: of these only the last pass, which has the sums, is common to
- * all, and a rank that cannot record another one walks it. */
+/* Records the walk of this pass, or warns and gives up; the caller then walks. Ranks must agree
+ * where their passes correspond: in every pass without slices, but with slices, of which ranks may
+ * have different numbers, only in the last one. A failure there ends recording on all ranks;
+ * another slice that cannot be recorded is walked from then on, on this rank alone. */
 static dt_status record(const struct dt_walk *w, int kind)
 {
     struct dt_plan *plan = w->plan;

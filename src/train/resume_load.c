@@ -163,7 +163,7 @@ static const char *find_loss(const struct dt_engine *engine)
         return "all ranks go on with the optimizer's states of rank 0, see train.average_states";
     if (config->comm.grad_dtype == DT_GRAD_FP16 && engine->ranks.n_ranks > 1 &&
         engine->plane == DT_PLANE_MPI)
-        return "what comm.grad_dtype fp16 has kept of earlier roundings is not saved";
+        return "the rounding errors that comm.grad_dtype fp16 carries forward are not saved";
     return NULL;
 }
 

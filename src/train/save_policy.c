@@ -107,7 +107,7 @@ static dt_status take_result(struct dt_save_policy *policy, bool wait)
     snprintf(text, sizeof text, "%s; the newest checkpoint is %s; saving will be retried",
              saved.problem, policy->last[0] ? policy->last : "none");
     const struct dt_field fields[] = {DT_TEXT("text", text)};
-    if (!is_lost(policy)) /* otherwise the next dt_stop_ask stops the run */
+    if (!is_lost(policy)) /* otherwise the next dt_stop_send stops the run */
         dt_events_emit(report, "warning", fields, DT_COUNT(fields));
     return DT_OK;
 }

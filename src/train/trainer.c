@@ -74,14 +74,14 @@ static dt_status send_status(struct run *r, dt_status status)
     r->stop.n_steps = r->engine.ranks.sync_every < r->engine.stage.steps_per_epoch
                           ? r->engine.ranks.sync_every
                           : r->engine.stage.steps_per_epoch;
-    return dt_stop_ask(&r->stop, r->engine.ranks.comm, r->at.step, status);
+    return dt_stop_send(&r->stop, r->engine.ranks.comm, r->at.step, status);
 }
 
 /* An action that becomes due between two synchronisations stays due until the next. */
 static dt_status receive_decision(struct run *r, dt_status status)
 {
     const struct dt_due before = r->due;
-    DT_TRY(dt_stop_hear(&r->stop, r->engine.ranks.comm, status, &r->due));
+    DT_TRY(dt_stop_receive(&r->stop, r->engine.ranks.comm, status, &r->due));
     r->due.stop = r->due.stop ? r->due.stop : before.stop;
     r->due.save |= before.save;
     return DT_OK;

@@ -22,7 +22,7 @@ enum state {
     WAITS_LONG, /* for other ranks, beyond the limit */
     STUCK,      /* the main thread */
     WRITER_STUCK,
-    ANSWERS_NOT,
+    SILENT,
     DEAD, /* has not answered for long while others wait */
 };
 
@@ -62,7 +62,7 @@ static enum state find_state(const struct dt_diagnosis_case *c, int rank)
     if (view->is_elsewhere)
         return ELSEWHERE;
     if (!dt_diagnosis_answers(c, rank))
-        return ANSWERS_NOT;
+        return SILENT;
     if (is_over(c, &view->beat.writer, view->age_s))
         return WRITER_STUCK;
     bool over = is_over(c, main, view->age_s);
@@ -71,7 +71,8 @@ static enum state find_state(const struct dt_diagnosis_case *c, int rank)
     return over ? STUCK : MOVES;
 }
 
-/* A silent rank is dead after this time: the shortest limit at which another rank noticed. */
+/* After so many seconds a silent rank is dead: the shortest limit of the ranks that are stuck or
+ * wait beyond their limit, but at least PERIODS_TO_ANSWER periods. INFINITY: there are none. */
 static double patience(const struct dt_diagnosis_case *c)
 {
     double shortest = INFINITY;
@@ -89,7 +90,7 @@ static enum state state_of(const struct dt_diagnosis_case *c, int rank, double p
     const struct dt_view *view = &c->ranks[rank];
     if (is_remote(c, rank))
         patience_s = fmax(patience_s, c->apart_s - c->slack_s);
-    if (state == ANSWERS_NOT && view->beat.main.idle_s + view->age_s > patience_s)
+    if (state == SILENT && view->beat.main.idle_s + view->age_s > patience_s)
         return DEAD;
     return state;
 }
@@ -205,8 +206,9 @@ static void add_wait(struct dt_text *out, const struct dt_diagnosis_case *c)
                 main->step, dt_section_name((enum dt_section)main->section), main->idle_s);
 }
 
-/* Nobody is to blame, but this rank, or every one that can be seen, waits too long. */
-static bool blame_way(struct dt_text *out, const struct dt_diagnosis_case *c)
+/* Reports a wait beyond its limit for which no rank is to blame: if all ranks that can be seen wait
+ * so long, or if this one does and cannot read the beats of the others. */
+static bool blame_network(struct dt_text *out, const struct dt_diagnosis_case *c)
 {
     const struct dt_heartbeat *own = &c->ranks[c->self].beat;
     const int n_wait = count(c, WAITS_LONG), n_elsewhere = count(c, ELSEWHERE);
@@ -243,7 +245,7 @@ void dt_diagnosis_find(struct dt_diagnosis *out, const struct dt_diagnosis_case 
     int n = add_culprits(&text, c, patience(c));
     if (n > 0)
         add_waiting(&text, c, n);
-    out->expired = n > 0 || blame_way(&text, c);
+    out->expired = n > 0 || blame_network(&text, c);
     if (!out->expired) {
         out->text[0] = '\0';
         return;

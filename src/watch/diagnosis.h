@@ -24,8 +24,8 @@ struct dt_diagnosis_case {
     bool has_checkpoint;
     double period_s; /* between two beats of a healthy rank */
     double slack_s;  /* subtracted from all limits */
-    /* The least time for a diagnosis that blames another node or the way to it: the launcher, or a
-     * watchdog there, may know better. */
+    /* Another node, or the network to it, is blamed only after so many seconds, because the
+     * launcher or a watchdog there may find the cause first. 0 = without delay. */
     double apart_s;
     const char
         *nodes; /* the others, as "node2 or node3", according to the launcher; "" if unknown */

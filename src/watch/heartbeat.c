@@ -100,7 +100,7 @@ dt_status dt_heartbeat_merge(const char *const paths[2], int64_t start_id, int n
             n_newer[i] += valid[i][r];
         }
     }
-    /* Another rank may have relayed while this one was held up. */
+    /* Reading may take long: another rank may have relayed meanwhile, and its beats are newer. */
     for (int i = 0; i < 2 && dt_clock_s() - begin_s < late_s; i++)
         if (n_newer[i] > 0)
             DT_TRY_OUT(write_beats(paths[1 - i], beats[i], valid[i], n_ranks));
@@ -132,7 +132,8 @@ dt_status dt_heartbeat_find_first(const char *dir, int64_t start_id, const struc
     return DT_OK;
 }
 
-/* After a start on fewer ranks, beats of older starts follow its own. */
+/* An earlier start with more ranks has left beats behind those of the last start: only beats with
+ * the start_id of the first intact one count. */
 static int64_t last_step(const struct dt_heartbeat *beats, const bool *valid, int n)
 {
     int64_t step = -1;

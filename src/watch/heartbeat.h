@@ -14,7 +14,7 @@
 enum dt_heartbeat_flag {
     DT_HEARTBEAT_HAS_LEFT = 1, /* has stopped its watchdog */
     DT_HEARTBEAT_EXPIRED = 2,  /* has found a stuck rank and ends the job */
-    DT_HEARTBEAT_SAID = 4,     /* has printed the verdict */
+    DT_HEARTBEAT_SAID = 4,     /* has printed the diagnosis */
     DT_HEARTBEAT_WRITTEN = 8,  /* has written its hang-<rank>.txt */
 };
 
@@ -53,8 +53,8 @@ dt_status dt_heartbeat_read(const char *path, int64_t start_id, struct dt_heartb
 /* Copies beats of this start, of ranks 0 .. n_ranks-1, from each of two files to the other if they
  * are newer. */
 dt_status dt_heartbeat_merge(const char *const paths[2], int64_t start_id, int n_ranks);
-/* Waits until this rank sees the beat of rank 0 in `dir`, for 5 s, as a network file system may
- * show a new file late. DT_ERR_DISAGREE: the two ranks have a folder each. Local. */
+/* Waits at most 5 s for the beat of rank 0 to appear in `dir`: a network file system may show a new
+ * file late. DT_ERR_DISAGREE if it does not: the two ranks see different folders there. Local. */
 dt_status dt_heartbeat_find_first(const char *dir, int64_t start_id, const struct dt_comm *comm);
 /* Highest step in the beats of the last start, -1 if unknown. */
 int64_t dt_heartbeat_last_step(const char *dir);

@@ -26,20 +26,20 @@
 #include "watch/diagnosis.h"
 
 enum {
-    PERIODS_OF_LIMIT = 10, /* at least: after some, another rank relays */
-    PERIODS_OF_STALL = 4,  /* the requested one and three more */
+    PERIODS_OF_LIMIT = 10, /* in a limit, at least: time for another rank to take over as relay */
+    PERIODS_OF_STALL = 4,  /* a monitor that slept longer was suspended: all timers restart */
     PERIODS_OF_SLACK = 2,  /* delay between two ranks' views, or between two ranks of one hang */
     PERIODS_OF_SIGHT = 3,  /* delay until all ranks have seen a beat */
-    STEPS_OF_LIMIT = 10,   /* median steps */
+    STEPS_OF_LIMIT = 10,   /* in the limit of a step: median steps */
 };
-static const double blind_s = 3.0;  /* plus three periods without reading the beats: blind */
-static const double leave_s = 2.0;  /* minimum for all ranks to write their reports */
-static const double guard_s = 10.0; /* for everything else before the process ends */
-static const double stop_s = 5.0;   /* to wait for a heartbeat thread that may hang */
-static const double apart_s = 8.0;  /* for those who know more to speak and end the job */
-static const double margin_s = 5.0; /* for mpirun to notice that a node is lost */
+static const double blind_s = 3.0;  /* plus PERIODS_OF_SIGHT without reading the beats: blind */
+static const double leave_s = 2.0;  /* minimum of leave_time */
+static const double guard_s = 10.0; /* plus leave_time, after which the monitor ends the process */
+static const double stop_s = 5.0;   /* dt_watchdog_stop waits so long for a thread that may hang */
+static const double remote_s = 8.0; /* after init_timeout_s, without a folder: see diagnosis.h */
+static const double margin_s = 5.0; /* after Open MPI's keepalive, likewise: mpirun comes first */
 
-/* The last two are not started without a file each. */
+/* HEARTBEAT is started only with a file of beats, RELAY only with a run folder. */
 enum thread { MONITOR, REPORTER, HEARTBEAT, RELAY, N_THREADS };
 
 struct progress {
@@ -50,7 +50,7 @@ struct progress {
 struct peer {
     struct dt_heartbeat beat;
     bool is_known; /* if not, the beat has host and pid only, if those are known */
-    char process;  /* its state, see local.h */
+    char process;  /* its state as in struct dt_local_rank; 0 = unknown */
     double seen_s; /* when its beat last changed */
 };
 
@@ -74,9 +74,9 @@ struct dt_watchdog {
     double start_s;   /* all timers start here; moved by a stall */
     double checked_s; /* last check by the monitor */
     double read_s;    /* when the beats of this node were last read */
-    double relayed_s; /* and those of other nodes: when a relay of this node last succeeded */
-    uint64_t relay;   /* the mark that it left then, see relay() */
-    int relay_rank;   /* which rank that was */
+    double relayed_s; /* when a new mark of a relay was last seen; if nobody relays, read_s */
+    uint64_t relay;   /* the time in that mark, see relay(); 0 = none seen */
+    int relay_rank;   /* the rank that has left it */
     bool has_alarm;   /* another rank, alarm_rank, has expired */
     int alarm_rank;
     bool must_write, must_relay;       /* now */
@@ -84,7 +84,7 @@ struct dt_watchdog {
     uint64_t written_us;               /* when they were */
     atomic_bool has_left, has_relayed; /* the heartbeat thread and the relay have finished */
     bool has_checkpoint;
-    char nodes[256]; /* see local.h */
+    char nodes[256]; /* the other nodes, as in struct dt_diagnosis_case */
     struct dt_view *views;
     struct dt_diagnosis diagnosis;
 
@@ -344,9 +344,14 @@ static void warn(struct dt_watchdog *w)
                w->options.rank, dt_error_text());
 }
 
-/* Writes and reads the beats once. Call with the lock held; it is released during the access, which
- * may hang: the monitor must be able to end the process meanwhile. So the beat is copied before,
- * and flags_written gets the flags that were written, not those that have been set since. */
+/* Writes this rank's beat and reads those of its node, once. Only the heartbeat thread calls it,
+ * with the lock held; the lock is released during the access, which may hang: the monitor must be
+ * able to end the process meanwhile. So the beat is copied before, and flags_written gets the flags
+ * that were written, not those that have been set since. A failed write is warned of once. After a
+ * failed read read_s stays as it is: ages are frozen, and when it is too old the monitor is blind.
+ * Once the main thread has not moved for half of its limit, this also looks at the processes of the
+ * node and, without a folder, for the names of other nodes, which the message may need; at most
+ * every quarter of the limit, as that takes a while. */
 static void exchange(struct dt_watchdog *w)
 {
     /* Use the latest state. But after a stall the monitor must run first, or all would look stuck.
@@ -409,7 +414,9 @@ static void *run_heartbeat(void *arg)
 
 /* --- The relay --- */
 
-/* The first of the node that has not left relays, and any that sees no mark of a lower one. */
+/* Whether this rank relays now. That is the task of the lowest rank of its node that has not left.
+ * Others take it over: any that sees no new mark for PERIODS_OF_SIGHT periods, and any to which the
+ * last mark is its own or a higher rank's, so that the lowest that answers prevails. */
 static bool relays(const struct dt_watchdog *w)
 {
     const double seen_s = fmax(w->relayed_s, w->start_s);
@@ -423,8 +430,10 @@ static bool relays(const struct dt_watchdog *w)
            dt_clock_s() - seen_s > PERIODS_OF_SIGHT * w->period_s;
 }
 
-/* Copies the findings of other nodes into the file of this one, and leaves a mark there: the beat
- * of a rank after the last, in microseconds, is when this began; its node, who this is. */
+/* Exchanges beats between the file of this node and the run folder's. Then leaves a mark in the
+ * file of this node, after the beats of all ranks: its `beat` is the time in microseconds at which
+ * the exchange began, its `node` is this rank. A rank compares that time with written_us to see
+ * that its beat has been relayed. */
 static dt_status relay(const struct dt_watchdog *w)
 {
     struct dt_heartbeat mark = {.start_id = w->options.start_id,
@@ -641,7 +650,7 @@ static dt_status prepare_watchdog(struct dt_watchdog *w, const struct dt_watchdo
     w->period_s = find_period(options);
     w->apart_s = keepalive_s > 0 ? keepalive_s + margin_s : 0;
     if (!options->dir)
-        w->apart_s = fmax(w->apart_s, options->limits.init_timeout_s + apart_s);
+        w->apart_s = fmax(w->apart_s, options->limits.init_timeout_s + remote_s);
     atomic_init(&w->step_limit_s, options->limits.step_timeout_s);
     w->own = (struct dt_heartbeat){
         .start_id = options->start_id,

@@ -203,8 +203,8 @@ TEST(failure)
             dt_status own = DT_OK;
             if (step == 2 && rank == failing)
                 own = DT_ERROR(DT_ERR_DATA, "rank %d cannot read", rank);
-            assert_ok(dt_stop_ask(&stop, comm, step, own));
-            dt_status status = dt_stop_hear(&stop, comm, own, &due);
+            assert_ok(dt_stop_send(&stop, comm, step, own));
+            dt_status status = dt_stop_receive(&stop, comm, own, &due);
             assert_all(status == (step == 2 ? DT_ERR_DATA : DT_OK));
             assert_all((due.stop != NULL) == (step == 0));
         }

@@ -50,6 +50,18 @@ def resnet18():
     torch.save(torchvision.models.resnet18().state_dict(), "resnet18.pth")
 
 
+def readme():
+    """scripts/quickstart.sh with few images and without setup; photos/ of two classes, and new/"""
+    small = ("images-per-class 1000/images-per-class 40", "images-per-class 200/images-per-class 10")
+    small += ("per-shard 2500/per-shard 100", "per-shard 1000/per-shard 50", "> 90/>= 0")
+    edits = [*(f"s/{edit}/" for edit in small), "/setup.sh/d"]
+    subprocess.run(["sed", "-i", "; ".join(edits), "scripts/quickstart.sh"], check=True)
+    subprocess.run(["build/dtrain", "demo-data", "all", "--images-per-class", "40", "--size", str(SIZE)], check=True)
+    for kind in ("circle", "ring"):
+        shutil.copytree(f"all/{kind}", f"photos/{kind}")
+    shutil.copytree("photos/ring", "new")
+
+
 def box(i):
     return 4 + i % 20, 6 + i % 16, 34 + i % 24, 40 + i % 20
 

@@ -70,7 +70,7 @@ for arguments, code, text in [
         (["--ranks", "2", "--link", "100Gb/s"], 64, "such as 100Gb/s,2us"),
         (["--ranks", "2", "--link", "100Gbit,2us"], 64, "such as 100Gb/s,2us"),
         (["--ranks", "2", "--link", "-1Gb/s,2us"], 64, "such as 100Gb/s,2us"),
-        (["--ranks", "2", *LINK, "--local-link", "1GB/s,1us"], 64, "needs --ranks-per-node"),
+        (["--ranks", "2", *LINK, "--local-link", "1GB/s,1us"], 64, "give both or neither"),
         (["--ranks", "2", *LINK, "--ranks-per-node", "2"], 64, "--local-link"),
         (["--ranks", "2", *LINK, "--step-time", "0"], 64, "--step-time: "),
         (["--ranks", "2", "--link", "measured", *STEP], 64, "no link with one rank"),

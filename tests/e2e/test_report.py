@@ -40,7 +40,7 @@ def kill_and_resume(folder):
             time.sleep(0.01)
         assert re.search(f"^{folder} +running ", dtrain("runs", folder), re.M)
         os.kill(process.pid, signal.SIGKILL)
-    assert re.search(f"^{folder} +killed .*\n    no last word: SIGKILL, ", dtrain("runs", folder), re.M)
+    assert re.search(f"^{folder} +killed .*\n    ended without a final event: SIGKILL, ", dtrain("runs", folder), re.M)
     write(f"{folder}/hang-0.txt", "dtrain: error[HANG] rank 1 is stopped\nmore")
     assert re.search(f"^{folder} +hung .*\n    .*rank 1 is stopped$", dtrain("runs", folder), re.M)
     dtrain("report", folder)

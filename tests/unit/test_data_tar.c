@@ -155,7 +155,9 @@ TEST(kinds)
         {{"v.1.jpg", "x", "v.1.cls", "2"},
          "label",
          "holds 0 samples, and 1 without an image; a key ends at the first dot"},
-        {{"v.1.jpg", "x", "w.1.jpg", "2"}, "label", "first dot of a name, after which come .1.jpg"},
+        {{"v.1.jpg", "x", "w.1.jpg", "2"},
+         "label",
+         "first dot of a name, and these suffixes follow it: .1.jpg"},
     };
     struct dt_tar_index index = {0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -1,5 +1,6 @@
-"""Words that public text does not use: pages, public headers, messages and help, configurations, scripts. And comments
-that have lost their function: two in a row before one, of which only a heading may be the first."""
+"""Words that public text does not use: pages, public headers, messages and help, configurations, scripts; and sentences
+of pages and help that are too long. And comments that have lost their function: two in a row before one, of which only a
+heading may be the first."""
 
 import os
 import re
@@ -18,6 +19,11 @@ FRAGMENT = re.compile(r"(?:/\*|//) (?:Of|Where|Whose|Whom|What) (?!.*\?)")  # ho
 SUPERLATIVE = re.compile(r"\b(?:(?!at_|all_at_)\w+_)?(?:most|least)(?:_\w+)?\b(?!\()", re.I)  # a name
 ORPHAN = re.compile(r"^/\*(?! ---)(?:(?!\*/).)*\*/\n(?=/\*(?! ---))", re.M | re.S)
 PARAGRAPH = re.compile(r"(?:[^\n]+\n?)+")
+NO_PROSE = re.compile(r"```.*?```|<!--.*?-->", re.S)
+ITEM = re.compile(r"\n(?=\s*(?:[-*|#>]|\d+\.)\s)|\|")  # of a list or a table
+CODE_OR_TARGET = re.compile(r"`[^`]*`|\]\([^)]*\)")  # one word
+SENTENCE = re.compile(r"[.!?:;][\"')*]*\s")
+MAX_WORDS = 35  # of a sentence
 
 
 def pieces(path, text):
@@ -35,6 +41,17 @@ def findings(path, text):
         line = " ".join(re.sub(r"\n\s*[*#]?", " ", piece).split())
         for match in WORDS.finditer(line):
             yield text.count("\n", 0, start) + 1, match[0], line[max(match.start() - 30, 0) : match.end() + 40]
+
+
+def long_sentences(path, text):
+    prose = NO_PROSE.sub(lambda match: "\n" * match[0].count("\n"), text)
+    for match in (PARAGRAPH if path.endswith(".md") else LITERALS).finditer(prose):
+        piece = re.sub(r'"\s*"', "", match[0]) if match.re == LITERALS else match[0]
+        for item in ITEM.split(piece):
+            for sentence in SENTENCE.split(CODE_OR_TARGET.sub("CODE", item) + " "):
+                words = [word for word in sentence.split() if re.search(r"\w", word)]
+                if len(words) > MAX_WORDS:
+                    yield text.count("\n", 0, match.start()) + 1, " ".join(words[:12])
 
 
 def orphans(text):
@@ -64,6 +81,10 @@ def self_test():
     assert list(orphans("int a; /* x */\n/* One\n * of it. */\n/* Two. */\nint f(void);\n")) == [(2, "/* One")]
     assert list(fragments("/* Of it. */\n/* One of it. */\n// What is it? Ask.\n")) == [(1, "/* Of ")]
     assert list(superlatives("int MOST, a; /* at most */\nf(at_most, x_least);")) == [(1, "MOST"), (2, "x_least")]
+    long = "word " * MAX_WORDS
+    assert not list(long_sentences("a.md", f"{long}. {long}\n- {long} `a b`: {long}\n```\n{long}{long}\n```\n".replace(" `", "; `")))
+    assert list(long_sentences("a.md", f"a\n\n{long}\nmore.\n")) == [(3, "word" + 11 * " word")]
+    assert len(list(long_sentences("a.h", f'"{long}"\n"more"'))) == 1
     assert not list(orphans("/* File. */\n\n/* --- Part --- */\n/* One. */\nint f(void);\n"))
 
 
@@ -87,9 +108,13 @@ def main():
     bad = 0
     for path in ["README.md", *sorted(public())]:
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:
-            for line, word, where in findings(path, file.read()):
-                print(f'{path}:{line}: "{word}" in "... {where} ..."; see {os.path.basename(__file__)}')
-                bad += 1
+            text = file.read()
+        for line, word, where in findings(path, text):
+            print(f'{path}:{line}: "{word}" in "... {where} ..."; see {os.path.basename(__file__)}')
+            bad += 1
+        for line, begin in long_sentences(path, text) if path.endswith((".md", "_keys.h", "options.c")) else ():
+            print(f'{path}:{line}: a sentence of more than {MAX_WORDS} words: "{begin} ..."')
+            bad += 1
     for path in sorted(sources()):
         with open(os.path.join(ROOT, path), encoding="utf-8") as file:
             text = file.read()
