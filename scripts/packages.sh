@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2034
 # The Debian and Ubuntu packages that dtrain needs; sourced by setup.sh. (nvcc needs g++, cpack dpkg-dev and file.)
 BUILD_PACKAGES="gcc g++ cmake ninja-build pkg-config libopenmpi-dev openmpi-bin libdnnl-dev
-    libjpeg-dev libpng-dev zlib1g-dev libcjson-dev libarchive-dev libxxhash-dev
+    libjpeg-dev libpng-dev libwebp-dev libtiff-dev libgif-dev zlib1g-dev libcjson-dev libarchive-dev libxxhash-dev
     librandom123-dev libhwloc-dev dpkg-dev file"
 TEST_PACKAGES="libcmocka-dev ccache lld python3 python3-numpy python3-pil python3-jsonschema python3-torch
     python3-torchvision python3-scipy python3-sklearn shellcheck libjpeg-turbo-progs

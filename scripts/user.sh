@@ -16,6 +16,9 @@ libarchive|library libarchive|libarchive|libarchive|
 xxHash|library libxxhash|xxhash|xxhash|
 Random123|header Random123/philox.h|random123|random123|
 libpng (optional)|library libpng|libpng|libpng|
+libwebp (optional)|library libwebp|libwebp|libwebp|
+libtiff (optional)|library libtiff-4|libtiff|libtiff|
+giflib (optional)|library libgif|giflib|giflib|
 hwloc (optional)|library hwloc|libhwloc|hwloc|"
 
 # Prefixes whose owners set no search paths.

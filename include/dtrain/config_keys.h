@@ -126,7 +126,7 @@ CHOICE(
     "apply: rotate to upright; auto: ignore, but refuse boxes on photos with another orientation")
 INT(data, max_pixels, DT_MAX_PIXELS, 1, 1 << 30,
     "Maximum pixels of a decoded image (3 bytes per pixel and worker); larger JPEG files are "
-    "decoded at 1/2, 1/4 or 1/8 of their size, larger PNG files are rejected")
+    "decoded at 1/2, 1/4 or 1/8 of their size, larger files of other formats are rejected")
 CHOICE(data, augment, enum dt_augment, DT_AUGMENT_IMAGENET,
        WORDS("none", "imagenet", "cifar", NULL),
        "imagenet: random resized crop and horizontal flip; cifar: shift by up to 4 pixels and "

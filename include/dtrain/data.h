@@ -113,7 +113,7 @@ const char *dt_dataset_name(const struct dt_dataset *dataset, uint32_t id, char 
 struct dt_image_notes {
     int64_t n, n_bad;
     int64_t n_turned, turned; /* with an EXIF orientation other than 1; the lowest id */
-    int64_t n_deep, peak;     /* PNG files of 16 bits; their largest value */
+    int64_t n_deep, peak;     /* files of 16 bits; their largest value */
 };
 /* Warns of EXIF orientations, with boxes and AUTO DT_ERR_CONFIG, and of dark PNG files. */
 dt_status dt_dataset_tell(const struct dt_dataset *dataset, const struct dt_image_notes *notes,

@@ -8,9 +8,12 @@ set(rows # name, version, license
     "zlib,${ZLIB_VERSION},Zlib"
     "Random123,,BSD-3-Clause"
     "MPI,,NOASSERTION")
-if(PNG_FOUND)
-    list(APPEND rows "libpng,${PNG_VERSION},libpng-2.0")
-endif()
+foreach(row PNG=libpng,libpng-2.0 WEBP=libwebp,BSD-3-Clause TIFF=libtiff,libtiff GIF=giflib,MIT)
+    string(REGEX MATCH "^(.*)=(.*),(.*)$" row ${row})
+    if(${CMAKE_MATCH_1}_FOUND)
+        list(APPEND rows "${CMAKE_MATCH_2},${${CMAKE_MATCH_1}_VERSION},${CMAKE_MATCH_3}")
+    endif()
+endforeach()
 if(DTRAIN_HWLOC AND HWLOC_FOUND)
     list(APPEND rows "hwloc,${HWLOC_VERSION},BSD-3-Clause")
 endif()

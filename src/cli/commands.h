@@ -102,7 +102,8 @@ struct dt_arguments {
           "Pack images into tar shards: class folders, CSV tables, COCO files, ILSVRC tars, "      \
           "TFRecord files or shards.",                                                             \
           0, "prefix", "per-shard", "seed", "threads", "resize-short", "quality", "skip-bad",      \
-          "labels", "label-offset", "image-key", "label-key", "image-folder", "exif", "set")       \
+          "labels", "label-offset", "image-key", "label-key", "image-folder", "exif", "test",      \
+          "set")                                                                                   \
     LOCAL(demo_data, "demo-data", "DIR", "Generate labelled JPEG files for a first run.", 0,       \
           "images-per-class", "size", "seed")                                                      \
     EITHER(doctor, "doctor", "",                                                                   \

@@ -133,7 +133,7 @@ static const struct dt_option options[] = {
     INTEGER("resize-short", shard.resize_short, 0, DT_MIN_RESIZE_SHORT, DT_MAX_RESIZE_SHORT, "S",
             "shrink larger images until the shorter side has S pixels"),
     INTEGER("quality", shard.quality, 95, 1, 100, "Q",
-            "JPEG quality of images that are re-encoded: shrunk, CMYK, PNG (default: 95)"),
+            "JPEG quality of images that are re-encoded: shrunk, CMYK, not JPEG (default: 95)"),
     INTEGER("label-offset", shard.label_offset, 1, 0, 1000000, "N",
             "subtract N from the labels in TFRecord files (default: 1)"),
     TEXT("image-key", shard.image_key, "KEY",
@@ -141,6 +141,8 @@ static const struct dt_option options[] = {
     TEXT("label-key", shard.label_key, "KEY",
          "key of the labels in TFRecord files (default: image/class/label), or of the .json "
          "members of shards (default: label)"),
+    FLAG("test", shard.test,
+         "pack the test images of CIFAR or MNIST (default: the training images)"),
     FLAG("skip-bad", shard.skip_bad, "skip unusable images instead of aborting"),
     INTEGER("threads", shard.threads, 0, 1, 1024, "N", "worker threads (default: one per CPU)"),
     ROW(ALL_OR_INTEGER, "decode", decode, "all|N",

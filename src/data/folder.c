@@ -1,4 +1,4 @@
-/* Class folders: root/<class>/[.../]<file>.jpg, .jpeg or .png. Labels are the positions of the
+/* Class folders: root/<class>/[.../]<file> of an image. Labels are the positions of the
  * class folders in byte-sorted order. The samples have the order of torchvision's ImageFolder: by
  * class, folder below it, and file, each sorted by bytes. Names are stored in one block of memory,
  * about 25 bytes per sample. Symbolic links are followed, hidden files and folders skipped. */
@@ -65,8 +65,7 @@ static void leave_out(struct folder *folder, const char *name)
     kind->n++;
 }
 
-static const char *const other_images[] = {".webp", ".heic", ".heif", ".avif", ".bmp",
-                                           ".tif",  ".tiff", ".gif",  ".png"};
+static const char *const other_images[] = {".heic", ".heif", ".avif"};
 
 static void tell_left_out(const struct folder *folder)
 {
@@ -77,10 +76,13 @@ static void tell_left_out(const struct folder *folder)
          kind++) {
         for (size_t i = 0; i < DT_COUNT(other_images); i++)
             has_images = has_images || strcmp(kind->suffix, other_images[i]) == 0;
+        const char *library = dt_suffix_needs(kind->suffix + (kind->suffix[0] == '.'));
+        has_images = has_images || library;
         if (kind->n > 0)
-            dt_text_add(&text, "%s%zu %s%s", text.used ? ", " : "", kind->n,
+            dt_text_add(&text, "%s%zu %s%s%s%s", text.used ? ", " : "", kind->n,
                         kind->suffix[0] ? kind->suffix : "other",
-                        strcmp(kind->suffix, ".png") ? "" : " (dtrain was built without libpng)");
+                        library ? " (dtrain was built without " : "", library ? library : "",
+                        library ? ")" : "");
     }
     if (text.used)
         dt_log(DT_LOG_NOTICE, "skipped under %s, by suffix: %s%s", folder->root, list,

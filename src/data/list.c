@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -14,15 +13,13 @@
 #include "base/names.h"
 #include "data/dataset.h"
 #include "image/decode.h"
-#include "image/png.h"
 
 enum { PATH_BYTES = 2 * DT_PATH_MAX };
 
 bool dt_files_is_image(const char *name)
 {
     const char *suffix = strrchr(name, '.');
-    return suffix && (dt_is_jpeg_suffix(suffix + 1) ||
-                      (dt_png_is_known() && strcasecmp(suffix, ".png") == 0));
+    return suffix && dt_is_image_suffix(suffix + 1);
 }
 
 dt_status dt_files_read(const struct dt_dataset *dataset, uint32_t id, struct dt_sample *sample)

@@ -43,7 +43,7 @@ dt_status dt_dataset_tell(const struct dt_dataset *dataset, const struct dt_imag
         factor *= 2;
     if (factor > 1)
         dt_log(DT_LOG_WARNING,
-               "%" PRId64 " of %" PRId64 " images of %s are PNG files of 16 bits with values up to "
+               "%" PRId64 " of %" PRId64 " images of %s are files of 16 bits with values up to "
                "%" PRId64 " of 65535 only, which makes them dark: multiply the values by %d",
                notes->n_deep, notes->n, what, notes->peak, factor);
     return DT_OK;

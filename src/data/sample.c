@@ -7,6 +7,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "image/picture.h"
+#include "image/png.h"
 
 dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes)
 {
@@ -30,6 +32,22 @@ dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint
 bool dt_is_jpeg_suffix(const char *suffix)
 {
     return !strcasecmp(suffix, "jpg") || !strcasecmp(suffix, "jpeg");
+}
+
+const char *dt_suffix_needs(const char *suffix)
+{
+    const struct dt_picture_format *format = dt_picture_of_suffix(suffix);
+    if (dt_is_jpeg_suffix(suffix) || (format && format->header))
+        return "";
+    if (strcasecmp(suffix, "png") == 0)
+        return dt_png_is_known() ? "" : "libpng-dev";
+    return format ? format->library : NULL;
+}
+
+bool dt_is_image_suffix(const char *suffix)
+{
+    const char *library = dt_suffix_needs(suffix);
+    return library && !*library;
 }
 
 /* --- The cache --- */

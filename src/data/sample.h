@@ -23,6 +23,11 @@ dt_status dt_sample_read(struct dt_sample *sample, int fd, uint64_t offset, uint
                          const char *path);
 /* True for .jpg and .jpeg in any case. */
 bool dt_is_jpeg_suffix(const char *suffix);
+/* The package without which this build cannot read such image files, as "libwebp-dev" for webp; ""
+ * if it can; NULL if dtrain cannot, or they are no images. */
+const char *dt_suffix_needs(const char *suffix);
+/* Whether this build can read them. */
+bool dt_is_image_suffix(const char *suffix);
 
 struct dt_cache;
 /* Cache of encoded samples, at most `limit` bytes, without eviction. Thread-safe after create. */

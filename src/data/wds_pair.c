@@ -37,7 +37,7 @@ enum dt_wds_kind dt_wds_add(struct dt_wds_pair *pair, const char *name)
         memcpy(pair->key, name, bytes);
     }
     const bool is_jpeg = dt_is_jpeg_suffix(suffix), of_boxes = pair->label == DT_WDS_BOXES;
-    const bool is_image = is_jpeg || (dt_png_is_known() && !strcasecmp(suffix, "png"));
+    const bool is_image = dt_is_image_suffix(suffix);
     const bool is_label = !strcasecmp(suffix, of_boxes ? "json" : "cls");
     const bool is_json = !is_label && !strcasecmp(suffix, "json");
     pair->has_json |= is_json;
@@ -67,7 +67,7 @@ const char *dt_wds_lacks(const struct dt_wds_pair *pair)
     if (pair->has_image == pair->has_label || dt_wds_needs_json(pair))
         return NULL;
     if (!pair->has_image)
-        return dt_png_is_known() ? ".jpg, .jpeg or .png member" : ".jpg or .jpeg member";
+        return ".jpg, .png or other image member";
     if (pair->has_cls)
         return ".json member: shards for a classifier do not train a detector";
     return pair->label == DT_WDS_BOXES ? ".json member" : ".cls member";

@@ -27,7 +27,7 @@ struct dt_wds_pair {
     char key[DT_WDS_KEY_MAX + 1];
     enum dt_wds_kind label; /* DT_WDS_BOXES: the .json member, otherwise the .cls member */
     bool has_image, has_label;
-    bool has_png;  /* the image is one; a JPEG takes its place, as a mask may lie next to that */
+    bool has_png;  /* it is not JPEG; a JPEG takes its place, as a mask may lie next to that */
     bool has_like; /* a member is named like an image, or a classifier's .json has company */
     /* Members with the other kind of label: .json of a classifier, used if there is no .cls; .cls
      * of a detector, only for the message that its boxes are missing. */

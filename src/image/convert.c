@@ -1,10 +1,10 @@
 /* Decode, maybe resize, maybe encode. */
 #include "image/convert.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "image/png.h"
 #include "image/resize.h"
 
 enum { MAX_SIDE = 65500 }; /* libjpeg's limit */
@@ -15,13 +15,13 @@ struct dt_convert {
     struct dt_resize *resize;
     uint8_t *pixels, *reduced;
     size_t pixels_capacity, reduced_capacity;
-    bool applies_exif;
+    bool applies_exif, keeps_png;
     int width, height; /* of pixels */
     uint8_t *encoded;
 };
 
 dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int quality,
-                            const struct dt_config_data *data)
+                            bool keeps_png, const struct dt_config_data *data)
 {
     dt_status status = DT_OK;
     struct dt_convert *made = NULL;
@@ -29,6 +29,7 @@ dt_status dt_convert_create(struct dt_convert **convert, int resize_short, int q
     DT_TRY(DT_NEW(made, 1));
     made->resize_short = resize_short;
     made->quality = quality;
+    made->keeps_png = keeps_png;
     made->applies_exif = data && data->exif == DT_EXIF_APPLY;
     DT_TRY_OUT(dt_decoder_create(&made->decoder, data));
     DT_TRY_OUT(dt_resize_create(&made->resize));
@@ -51,8 +52,8 @@ void dt_convert_destroy(struct dt_convert *convert)
     free(convert);
 }
 
-/* Pixels are made only of files that are not what shards hold, grey or RGB JPEG files, or are to be
- * reduced or turned. */
+/* Pixels are made only of files that are not what shards hold, grey or RGB JPEG files, or PNG files
+ * that are kept, or are to be reduced or turned. */
 static dt_status decode(struct dt_convert *convert, enum dt_conversion *done, const uint8_t *data,
                         size_t bytes)
 {
@@ -61,7 +62,8 @@ static dt_status decode(struct dt_convert *convert, enum dt_conversion *done, co
     DT_TRY(dt_decoder_open(convert->decoder, &convert->width, &convert->height, data, bytes));
     const struct dt_jpeg *jpeg = dt_decoder_jpeg(convert->decoder);
     const bool turns = convert->applies_exif && dt_decoder_orientation(convert->decoder) > 1;
-    const bool is_plain = jpeg && dt_jpeg_components(jpeg) != 4 && !turns;
+    const bool is_png = convert->keeps_png && dt_png_found(data, bytes);
+    const bool is_plain = (jpeg ? dt_jpeg_components(jpeg) != 4 : is_png) && !turns;
     const bool is_large = side > 0 && convert->width > side && convert->height > side;
     *done = is_large ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;
     if (*done == DT_KEPT)

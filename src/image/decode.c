@@ -5,15 +5,17 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "image/picture.h"
 #include "image/png.h"
 
 struct dt_decoder {
     struct dt_jpeg *jpeg;
     struct dt_png *png;
+    struct dt_picture picture;
     bool applies_exif;
     int64_t max_pixels;
     /* State of the open image: */
-    bool is_png;
+    enum { JPEG, PNG, PICTURE } kind;
     int orientation, turn;
     int width, height; /* as stored, after scaling */
     uint8_t *stored;   /* what is then turned */
@@ -47,6 +49,7 @@ void dt_decoder_destroy(struct dt_decoder *decoder)
         return;
     dt_jpeg_destroy(decoder->jpeg);
     dt_png_destroy(decoder->png);
+    dt_picture_reset(&decoder->picture);
     free(decoder->stored);
     free(decoder);
 }
@@ -64,32 +67,45 @@ static bool is_within(const struct dt_decoder *decoder, int denominator)
            decoder->max_pixels;
 }
 
+static dt_status open_stored(struct dt_decoder *decoder, const uint8_t *data, size_t bytes)
+{
+    int *w = &decoder->width, *h = &decoder->height;
+    const struct dt_picture_format *format = dt_picture_of_data(data, bytes);
+    decoder->kind = dt_png_found(data, bytes) ? PNG : format ? PICTURE : JPEG;
+    if (decoder->kind == PNG)
+        return dt_png_open(decoder->png, w, h, data, bytes);
+    if (decoder->kind == JPEG)
+        return dt_jpeg_open(decoder->jpeg, w, h, data, bytes);
+    DT_TRY(dt_picture_open(&decoder->picture, format, data, bytes));
+    *w = decoder->picture.width;
+    *h = decoder->picture.height;
+    return DT_OK;
+}
+
 dt_status dt_decoder_open(struct dt_decoder *decoder, int *width, int *height, const uint8_t *data,
                           size_t bytes)
 {
-    int *w = &decoder->width, *h = &decoder->height;
-    decoder->is_png = dt_png_found(data, bytes);
     decoder->orientation = dt_exif_orientation(data, bytes);
     decoder->turn = turns[decoder->applies_exif ? decoder->orientation : 1];
-    DT_TRY(decoder->is_png ? dt_png_open(decoder->png, w, h, data, bytes)
-                           : dt_jpeg_open(decoder->jpeg, w, h, data, bytes));
-    if (decoder->is_png && !is_within(decoder, 1))
-        DT_FAIL(DT_ERR_DATA, "a PNG file of %lld pixels; data.max_pixels allows %lld",
-                (long long)*w * *h, (long long)decoder->max_pixels);
+    DT_TRY(open_stored(decoder, data, bytes));
+    if (decoder->kind != JPEG && !is_within(decoder, 1))
+        DT_FAIL(DT_ERR_DATA, "%s of %lld pixels; data.max_pixels allows %lld",
+                decoder->kind == PNG ? "a PNG file" : decoder->picture.format->name,
+                (long long)decoder->width * decoder->height, (long long)decoder->max_pixels);
     give_size(width, height, decoder);
     return DT_OK;
 }
 
 struct dt_jpeg *dt_decoder_jpeg(const struct dt_decoder *decoder)
 {
-    return decoder->is_png ? NULL : decoder->jpeg;
+    return decoder->kind == JPEG ? decoder->jpeg : NULL;
 }
 
 void dt_decoder_scale(struct dt_decoder *decoder, struct dt_crop *crop, int *width, int *height,
                       int denominator)
 {
     const float w = (float)*width, h = (float)*height;
-    if (decoder->is_png)
+    if (decoder->kind != JPEG)
         return;
     while (denominator < 8 && !is_within(decoder, denominator))
         denominator *= 2;
@@ -105,7 +121,9 @@ void dt_decoder_scale(struct dt_decoder *decoder, struct dt_crop *crop, int *wid
 
 static dt_status decode_stored(struct dt_decoder *decoder, uint8_t *out, int x, int y, int w, int h)
 {
-    if (decoder->is_png)
+    if (decoder->kind == PICTURE)
+        return dt_picture_decode(&decoder->picture, out, x, y, w, h);
+    if (decoder->kind == PNG)
         return dt_png_decode(decoder->png, out, x, y, w, h);
     return dt_jpeg_decode(decoder->jpeg, out, x, y, w, h);
 }
@@ -156,7 +174,9 @@ int dt_decoder_orientation(const struct dt_decoder *decoder)
 
 int dt_decoder_peak(const struct dt_decoder *decoder)
 {
-    return decoder->is_png ? dt_png_peak(decoder->png) : 0;
+    return decoder->kind == PICTURE ? decoder->picture.peak
+           : decoder->kind == PNG   ? dt_png_peak(decoder->png)
+                                    : 0;
 }
 
 dt_status dt_decoder_skim(struct dt_decoder *decoder, int y, int h)
@@ -165,7 +185,7 @@ dt_status dt_decoder_skim(struct dt_decoder *decoder, int y, int h)
         y = 0;
         h = decoder->height;
     }
-    if (decoder->is_png)
-        return dt_png_decode(decoder->png, NULL, 0, y, 0, h);
+    if (decoder->kind != JPEG)
+        return decode_stored(decoder, NULL, 0, y, 0, h);
     return dt_jpeg_skim(decoder->jpeg, y, h);
 }

@@ -55,7 +55,7 @@ int dt_exif_orientation(const uint8_t *data, size_t bytes)
     const struct part file = {data, bytes, false};
     const bool is_png = get(&file, 0, 4) == 0x89504e47;
     size_t n, kind;
-    int found = 0;
+    int found = read_block(&file, 0, bytes); /* a TIFF file is such a block */
     for (size_t at = is_png ? 8 : 2; found == 0 && at < bytes; at += is_png ? n + 12 : n + 2) {
         n = is_png ? get(&file, at, 4) : get(&file, at + 2, 2);
         kind = is_png ? get(&file, at + 4, 4) : get(&file, at + 1, 1);

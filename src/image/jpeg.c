@@ -55,14 +55,11 @@ static const struct {
     const char *name;
     bool is_image;
 } other_formats[] = {
-    {0, MAGIC("\x89PNG"), "a PNG file", true},     {0, MAGIC("GIF8"), "a GIF file", true},
-    {8, MAGIC("WEBP"), "a WebP file", true},       {4, MAGIC("ftypavi"), "an AVIF file", true},
-    {4, MAGIC("ftyphe"), "a HEIC file", true},     {4, MAGIC("ftypmif1"), "a HEIF file", true},
-    {4, MAGIC("ftypmsf1"), "a HEIF file", true},   {0, MAGIC("II*\0"), "a TIFF file", true},
-    {0, MAGIC("MM\0*"), "a TIFF file", true},      {0, MAGIC("BM"), "a BMP file", true},
-    {0, MAGIC("RIFF"), "a RIFF file", false},      {0, MAGIC("%PDF"), "a PDF file", false},
-    {0, MAGIC("\x1f\x8b"), "a gzip file", false},  {0, MAGIC("PK"), "a zip file", false},
-    {0, MAGIC("<"), "an HTML or XML file", false},
+    {0, MAGIC("\x89PNG"), "a PNG file", true},   {4, MAGIC("ftypavi"), "an AVIF file", true},
+    {4, MAGIC("ftyphe"), "a HEIC file", true},   {4, MAGIC("ftypmif1"), "a HEIF file", true},
+    {4, MAGIC("ftypmsf1"), "a HEIF file", true}, {0, MAGIC("RIFF"), "a RIFF file", false},
+    {0, MAGIC("%PDF"), "a PDF file", false},     {0, MAGIC("\x1f\x8b"), "a gzip file", false},
+    {0, MAGIC("PK"), "a zip file", false},       {0, MAGIC("<"), "an HTML or XML file", false},
 };
 
 static void close_image(struct dt_jpeg *jpeg)

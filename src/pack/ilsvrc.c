@@ -32,8 +32,7 @@ static dt_status add_member(void *context, const struct dt_tar_member *member)
     struct adding *adding = context;
     char name[DT_PATH_MAX];
     const char *base = dt_file_base(member->name), *dot = strrchr(base, '.');
-    const bool is_image = dt_name_has_suffix(base, ".jpg") || dt_name_has_suffix(base, ".jpeg") ||
-                          dt_name_has_suffix(base, ".png");
+    const bool is_image = dot && dt_is_image_suffix(dot + 1);
     /* "._x.jpg" is not an image */
     if (base[0] == '.' || !(adding->are_tars ? dt_name_has_suffix(base, ".tar") : is_image)) {
         adding->n_ignored++;
@@ -55,8 +54,8 @@ static dt_status begin_images(struct dt_dataset *dataset, struct dt_images **ima
 static void warn_ignored(size_t n, const char *path)
 {
     if (n)
-        dt_log(DT_LOG_WARNING, "%zu members of %s are not .jpg, .jpeg or .png and were skipped", n,
-               path);
+        dt_log(DT_LOG_WARNING, "%zu members of %s are no images that dtrain reads and were skipped",
+               n, path);
 }
 
 /* --- Training --- */

@@ -13,7 +13,7 @@ struct dt_shard_options {
     const char *src;    /* a folder of class folders; a .csv table; ILSVRC2012_img_train.tar (a tar
                            of one tar per class); ILSVRC2012_img_val.tar (images only, with
                            `labels`); a .json file of COCO; shards (a folder of tars or a brace
-                           pattern); TFRecord files, as a pattern */
+                           pattern); TFRecord files, as a pattern; CIFAR's archive; MNIST's folder */
     const char *dst;    /* output folder */
     const char *prefix; /* shards are <prefix>-0000.tar ... */
     const char *labels; /* of ILSVRC2012_img_val.tar: a synset per line, by file name; or NULL */
@@ -29,6 +29,7 @@ struct dt_shard_options {
     int quality;      /* JPEG quality of re-encoded images, 1 .. 100 */
     int label_offset; /* TFRecord: subtracted from labels */
     int threads;      /* 0 = one per allowed CPU */
+    bool test;        /* CIFAR, MNIST: the test images */
     bool skip_bad;    /* unusable images are skipped with a warning, else DT_ERR_DATA;
                          the other samples keep their shards and names */
     uint64_t seed;    /* shuffle seed */
@@ -36,7 +37,8 @@ struct dt_shard_options {
 /* Packs labelled images into WebDataset tars in shuffled order. Also writes classes.txt if the
  * classes have names, <shard>.idx (DALI's wds2idx v1.2), checksums.xxh64 (for `xxhsum -c`) and
  * _info.json, in which the split is named after the prefix; other splits in dst are kept. Every
- * image is decoded, as a check; CMYK JPEG and PNG files become RGB JPEG files. The same input and
+ * image is decoded, as a check; CMYK JPEG files and those of other formats become RGB JPEG files,
+ * but images of CIFAR and MNIST PNG files. The same input and
  * seed give the same bytes for any number of threads. Images of COCO are packed in the order of
  * their ids instead, so that training has the same order as with the .json file, with their boxes
  * (data/wds_boxes.h) and categories.json next to the shards. DT_ERR_CREATE if dst already holds

@@ -256,7 +256,8 @@ static dt_status write_shards(struct dt_packing *packing)
     DT_TRY_OUT(DT_NEW(packing->converters, (size_t)packing->n_threads));
     for (int i = 0; i < packing->n_threads; i++)
         DT_TRY_OUT(dt_convert_create(&packing->converters[i], packing->options->resize_short,
-                                     packing->options->quality, packing->options->data));
+                                     packing->options->quality, packing->source->kind == &dt_arrays,
+                                     packing->options->data));
     DT_TRY_OUT(dt_parallel_run(packing->n_shards, packing->n_threads, dt_pack_shard, packing));
 out:
     dt_log_progress("");

@@ -134,6 +134,9 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
         (is_pattern && dt_is_tar_name(options->src))) {
         *kind = &dt_dataset_shards;
         *open = open_data;
+    } else if (dt_arrays_found(options->src)) {
+        *kind = &dt_arrays;
+        *open = dt_arrays_open;
     } else if (is_folder) {
         *kind = &dt_dataset_folder;
         *open = open_data;
@@ -158,6 +161,8 @@ static dt_status choose_kind(const struct dt_dataset_kind **kind, opener *open,
                 "--image-key goes with TFRecord files only, and --label-key with these and with "
                 "shards, not with %s",
                 options->src);
+    if (options->test && *kind != &dt_arrays)
+        DT_FAIL(DT_ERR_USAGE, "--test goes with CIFAR and MNIST only, not with %s", options->src);
     if (options->image_folder && *open != dt_coco_source_open)
         DT_FAIL(DT_ERR_USAGE, "--image-folder goes with a .json file of COCO only, not with %s",
                 options->src);

@@ -55,6 +55,11 @@ dt_status dt_tfrecord_read(const struct dt_dataset *dataset, uint32_t id, struct
 /* Whether the file begins with a TFRecord header: a length and its checksum. */
 bool dt_tfrecord_found(const char *path);
 
+/* arrays.c: CIFAR and MNIST; options->test chooses the part. */
+bool dt_arrays_found(const char *path);
+dt_status dt_arrays_open(struct dt_dataset *dataset, const struct dt_shard_options *options);
+extern const struct dt_dataset_kind dt_arrays;
+
 /* --- A COCO file and the folder of its images --- */
 
 /* Fills in dataset->state, n and classes. DT_ERR_DATA for images that would have the same key. */

@@ -58,7 +58,7 @@ def test_all():
     files = [os.path.normpath(line.pop("checkpoint")) for line in lines]
     assert files == [f"run/checkpoints/step-{n:09d}/model.safetensors" for n in (2, 3)], files
     assert lines == [json.loads(run("eval", f"run@step-{n}").stdout) for n in (2, 3)], lines
-    assert "--confusion is a file of one" in run(
+    assert "--confusion is written for a single checkpoint" in run(
         "eval", "run", "--all-checkpoints", "--confusion", "all.csv", code=64
     ).stderr
     run("eval", "mean.safetensors", "--config", "config.json", "--all-checkpoints", code=66)

@@ -161,12 +161,12 @@ def check_deep():
             write(f"{name}/{label}/{label}.png", picture(40, 33 + (label == "b"), depth=16, most=most))
         text = said("verify", name)
         if factor:
-            what = f"2 of 2 images of {name} are PNG files of 16 bits with values up to {most} of 65535 only"
+            what = f"2 of 2 images of {name} are files of 16 bits with values up to {most} of 65535 only"
             holds(text, what, f"by {factor}")
         else:
             holds(text, "ok", without=("16 bits",))
     text = train("deep", train="twelve", **{"train.global_batch_size": 2})
-    holds(text, "2 of 2 images of data.train are PNG files of 16 bits with values up to 4095 of 65535 only")
+    holds(text, "2 of 2 images of data.train are files of 16 bits with values up to 4095 of 65535 only")
 
 
 def check_large(first):

@@ -61,11 +61,11 @@ RIG_TEST(images)
     snprintf(line, sizeof line, "ok  %s  20 of 20 images decoded, ", path);
     assert_ptr_equal(strstr(said, line), said);
     assert_int_equal(truncate(rig_path(path, "ring/00001.jpg"), 300), 0);
-    ok(dt_file_save(rig_path(path, "star/00000.jpg"), "RIFF\x24\0\0\0WEBPVP8 ", 16));
+    ok(dt_file_save(rig_path(path, "star/00000.jpg"), "\0\0\0\x20\146typavif\0\0\0\0", 16));
     run_verify(path, DT_ERR_DATA, said, sizeof said);
     snprintf(
         line, sizeof line,
-        "!!  %s/ring/00001.jpg: Premature end of JPEG file\n!!  %s/star/00000.jpg: a WebP file, "
+        "!!  %s/ring/00001.jpg: Premature end of JPEG file\n!!  %s/star/00000.jpg: an AVIF file, "
         "not a JPEG file; convert it: mogrify -format jpg FILE\n",
         path, path);
     assert_string_equal(said, line);

@@ -87,7 +87,7 @@ TEST(bad_evaluation_samples)
     char text[4096];
     folder_make(&folder);
     folder_add_good(&folder, 5);
-    folder_add_bad(&folder, "gif");
+    folder_add_bad(&folder, "avif");
     folder_add_bad(&folder, "cut-tenth");
     struct dt_dataset *dataset = open_folder(&folder);
     struct dt_loader_options options = make_options(false, 0, 1, 4, 2);

@@ -226,7 +226,7 @@ TEST(folder)
     write_text("set/notes.jpg", "no class");
     write_text("set/.hidden/a.jpg", "hidden");
     write_text("set/A/.x.jpg", "hidden");
-    write_text("set/A/x.gif", "not read");
+    write_text("set/A/x.avif", "not read");
     assert_int_equal(symlink("nothing", at("set/A/dangling")), 0);
     write_text("set/A/xjpg", "no suffix");
     for (size_t i = n; i-- > 0;) {

@@ -150,7 +150,7 @@ TEST(kinds)
         {{"a.jpg", "x", "a.json", "{\"label\": \"cat\"}"}, "label", "the label, is not an integer"},
         {{"a.jpg", "x", "a.json", "{\"label\": 1.5}"}, "label", "the label, is not an integer"},
         {{"a.jpg", "x", "a.json", ""}, "label", "a.json of shard"},
-        {{"a.cls", "2", "a.webp", "x"}, "label", "only .cls .webp;"},
+        {{"a.cls", "2", "a.avif", "x"}, "label", "only .cls .avif;"},
         {{"a.cls", "2", "a.in.jpg", "x"}, "label", "only .cls .in.jpg;"},
         {{"v.1.jpg", "x", "v.1.cls", "2"},
          "label",

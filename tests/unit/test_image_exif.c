@@ -48,7 +48,7 @@ TEST(places)
                         "eXIfExif\0\0" TIFF_BE "CRC."),
         FILE_OF(1, IHDR "\0\0\0\2IDATabCRC.\0\0\0\x1a"
                         "eXIf" TIFF_BE "CRC."),
-        FILE_OF(1, "MM\0*\0\0\0\x08\0\1" ENTRY_BE),
+        FILE_OF(6, "MM\0*\0\0\0\x08\0\1" ENTRY_BE), /* a TIFF file */
         FILE_OF(1, ""),
     };
     for (size_t i = 0; i < DT_COUNT(cases); i++)
