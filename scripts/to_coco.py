@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
-"""Converts boxes in a CSV table or in Pascal VOC's XML files to one COCO file, which dtrain reads.
+"""Converts boxes in a CSV table or in the formats of Pascal VOC, YOLO, KITTI and Open Images to one COCO file, which
+dtrain reads.
 
     to_coco.py boxes.csv instances_train.json [--images FOLDER] [--classes FILE]
     to_coco.py VOCdevkit/VOC2007 instances_train.json --set train [--difficult crowd|keep|drop]
+    to_coco.py data.yaml instances_train.json --set train
+    to_coco.py kitti/training instances_train.json [--set FILE]
+    to_coco.py train-annotations-bbox.csv instances_train.json --images FOLDER [--names class-descriptions-boxable.csv]
 
 A table is keras-retinanet's: path,x1,y1,x2,y2,class_name, one line per box, and path,,,,, for an
 image without boxes. With a header, columns may have any order: path (or filename, image), x1 y1 x2
@@ -14,6 +18,16 @@ their images. Coordinates are VOC's: the first pixel is 1, and xmax and ymax bel
 --zero-based the first pixel is 0 and they do not. Difficult objects become crowd boxes, which are
 not trained on and in which no detection is wrong, as in VOC's evaluation; `keep` makes them objects
 like others, `drop` leaves them out.
+
+YOLO's data.yaml names the folders or lists of images (train, val, test: --set) and the classes. The boxes of
+images/x.jpg are in labels/x.txt, a line "class x y w h" each, relative to the size; an image without this file has no
+boxes. A polygon is replaced by the box around it.
+
+Of KITTI, SRC is a folder with label_2/*.txt and image_2/; regions of DontCare are skipped. --set is a file with the
+numbers of the images.
+
+A table of Open Images has the columns ImageID, LabelName, XMin, XMax, YMin and YMax; --names says what the names of the
+labels mean. Groups (IsGroupOf) become crowd boxes. The hierarchy of the classes is ignored.
 
 --classes says which classes there are: class_name,id lines as of keras-retinanet, one name per
 line, or the COCO file of the training images. Without it classes are those in the data, sorted: give
@@ -67,8 +81,9 @@ Box = collections.namedtuple("Box", "where name corners crowd")  # corners: from
 
 
 class Image:
-    def __init__(self, where, file_name):
+    def __init__(self, where, file_name, is_relative=False):
         self.where, self.file_name = where, file_name
+        self.is_relative = is_relative  # corners are parts of width and height
         self.said = None  # width and height by the annotations
         self.boxes = []
 
@@ -323,6 +338,176 @@ def read_voc(args, warnings):
     return folder, images
 
 
+# --- YOLO ---
+
+
+def yaml_value(text):
+    """A scalar or a list in brackets; quotes and a comment are removed."""
+    text = re.sub(r"(^|\s)#.*", "", text).strip()
+    if text.startswith("[") and text.endswith("]"):
+        return [yaml_value(part) for part in next(csv.reader([text[1:-1]], skipinitialspace=True), [])]
+    if text.startswith("{") and text.endswith("}"):
+        return dict(pair.split(":", 1) for pair in text[1:-1].split(",") if ":" in pair)
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+
+
+def read_yaml(path):
+    """The part of YAML that data.yaml uses: keys with scalars, and lists and tables of scalars under a key."""
+    found, key = {}, None
+    with open(path, encoding="utf-8-sig") as file:
+        for line, text in enumerate(file, 1):
+            bare = text.strip()
+            if not bare or bare.startswith(("#", "---", "%")):
+                continue
+            name, colon, value = bare.partition(":")
+            if text[0] not in " \t-" and colon:
+                key = name.strip("'\" ")
+                found[key] = yaml_value(value)
+            elif key and bare.startswith("-") and found[key] in ("", *[found[key]] * isinstance(found[key], list)):
+                found[key] = [*(found[key] or []), yaml_value(bare[1:])]
+            elif key and colon and (found[key] == "" or isinstance(found[key], dict)):
+                found[key] = {**(found[key] or {}), yaml_value(name): yaml_value(value)}
+            elif isinstance(found.get(key), (list, dict)) or not key:
+                raise Bad(f"{path}:{line}: neither a key nor an item of one: '{bare}'")
+    return found
+
+
+def yolo_names(data, path):
+    names = data.get("names")
+    pairs = names.items() if isinstance(names, dict) else enumerate(names if isinstance(names, list) else [])
+    try:
+        found = {int(i): yaml_value(str(name)) for i, name in pairs}
+    except ValueError:
+        found = {}
+    if not found or len(set(found.values())) < len(found) or any(not name for name in found.values()):
+        raise Bad(f"{path}: names must list the classes, each once")
+    return found
+
+
+def image_files(path):
+    """Images of a folder and the folders in it, or of a list, whose paths may be relative to it."""
+    if os.path.isdir(path):
+        found = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+        return sorted(name for name in found if name.endswith(SUFFIXES))
+    with open(path, encoding="utf-8-sig") as file:
+        lines = [line.strip() for line in file if line.strip()]
+    return [os.path.join(os.path.dirname(path), line) for line in lines]
+
+
+def yolo_label(image):
+    """labels/x.txt for images/x.jpg, else x.txt next to it."""
+    stem = os.path.splitext(os.path.abspath(image))[0] + ".txt"
+    before, images, after = stem.rpartition(f"{os.sep}images{os.sep}")
+    return f"{before}{os.sep}labels{os.sep}{after}" if images else stem
+
+
+def yolo_box(where, fields, names, warnings):
+    values = [number(field, "a field", where) for field in fields]
+    if len(values) != 5 and (len(values) < 7 or len(values) % 2 == 0):
+        raise Bad(f"{where}: {len(values)} numbers, but a box has 5: class x y w h")
+    if values[0] not in names:
+        raise Bad(f"{where}: the class {fields[0]} is not in names")
+    if len(values) > 5:
+        warnings.add("polygons are replaced by the box around them", where)
+        xs, ys = values[1::2], values[2::2]
+        corners = [min(xs), min(ys), max(xs), max(ys)]
+    else:
+        _, x, y, w, h = values
+        corners = [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+    if max(abs(corner - 0.5) for corner in corners) > 1:
+        raise Bad(f"{where}: not relative to the size of the image: {' '.join(fields)}")
+    return Box(where, names[values[0]], corners, False)
+
+
+def read_yolo(args, warnings):
+    data = read_yaml(args.src)
+    names, part = yolo_names(data, args.src), args.set or "train"
+    base = os.path.dirname(args.src) or "."
+    root = os.path.join(base, str(data.get("path", "")))
+    root = root if os.path.isdir(root) else base
+    paths = data.get(part) or []
+    files = [file for path in ([paths] if isinstance(paths, str) else paths) for file in image_files(os.path.join(root, path))]
+    if not files:
+        raise Bad(f"{args.src}: {part} names no images")
+    folder = args.images or (os.path.commonpath([os.path.dirname(os.path.abspath(file)) for file in files]))
+    images = []
+    for file in files:
+        label = yolo_label(file)
+        images.append(Image(label, inside(file, folder, args.src), is_relative=True))
+        if not os.path.exists(label):
+            warnings.add("images have no file of labels, and so no boxes", label)
+            continue
+        with open(label, encoding="utf-8-sig") as lines:
+            for line, text in enumerate(lines, 1):
+                if text.strip():
+                    images[-1].boxes.append(yolo_box(f"{label}:{line}", text.split(), names, warnings))
+    args.found_classes = {i + 1: name for i, name in names.items()}
+    return folder, images
+
+
+# --- KITTI ---
+
+
+def read_kitti(args, warnings):
+    labels = os.path.join(args.src, "label_2")
+    folder = args.images or os.path.join(args.src, "image_2")
+    names = voc_list(args.set) if args.set else sorted(name[:-4] for name in os.listdir(labels) if name.endswith(".txt"))
+    images = []
+    for name in names:
+        path = os.path.join(labels, f"{name}.txt")
+        found = [name + suffix for suffix in SUFFIXES if os.path.isfile(os.path.join(folder, name + suffix))]
+        if not found:
+            raise Bad(f"{path}: its image is not in {folder}: {name}.png or .jpg")
+        images.append(Image(path, found[0]))
+        with open(path, encoding="utf-8-sig") as file:
+            for line, fields in enumerate(map(str.split, file), 1):
+                where = f"{path}:{line}"
+                if not fields:
+                    continue
+                if len(fields) not in (15, 16):
+                    raise Bad(f"{where}: {len(fields)} fields, but KITTI has 15, or 16 with a score")
+                if fields[0] == "DontCare":
+                    warnings.add("regions of DontCare are skipped", where)
+                    continue
+                corners = [number(field, "an edge of the box", where) for field in fields[4:8]]
+                images[-1].boxes.append(Box(where, fields[0], corners, False))
+    return folder, images
+
+
+# --- Open Images ---
+
+OPEN_IMAGES = ("XMin", "YMin", "XMax", "YMax")
+
+
+def is_open_images(path):
+    with open(path, encoding="utf-8-sig") as file:
+        return {"ImageID", "LabelName", *OPEN_IMAGES} <= set(file.readline().strip().split(","))
+
+
+def read_open_images(args, warnings):
+    folder, images, names = args.images or os.path.dirname(args.src) or ".", collections.OrderedDict(), {}
+    if args.names:
+        with open(args.names, newline="", encoding="utf-8-sig") as file:
+            names = {row[0]: row[1] for row in csv.reader(file) if len(row) > 1}
+    with open(args.src, newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        for row in reader:
+            where = f"{args.src}:{reader.line_num}"
+            if None in row.values():
+                raise Bad(f"{where}: fields are missing")
+            image = images.setdefault(row["ImageID"], Image(where, f"{row['ImageID']}.jpg", is_relative=True))
+            if names and row["LabelName"] not in names:
+                raise Bad(f"{where}: {args.names} does not list {row['LabelName']}")
+            corners = [number(row[column], column, where) for column in OPEN_IMAGES]
+            name = names.get(row["LabelName"], row["LabelName"])
+            image.boxes.append(Box(where, name, corners, row.get("IsGroupOf", "0") == "1"))
+    print("to_coco.py: the hierarchy of Open Images' classes is ignored: a box has only the class that the table gives")
+    found = [image for image in images.values() if os.path.exists(os.path.join(folder, image.file_name))]
+    if len(found) < len(images):
+        warnings.add(f"of {len(images)} images are in {folder}; the others are skipped", args.src)
+    return folder, found
+
+
 # --- Classes ---
 
 
@@ -350,6 +535,8 @@ def read_classes(path):
 
 def choose_classes(args, images):
     boxes = [box for image in images for box in image.boxes]
+    if not args.classes and args.found_classes:
+        return args.found_classes
     if not args.classes:
         return dict(enumerate(sorted({box.name for box in boxes}), 1))
     try:
@@ -398,6 +585,8 @@ def convert(images, folder, classes, warnings):
         check_size(image, size)
         out["images"].append({"id": image_id, "file_name": image.file_name, "width": size[0], "height": size[1]})
         for box in image.boxes:
+            if image.is_relative:
+                box = box._replace(corners=[corner * size[i % 2] for i, corner in enumerate(box.corners)])
             bbox = clip(box, size, warnings)
             if bbox:
                 out["annotations"].append(
@@ -440,10 +629,16 @@ def tell(out, path, folder):
 
 
 def run(args, warnings):
-    if os.path.isdir(args.src):
+    if args.src.endswith((".yaml", ".yml")):
+        folder, images = read_yolo(args, warnings)
+    elif os.path.isdir(os.path.join(args.src, "label_2")):
+        folder, images = read_kitti(args, warnings)
+    elif os.path.isdir(args.src):
         folder, images = read_voc(args, warnings)
     elif args.set or args.zero_based:
         raise Bad(f"{args.src} is not a folder: --set and --zero-based are for Pascal VOC")
+    elif is_open_images(args.src):
+        folder, images = read_open_images(args, warnings)
     else:
         folder, images = read_csv(args)
     if not images:
@@ -455,11 +650,13 @@ def run(args, warnings):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("src", help="table (.csv), or folder of Pascal VOC")
+    parser.add_argument("src", help="table (.csv), data.yaml of YOLO, or folder of Pascal VOC or KITTI")
     parser.add_argument("out", help="COCO file to write, such as instances_train.json")
     parser.add_argument("--images", metavar="FOLDER", help="of the images")
     parser.add_argument("--classes", metavar="FILE", help="class_name,id lines; names; or a COCO file")
-    parser.add_argument("--set", help="Pascal VOC: a list in ImageSets/Main, such as train, or a file")
+    parser.add_argument("--set", help="Pascal VOC: a list in ImageSets/Main, such as train, or a file; YOLO: train, val or test; KITTI: a file")
+    parser.add_argument("--names", metavar="FILE", help="Open Images: what the names of labels mean")
+    parser.set_defaults(found_classes=None)
     parser.add_argument("--difficult", choices=("crowd", "keep", "drop"), default="crowd", help="default: crowd")
     parser.add_argument("--zero-based", action="store_true", help="Pascal VOC: the first pixel is 0")
     parser.add_argument("--force", action="store_true", help="replace OUT")

@@ -31,6 +31,7 @@ enum dt_augment { DT_AUGMENT_NONE, DT_AUGMENT_IMAGENET, DT_AUGMENT_CIFAR };
 enum dt_upsampling { DT_UPSAMPLING_FANCY, DT_UPSAMPLING_PLAIN };
 enum dt_dct { DT_DCT_ACCURATE, DT_DCT_FAST };
 enum dt_scaled_decode { DT_SCALED_NEVER, DT_SCALED_TRAIN, DT_SCALED_ALWAYS };
+enum dt_sampling { DT_SAMPLING_SHUFFLED, DT_SAMPLING_BALANCED };
 enum dt_exif { DT_EXIF_AUTO, DT_EXIF_IGNORE, DT_EXIF_APPLY };
 enum { DT_MAX_PIXELS = 100000000 };
 /* Schedules of the learning rate: X(NAME, name, .has_end: whether the rate of a step depends on the

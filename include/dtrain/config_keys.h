@@ -102,6 +102,14 @@ TEXT(data, val_images, DT_PATH_MAX, "", 0,
 FRACTION(data, val_fraction, 0,
          "Fraction of the images of every class in data.train that is kept for validation, chosen "
          "by file name and seed; 0: none")
+TEXT(
+    data, group, 256, "", 0,
+    "Keeps the images of a group, such as a patient, on one side of data.val_fraction: a column of "
+    "a CSV table, or a regular expression (POSIX, extended) of file names with parentheses around "
+    "the group, such as ^(patient[0-9]+)_; empty: no groups")
+CHOICE(data, sampler, enum dt_sampling, DT_SAMPLING_SHUFFLED, WORDS("shuffled", "balanced", NULL),
+       "Training images of an epoch. shuffled: each once; balanced: as many, but equally many of "
+       "each class, so that images of rare classes occur several times")
 INT(data, max_train, 0, 0, 1 << 30,
     "Use only this many training images, the same fraction of every class, for quick trials; 0: "
     "all")

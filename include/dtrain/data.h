@@ -148,6 +148,12 @@ void dt_dataset_forget(const struct dt_dataset *dataset);
 /* order[0 .. n): the permutation of epoch `epoch` (identity if not shuffled). */
 void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool shuffle);
 
+/* Balances an order of dt_sampler_order: the same number of places, in which each class that has
+ * samples comes in turn, with its samples in the given order, again from the first one when all
+ * have been taken. labels[id] is below n_classes; `memory` has room for n + 2 n_classes numbers. */
+void dt_sampler_balance(uint32_t *order, uint32_t n, const int32_t *labels, int n_classes,
+                        uint32_t *memory);
+
 /* A global batch: order[first .. first + n), all of one canvas. */
 struct dt_sampler_batch {
     uint32_t first, n;

@@ -31,6 +31,7 @@ struct dt_predict_options {
     int n_paths, top;    /* top: classes, or detections of an image; 0 = 5, or all */
     double min_score;    /* a detector's: only scores of at least that */
     const char *output;  /* a detector's: folder for pictures with boxes, NULL = none */
+    bool yolo;           /* and for text files in YOLO's format, in labels/ */
     const char *json;    /* file for an array with an object for each image, NULL = none */
 };
 /* dtrain predict: the most probable classes of images, on stdout, with the preprocessing of an

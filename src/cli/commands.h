@@ -61,7 +61,7 @@ struct dt_arguments {
     RANKS(predict, "predict", "RUN IMAGE...",                                                      \
           "Name the most probable classes of images, or find objects: files, folders with all in " \
           "them, or - for a list on stdin.",                                                       \
-          0, "top", "min-score", "output", "json", "config", "set", "quiet")                       \
+          0, "top", "min-score", "output", "yolo", "json", "config", "set", "quiet")               \
     RANKS(average, "average", "PATH...",                                                           \
           "Average weights: safetensors files, checkpoints, RUN@best, RUN@latest, RUN@step-N.", 1, \
           "output", "recompute-bn", "images", "config", "set", "quiet")                            \

@@ -68,6 +68,7 @@ static const struct dt_option options[] = {
     INTEGER("top", predict.top, 0, 1, INT_MAX, "N",
             "print the N most probable classes (default: 5), or best detections (default: all; "
             "also -k)"),
+    FLAG("yolo", predict.yolo, "with --output, also write FOLDER/labels/*.txt in YOLO's format"),
     ROW(SHARE, "min-score", predict.min_score, "S",
         "only detections with a score of S, 0 to 1, or more (default: 0.3)"),
     TEXT("json", json, "FILE",

@@ -28,6 +28,7 @@ enum { MAX_BYTES = 1 << 30, MAX_COLUMNS = 256, PROGRESS_EVERY = 4096, COLUMNS_BY
 struct row {
     int32_t label;
     uint32_t line;
+    uint64_t group; /* hash of the column that data.group names */
 };
 
 struct table {
@@ -193,17 +194,21 @@ static dt_status check_label(struct table *table, const struct text *text, const
     return DT_OK;
 }
 
-static dt_status read_rows(struct table *table, struct text *text)
+static dt_status read_rows(struct table *table, struct text *text, const char *group)
 {
-    int path_at = 0, label_at = 0; /* gcc 14 does not see that they are found */
+    int path_at = 0, label_at = 0, group_at = -1; /* gcc 14 does not see that they are found */
     DT_TRY(read_row(text));
     DT_TRY(find_column(&path_at, text, "path"));
     DT_TRY(find_column(&label_at, text, "label"));
+    if (group[0] && !strchr(group, '('))
+        DT_TRY(find_column(&group_at, text, group));
     const int n_columns = text->n_fields;
     char *names[MAX_COLUMNS];
     bool is_flag[MAX_COLUMNS] = {false};
     memcpy(names, text->fields, sizeof names);
     names[path_at] = names[label_at] = NULL;
+    if (group_at >= 0)
+        names[group_at] = NULL;
     for (size_t n = 0;; n++) {
         DT_TRY(read_row(text));
         if (text->n_fields == 0)
@@ -220,6 +225,8 @@ static dt_status read_rows(struct table *table, struct text *text)
             FAIL_AT(text->row_line, "more than %d images", DT_MAX_SAMPLES);
         DT_TRY(DT_GROW(table->rows, table->capacity, n, "rows of a table"));
         table->rows[n].line = text->row_line;
+        const char *own = group_at >= 0 ? text->fields[group_at] : "";
+        table->rows[n].group = XXH64(own, strlen(own), 0);
         DT_TRY(check_label(table, text, label));
         for (int i = 0; i < n_columns; i++)
             is_flag[i] = (n == 0 || is_flag[i]) &&
@@ -230,7 +237,7 @@ static dt_status read_rows(struct table *table, struct text *text)
     }
 }
 
-static dt_status read_table(struct table *table)
+static dt_status read_table(struct table *table, const char *group)
 {
     static const char mark[] = "\xef\xbb\xbf";
     char *content = NULL;
@@ -243,7 +250,7 @@ static dt_status read_table(struct table *table)
     if (strlen(content) != bytes)
         status = DT_ERROR(DT_ERR_DATA, "%s is not a text file", table->path);
     else
-        status = read_rows(table, &text);
+        status = read_rows(table, &text, group);
     free(content);
     if (status == DT_OK && text.n_trimmed > 0)
         dt_log(DT_LOG_NOTICE, "%s: blanks around %zu of its values are ignored", table->path,
@@ -288,6 +295,11 @@ static uint64_t key_csv(const struct dt_dataset *dataset, uint32_t id, uint64_t 
 {
     const char *file = dt_names_get(&((const struct table *)dataset->state)->files, id);
     return XXH64(file, strlen(file), seed);
+}
+
+static uint64_t group_csv(const struct dt_dataset *dataset, uint32_t id)
+{
+    return ((const struct table *)dataset->state)->rows[id].group;
 }
 
 /* Images that are listed more than once: the first, or all. */
@@ -373,7 +385,7 @@ static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_op
     dataset->classes = &table->classes;
     DT_TRY(dt_file_path(table->path, "%s", options->path));
     table->folder_bytes = (int)(dt_file_base(table->path) - table->path);
-    DT_TRY(read_table(table));
+    DT_TRY(read_table(table, options->data->group));
     if (table->has_names) {
         DT_TRY(dt_names_add_unique(&table->classes, &table->labels));
         for (size_t i = 0; i < table->labels.n; i++)
@@ -424,6 +436,7 @@ const struct dt_dataset_kind dt_dataset_csv = {
     .name = name_csv,
     .file = name_csv,
     .key = key_csv,
+    .group = group_csv,
     .share = share_csv,
     .state_bytes = sizeof(struct table),
     .close = close_csv,

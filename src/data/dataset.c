@@ -106,19 +106,18 @@ static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_
                               const struct dt_dataset_options *options)
 {
     const bool train = options->part == DT_PART_TRAIN;
+    const bool by_class = !options->data->group[0];
     double fraction = options->data->val_fraction;
     if (train && dataset->max_boxes > 0) {
-        *n = dt_select_train(picks, *n, fraction, 0);
+        *n = dt_select_train(picks, *n, fraction, by_class, 0);
         DT_TRY(keep_usable(picks, n, dataset, options));
         fraction = 0;
     }
-    *n = train ? dt_select_train(picks, *n, fraction, (size_t)options->data->max_train)
-               : dt_select_val(picks, *n, fraction);
+    *n = train ? dt_select_train(picks, *n, fraction, by_class, (size_t)options->data->max_train)
+               : dt_select_val(picks, *n, fraction, by_class);
     if (*n == 0)
-        DT_FAIL(DT_ERR_DATA,
-                "data.val_fraction: no class of %s has two images, so none can be kept for "
-                "validation",
-                dt_dataset_in_messages(options));
+        DT_FAIL(DT_ERR_DATA, "data.val_fraction: %s has no %s, so none can be kept for validation",
+                dt_dataset_in_messages(options), by_class ? "class with two images" : "two groups");
     return DT_OK;
 }
 
@@ -141,6 +140,8 @@ static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset
         if (label >= 0)
             picks[n++] = (struct dt_pick){.key = key, .id = id, .label = label};
     }
+    if (options->data->group[0])
+        DT_TRY_OUT(dt_group_picks(picks, n, dataset, options->data, seed));
     DT_TRY_OUT(choose_picks(picks, &n, dataset, options));
     if (n == dt_dataset_size(dataset))
         goto out;

@@ -55,6 +55,8 @@ struct dt_dataset_kind {
     /* A hash of the seed and what names the sample inside the data set: wherever the data set is
      * and whatever else is in it. NULL: of its id. */
     uint64_t (*key)(const struct dt_dataset *dataset, uint32_t id, uint64_t seed);
+    /* A hash of the group of a sample, by the column that data.group names; NULL: no columns. */
+    uint64_t (*group)(const struct dt_dataset *dataset, uint32_t id);
     /* Path of one of dataset->n_files files; NULL if there are none. */
     void (*file)(const struct dt_dataset *dataset, uint32_t index, char *out, size_t bytes);
     /* Passes every member of the state that `open` sets through the block. To be read, the state is

@@ -121,6 +121,20 @@ static dt_status count_batches(struct dt_loader *loader)
     return DT_OK;
 }
 
+static dt_status note_labels(struct dt_loader *loader)
+{
+    const size_t n = loader->n_samples;
+    if (loader->max_boxes > 0)
+        DT_FAIL(DT_ERR_CONFIG,
+                "data.sampler=balanced: images with boxes have no classes; set it to "
+                "shuffled");
+    DT_TRY(DT_NEW(loader->labels, n));
+    DT_TRY(DT_NEW(loader->balancing, n + 2 * (size_t)dt_dataset_n_classes(loader->dataset)));
+    for (uint32_t id = 0; id < n; id++)
+        loader->labels[id] = dt_dataset_label(loader->dataset, id);
+    return DT_OK;
+}
+
 dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset,
                            const struct dt_loader_options *options)
 {
@@ -145,6 +159,8 @@ dt_status dt_loader_create(struct dt_loader **loader, struct dt_dataset *dataset
         DT_TRY_OUT(DT_NEW(made->order[i].batches, (size_t)made->n_batches));
     }
     DT_TRY_OUT(DT_NEW(made->waiting, (size_t)(options->canvases.n * options->split.images)));
+    if (options->train && options->data->sampler == DT_SAMPLING_BALANCED)
+        DT_TRY_OUT(note_labels(made));
     DT_TRY_OUT(DT_NEW(made->bad, (size_t)made->n_samples / 8 + 1));
     DT_TRY_OUT(DT_NEW(made->slots, (size_t)made->n_slots));
     for (int i = 0; i < made->n_slots; i++)
@@ -184,6 +200,8 @@ void dt_loader_destroy(struct dt_loader *loader)
     }
     free(loader->canvas_of);
     free(loader->waiting);
+    free(loader->labels);
+    free(loader->balancing);
     free(loader->bad);
     pthread_cond_destroy(&loader->done);
     pthread_cond_destroy(&loader->work);

@@ -61,6 +61,8 @@ struct dt_loader {
     size_t slot_bytes, column_bytes[DT_N_COLUMNS]; /* bytes of a row of each column, at most */
     uint8_t *canvas_of;                            /* of each sample; NULL = one */
     uint32_t *waiting;                             /* for the worker that computes an order */
+    int32_t *labels;                               /* of all samples; NULL: not balanced */
+    uint32_t *balancing;                           /* memory of dt_sampler_balance */
     int max_boxes;                                 /* of an image; 0 = none have boxes */
     int n_slots, n_workers, n_started;
     struct dt_slot *slots;

@@ -251,6 +251,9 @@ static void make_order(struct dt_loader *loader)
     pthread_mutex_unlock(&loader->mutex);
     const struct dt_loader_options *o = &loader->options;
     dt_sampler_order(order->ids, loader->n_samples, o->seed, epoch, o->train);
+    if (loader->labels)
+        dt_sampler_balance(order->ids, loader->n_samples, loader->labels,
+                           dt_dataset_n_classes(loader->dataset), loader->balancing);
     dt_sampler_batches(order->batches, order->ids, loader->n_samples, (uint32_t)o->split.images,
                        loader->canvas_of, o->canvases.n, !o->train, loader->waiting);
     pthread_mutex_lock(&loader->mutex);

@@ -7,8 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "image/picture.h"
-#include "image/png.h"
+#include "image/image_file.h"
 
 dt_status dt_sample_reserve(struct dt_sample *sample, size_t bytes)
 {
@@ -36,11 +35,9 @@ bool dt_is_jpeg_suffix(const char *suffix)
 
 const char *dt_suffix_needs(const char *suffix)
 {
-    const struct dt_picture_format *format = dt_picture_of_suffix(suffix);
+    const struct dt_image_format *format = dt_image_format_of_suffix(suffix);
     if (dt_is_jpeg_suffix(suffix) || (format && format->header))
         return "";
-    if (strcasecmp(suffix, "png") == 0)
-        return dt_png_is_known() ? "" : "libpng-dev";
     return format ? format->library : NULL;
 }
 

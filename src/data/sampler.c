@@ -21,6 +21,30 @@ void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch
     }
 }
 
+void dt_sampler_balance(uint32_t *order, uint32_t n, const int32_t *labels, int n_classes,
+                        uint32_t *memory)
+{
+    uint32_t *sorted = memory, *first = memory + n, *end = first + n_classes;
+    memset(end, 0, (size_t)n_classes * sizeof *end);
+    for (uint32_t i = 0; i < n; i++)
+        end[labels[i]]++;
+    for (int c = 0; c < n_classes; c++) {
+        first[c] = c > 0 ? end[c - 1] : 0;
+        end[c] += first[c];
+    }
+    for (uint32_t i = 0; i < n; i++)
+        sorted[first[labels[order[i]]]++] = order[i];
+    /* first[c] is at the end of its samples now, so that each class begins with its first one. */
+    for (uint32_t i = 0; i < n;)
+        for (int c = 0; c < n_classes && i < n; c++) {
+            const uint32_t begin = c > 0 ? end[c - 1] : 0;
+            if (begin == end[c])
+                continue;
+            first[c] = first[c] == end[c] ? begin : first[c];
+            order[i++] = sorted[first[c]++];
+        }
+}
+
 /* Moves the samples that wait for a canvas into the order from `first` on. */
 static struct dt_sampler_batch take(uint32_t *order, uint32_t first, int canvas,
                                     uint32_t *n_waiting, const uint32_t *waiting)

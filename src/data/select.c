@@ -1,6 +1,5 @@
 #include "data/select.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,24 +41,24 @@ static size_t class_end(const struct dt_pick *picks, size_t begin, size_t n)
 }
 
 /* How many of the n samples of a class, the first of them, are for validation. */
-static size_t count_val(const struct dt_pick *picks, size_t n, double fraction)
+static size_t count_val(const struct dt_pick *picks, size_t n, double fraction, bool by_class)
 {
     size_t n_val = 0;
-    if (fraction == 0 || n < 2)
+    if (fraction == 0 || (by_class && n < 2))
         return 0;
-    while (n_val < n - 1 && (double)picks[n_val].key < fraction * 0x1p64)
+    while (n_val < n - by_class && (double)picks[n_val].key < fraction * 0x1p64)
         n_val++;
-    return n_val > 0 ? n_val : 1;
+    return n_val > 0 || !by_class ? n_val : 1;
 }
 
 /* Keeps one side of every class, sorted by class and key. */
-static size_t keep_side(struct dt_pick *picks, size_t n, double fraction, bool train)
+static size_t keep_side(struct dt_pick *picks, size_t n, double fraction, bool by_class, bool train)
 {
     size_t n_kept = 0;
     qsort(picks, n, sizeof *picks, compare_in_classes);
     for (size_t begin = 0, end; begin < n; begin = end) {
         end = class_end(picks, begin, n);
-        const size_t middle = begin + count_val(picks + begin, end - begin, fraction);
+        const size_t middle = begin + count_val(picks + begin, end - begin, fraction, by_class);
         const size_t from = train ? middle : begin, to = train ? end : middle;
         memmove(picks + n_kept, picks + from, (to - from) * sizeof *picks);
         n_kept += to - from;
@@ -67,9 +66,10 @@ static size_t keep_side(struct dt_pick *picks, size_t n, double fraction, bool t
     return n_kept;
 }
 
-size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, size_t max)
+size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, bool by_class,
+                       size_t max)
 {
-    n = keep_side(picks, n, val_fraction, true);
+    n = keep_side(picks, n, val_fraction, by_class, true);
     if (max > 0 && n > max) {
         for (size_t begin = 0, end; begin < n; begin = end) {
             end = class_end(picks, begin, n);
@@ -83,9 +83,9 @@ size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, siz
     return n;
 }
 
-size_t dt_select_val(struct dt_pick *picks, size_t n, double val_fraction)
+size_t dt_select_val(struct dt_pick *picks, size_t n, double val_fraction, bool by_class)
 {
-    n = keep_side(picks, n, val_fraction, false);
+    n = keep_side(picks, n, val_fraction, by_class, false);
     qsort(picks, n, sizeof *picks, compare_ids);
     return n;
 }

@@ -10,8 +10,11 @@
 #ifndef DTRAIN_DATA_SELECT_H
 #define DTRAIN_DATA_SELECT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "base/status.h"
 
 struct dt_pick {
     uint64_t key;
@@ -20,9 +23,18 @@ struct dt_pick {
     int32_t label;
 };
 
+/* group.c: gives the picks of a group the same key, so that one side has all of them, and neither
+ * side is empty. DT_ERR_DATA for a name that the pattern does not match. */
+struct dt_dataset;
+struct dt_config_data;
+dt_status dt_group_picks(struct dt_pick *picks, size_t n, const struct dt_dataset *dataset,
+                         const struct dt_config_data *data, uint64_t seed);
+
 /* Sort `picks` and keep the first of them; return how many. The samples for training, at most
- * `max` of them (0 = all), and those for validation, all sorted by id. */
-size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, size_t max);
-size_t dt_select_val(struct dt_pick *picks, size_t n, double val_fraction);
+ * `max` of them (0 = all), and those for validation, all sorted by id. by_class:
+ * every class has samples on both sides, else the keys alone decide, as groups need it. */
+size_t dt_select_train(struct dt_pick *picks, size_t n, double val_fraction, bool by_class,
+                       size_t max);
+size_t dt_select_val(struct dt_pick *picks, size_t n, double val_fraction, bool by_class);
 
 #endif

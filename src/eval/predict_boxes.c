@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "eval/detections.h"
 #include "eval/drawing.h"
 
@@ -30,21 +31,34 @@ static dt_status name_picture(char path[DT_PATH_MAX], const char *folder, const 
     return dt_file_path(path, "%s/%s.jpg", folder, name);
 }
 
-static dt_status check_unique(const struct dt_names *images, const char *folder)
+static dt_status name_labels(char path[DT_PATH_MAX], const char *folder, const char *image)
 {
+    const char *name = dt_file_base(image), *dot = strrchr(name, '.');
+    return dt_file_path(path, "%s/labels/%.*s.txt", folder,
+                        dot ? (int)(dot - name) : (int)strlen(name), name);
+}
+
+static dt_status check_unique(const struct dt_names *images,
+                              const struct dt_predict_options *options)
+{
+    const char *folder = options->output;
     struct dt_names names = {0};
     dt_status status = DT_OK;
     char path[DT_PATH_MAX];
     for (size_t i = 0; i < images->n; i++) {
         DT_TRY_OUT(name_picture(path, folder, dt_names_get(images, i)));
         DT_TRY_OUT(dt_names_add(&names, path, strlen(path)));
+        if (options->yolo) {
+            DT_TRY_OUT(name_labels(path, folder, dt_names_get(images, i)));
+            DT_TRY_OUT(dt_names_add(&names, path, strlen(path)));
+        }
     }
     dt_names_sort(&names);
     for (size_t i = 1; i < names.n; i++) {
         const char *name = dt_names_get(&names, i);
         if (strcmp(dt_names_get(&names, i - 1), name) == 0)
             DT_TRY_OUT(DT_ERROR(DT_ERR_USAGE,
-                                "--output %s: two of the pictures would be called %s; write "
+                                "--output %s: two of the files would be called %s; write "
                                 "them into two folders",
                                 folder, dt_file_base(name)));
     }
@@ -78,12 +92,14 @@ static dt_status check_kept(const struct dt_names *images, const char *folder)
 dt_status dt_predict_boxes_check(const struct dt_names *images,
                                  const struct dt_predict_options *options)
 {
+    if (options->yolo && !options->output)
+        DT_FAIL(DT_ERR_USAGE, "--yolo needs a folder: --output FOLDER");
     if (!options->output)
         return DT_OK;
     if (dt_picture_check(options->output) == DT_OK)
         DT_FAIL(DT_ERR_USAGE, "--output %s: name a folder, not a picture", options->output);
     dt_error_clear();
-    DT_TRY(check_unique(images, options->output));
+    DT_TRY(check_unique(images, options));
     return check_kept(images, options->output);
 }
 
@@ -180,6 +196,28 @@ static dt_status draw_found(const struct dt_sets *sets, uint32_t id, const char 
     return status;
 }
 
+/* In YOLO's format: the class, and the box relative to the size of the image. */
+static dt_status write_labels(const struct dt_sets *sets, uint32_t id, const char *file,
+                              const struct shown *shown, const char *folder)
+{
+    enum { LINE_BYTES = 80 };
+    struct dt_image_info info;
+    char path[DT_PATH_MAX], *lines;
+    dt_dataset_image(sets->val_set, id, &info);
+    DT_TRY(name_labels(path, folder, file));
+    DT_TRY(DT_NEW(lines, LINE_BYTES * (shown->n + 1)));
+    struct dt_text text = dt_text_in(lines, LINE_BYTES * (shown->n + 1));
+    for (size_t i = 0; i < shown->n; i++) {
+        const struct dt_found *f = &shown->found[i];
+        dt_text_add(&text, "%d %.6f %.6f %.6f %.6f\n", f->label,
+                    (double)(f->x + f->w / 2) / info.width, (double)(f->y + f->h / 2) / info.height,
+                    (double)f->w / info.width, (double)f->h / info.height);
+    }
+    const dt_status status = dt_file_save(path, lines, text.used);
+    free(lines);
+    return status;
+}
+
 static dt_status show_all(const struct dt_evaluator *evaluator, const struct shown *shown,
                           const struct dt_predict_options *options)
 {
@@ -202,6 +240,8 @@ static dt_status show_all(const struct dt_evaluator *evaluator, const struct sho
     for (uint32_t id = 0; id < n && options->output; id++) {
         dt_dataset_name(sets->val_set, id, file, sizeof file);
         DT_TRY(draw_found(sets, id, file, &shown[id], options->output));
+        if (options->yolo)
+            DT_TRY(write_labels(sets, id, file, &shown[id], options->output));
         dt_log_progress_of("drawing", id + 1, n, "pictures", start_s);
     }
     dt_log_progress("");
@@ -214,8 +254,11 @@ dt_status dt_predict_boxes(struct dt_evaluator *evaluator, const struct dt_predi
     struct dt_detections detections = {0};
     struct shown *shown = NULL;
     dt_status status = DT_OK;
-    if (options->output)
-        DT_TRY(dt_file_make_folder(options->output));
+    char labels[DT_PATH_MAX];
+    if (options->output) {
+        DT_TRY(dt_file_path(labels, options->yolo ? "%s/labels" : "%s", options->output));
+        DT_TRY(dt_file_make_folder(labels));
+    }
     DT_TRY_OUT(detect_all(evaluator->engine, sets, &detections));
     DT_TRY_OUT(choose_shown(&shown, sets, &detections, options));
     DT_TRY_OUT(show_all(evaluator, shown, options));

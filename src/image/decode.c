@@ -5,17 +5,15 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "image/picture.h"
-#include "image/png.h"
+#include "image/image_file.h"
 
 struct dt_decoder {
     struct dt_jpeg *jpeg;
-    struct dt_png *png;
-    struct dt_picture picture;
+    struct dt_image_file file;
     bool applies_exif;
     int64_t max_pixels;
     /* State of the open image: */
-    enum { JPEG, PNG, PICTURE } kind;
+    const struct dt_image_format *format; /* NULL: JPEG */
     int orientation, turn;
     int width, height; /* as stored, after scaling */
     uint8_t *stored;   /* what is then turned */
@@ -33,7 +31,6 @@ dt_status dt_decoder_create(struct dt_decoder **decoder, const struct dt_config_
     *decoder = NULL;
     DT_TRY(DT_NEW(made, 1));
     DT_TRY_OUT(dt_jpeg_create(&made->jpeg, data));
-    DT_TRY_OUT(dt_png_create(&made->png));
     made->applies_exif = data && data->exif == DT_EXIF_APPLY;
     made->max_pixels = data && data->max_pixels > 0 ? data->max_pixels : DT_MAX_PIXELS;
     *decoder = made;
@@ -48,8 +45,7 @@ void dt_decoder_destroy(struct dt_decoder *decoder)
     if (!decoder)
         return;
     dt_jpeg_destroy(decoder->jpeg);
-    dt_png_destroy(decoder->png);
-    dt_picture_reset(&decoder->picture);
+    dt_image_file_reset(&decoder->file);
     free(decoder->stored);
     free(decoder);
 }
@@ -70,15 +66,12 @@ static bool is_within(const struct dt_decoder *decoder, int denominator)
 static dt_status open_stored(struct dt_decoder *decoder, const uint8_t *data, size_t bytes)
 {
     int *w = &decoder->width, *h = &decoder->height;
-    const struct dt_picture_format *format = dt_picture_of_data(data, bytes);
-    decoder->kind = dt_png_found(data, bytes) ? PNG : format ? PICTURE : JPEG;
-    if (decoder->kind == PNG)
-        return dt_png_open(decoder->png, w, h, data, bytes);
-    if (decoder->kind == JPEG)
+    decoder->format = dt_image_format_of_data(data, bytes);
+    if (!decoder->format)
         return dt_jpeg_open(decoder->jpeg, w, h, data, bytes);
-    DT_TRY(dt_picture_open(&decoder->picture, format, data, bytes));
-    *w = decoder->picture.width;
-    *h = decoder->picture.height;
+    DT_TRY(dt_image_file_open(&decoder->file, decoder->format, data, bytes));
+    *w = decoder->file.width;
+    *h = decoder->file.height;
     return DT_OK;
 }
 
@@ -88,24 +81,24 @@ dt_status dt_decoder_open(struct dt_decoder *decoder, int *width, int *height, c
     decoder->orientation = dt_exif_orientation(data, bytes);
     decoder->turn = turns[decoder->applies_exif ? decoder->orientation : 1];
     DT_TRY(open_stored(decoder, data, bytes));
-    if (decoder->kind != JPEG && !is_within(decoder, 1))
+    if (decoder->format && !is_within(decoder, 1))
         DT_FAIL(DT_ERR_DATA, "%s of %lld pixels; data.max_pixels allows %lld",
-                decoder->kind == PNG ? "a PNG file" : decoder->picture.format->name,
-                (long long)decoder->width * decoder->height, (long long)decoder->max_pixels);
+                decoder->format->name, (long long)decoder->width * decoder->height,
+                (long long)decoder->max_pixels);
     give_size(width, height, decoder);
     return DT_OK;
 }
 
 struct dt_jpeg *dt_decoder_jpeg(const struct dt_decoder *decoder)
 {
-    return decoder->kind == JPEG ? decoder->jpeg : NULL;
+    return decoder->format ? NULL : decoder->jpeg;
 }
 
 void dt_decoder_scale(struct dt_decoder *decoder, struct dt_crop *crop, int *width, int *height,
                       int denominator)
 {
     const float w = (float)*width, h = (float)*height;
-    if (decoder->kind != JPEG)
+    if (decoder->format)
         return;
     while (denominator < 8 && !is_within(decoder, denominator))
         denominator *= 2;
@@ -121,10 +114,8 @@ void dt_decoder_scale(struct dt_decoder *decoder, struct dt_crop *crop, int *wid
 
 static dt_status decode_stored(struct dt_decoder *decoder, uint8_t *out, int x, int y, int w, int h)
 {
-    if (decoder->kind == PICTURE)
-        return dt_picture_decode(&decoder->picture, out, x, y, w, h);
-    if (decoder->kind == PNG)
-        return dt_png_decode(decoder->png, out, x, y, w, h);
+    if (decoder->format)
+        return dt_image_file_decode(&decoder->file, out, x, y, w, h);
     return dt_jpeg_decode(decoder->jpeg, out, x, y, w, h);
 }
 
@@ -174,9 +165,7 @@ int dt_decoder_orientation(const struct dt_decoder *decoder)
 
 int dt_decoder_peak(const struct dt_decoder *decoder)
 {
-    return decoder->kind == PICTURE ? decoder->picture.peak
-           : decoder->kind == PNG   ? dt_png_peak(decoder->png)
-                                    : 0;
+    return decoder->format ? decoder->file.peak : 0;
 }
 
 dt_status dt_decoder_skim(struct dt_decoder *decoder, int y, int h)
@@ -185,7 +174,7 @@ dt_status dt_decoder_skim(struct dt_decoder *decoder, int y, int h)
         y = 0;
         h = decoder->height;
     }
-    if (decoder->kind != JPEG)
+    if (decoder->format)
         return decode_stored(decoder, NULL, 0, y, 0, h);
     return dt_jpeg_skim(decoder->jpeg, y, h);
 }

@@ -1,5 +1,5 @@
-/* Image files to RGB pixels, of whichever format their first bytes are: JPEG (jpeg.h), PNG (png.h)
- * or one of picture.h. With data.exif apply, all sizes and places are those of the picture upright.
+/* Image files to RGB pixels, of whichever format their first bytes are: JPEG (jpeg.h) or
+ * one of image_file.h. With data.exif apply, all sizes and places are those of the picture upright.
  * One decoder object per thread. */
 #ifndef DTRAIN_IMAGE_DECODE_H
 #define DTRAIN_IMAGE_DECODE_H

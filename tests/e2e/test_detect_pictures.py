@@ -5,12 +5,13 @@
 
 import glob
 import os
+import subprocess
 import sys
 
 from PIL import Image
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from scratch import content, events, load, np, rig, run, train, write, write_config  # noqa: E402
+from scratch import TESTS, content, events, load, np, rig, run, train, write, write_config  # noqa: E402
 
 COMMON = {
     **rig.DETECTOR,
@@ -92,6 +93,27 @@ def check_pictures(folder):
     assert (image == picture).all(), "pixels differ without a box"
 
 
+def check_yolo(folder):
+    """The lines of YOLO's files are those printed; to_coco.py reads them back."""
+    lines, _ = predict(folder, "--min-score", "0", "--top", "2", "-o", "yolo/images", "--yolo")
+    os.rename("yolo/images/labels", "yolo/labels")
+    found = []
+    for path in sorted(glob.glob("yolo/labels/*.txt")):
+        (name,) = glob.glob(os.path.join(folder, os.path.basename(path)[:-3] + "*"))
+        width, height = Image.open(name).size
+        for label, x, y, w, h in (map(float, line.split()) for line in content(path).decode().splitlines()):
+            corners = [(x - w / 2) * width, (y - h / 2) * height, (x + w / 2) * width, (y + h / 2) * height]
+            found.append([name, int(label), *corners])
+    assert len(found) == len(lines) > 3, (found, lines)
+    for ours, line in zip(found, lines):
+        assert ours[:2] == [line[0], int(line[1])] and np.allclose(ours[2:], line[3:], atol=0.01), (ours, line)
+    write("yolo/data.yaml", "train: images\nnames: [a, b, c]\n")
+    subprocess.run([sys.executable, f"{TESTS}/../scripts/to_coco.py", "yolo/data.yaml", "yolo.json"], check=True)
+    assert len(load("yolo.json")["annotations"]) == len(lines)
+    _, text = predict(folder, "--yolo", code=64)
+    assert "--yolo needs a folder" in text, text
+
+
 def check_refusals(folder):
     before = content(os.path.join(folder, "a.jpg"))
     _, text = predict(folder, "-o", folder, code=64)
@@ -100,7 +122,7 @@ def check_refusals(folder):
     os.mkdir(other)
     Image.open(os.path.join(folder, "a.jpg")).save(os.path.join(other, "a.jpg"))
     _, text = predict(folder, other, "-o", "boxes2", code=64)
-    assert "two of the pictures would be called a.jpg" in text, text
+    assert "two of the files would be called a.jpg" in text, text
     write("other/bad.jpg", "no image")
     lines, text = predict(other, "--min-score", "0", "-o", "boxes3", code=65)
     assert lines and "1 of 2 images cannot be read" in text, text
@@ -122,4 +144,5 @@ check_training()
 make_images("images")
 check_lines("images")
 check_pictures("images")
+check_yolo("images")
 check_refusals("images")

@@ -33,6 +33,7 @@ DETECTOR = {
     "schedule.lr": 0.001,
 }
 PLATEAU = {
+    "data.sampler": "balanced",
     "model.dropout": 0.2,
     "optim.name": "adamw",
     "schedule.kind": "plateau",
@@ -49,7 +50,7 @@ CASES = {
     "one group": (5, {**SYNCED, "model.sync_bn": "true", "train.precision": "bf16"}, (2, 5)),
     "frozen": (4, {**SYNCED, **FROZEN, "model.sync_bn": 2}, (1, 3)),
     "bf16": (6, {**RESNET, "train.precision": "bf16"}, (1, 4)),
-    "plateau": (5, PLATEAU, (1, 3)),
+    "plateau": (5, PLATEAU, (1, 2, 3)),
     "per rank": (4, {"train.global_batch_size": 0, "train.batch_size_per_rank": 9}, (1, 3)),
     "detector": (5, DETECTOR, (1, 3)),
 }

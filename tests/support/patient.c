@@ -1,5 +1,5 @@
-/* To preload into tests: a rank that waits for others yields the processor again and again, which takes
- * all of a core. After a moment it sleeps instead, at first shortly. */
+/* To preload into tests: a rank that waits for others yields the processor again and again, which
+ * takes all of a core. After a moment it sleeps instead, at first shortly. */
 #include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>

@@ -94,4 +94,29 @@ TEST(pinned)
     assert_memory_equal(order, expected, sizeof expected);
 }
 
+/* Classes of 900, 90, 10 and 0 images: each has its part of every batch; within a class all come
+ * before one comes again, in the order of the epoch. */
+TEST(balanced)
+{
+    enum { N_CLASSES = 4 };
+    static const uint32_t begin[N_CLASSES + 1] = {0, 900, 990, 1000, 1000};
+    uint32_t order[N], shuffled[N], memory[N + 2 * N_CLASSES], n_of[N_CLASSES] = {0}, seen[N] = {0};
+    int32_t labels[N];
+    for (int32_t c = 0; c < N_CLASSES; c++)
+        for (uint32_t id = begin[c]; id < begin[c + 1]; id++)
+            labels[id] = c;
+    dt_sampler_order(shuffled, N, 42, 3, true);
+    memcpy(order, shuffled, sizeof order);
+    dt_sampler_balance(order, N, labels, N_CLASSES, memory);
+    for (uint32_t i = 0; i < N; i++) {
+        const int32_t c = labels[order[i]];
+        const uint32_t size = begin[c + 1] - begin[c];
+        assert_int_equal(c, i % 3);
+        assert_int_equal(seen[order[i]]++, n_of[c]++ / size);
+    }
+    for (uint32_t i = 0, at = 0; i < N && at < 300; i++)
+        if (labels[shuffled[i]] == 0)
+            assert_int_equal(order[3 * at++], shuffled[i]);
+}
+
 TEST_MAIN(NULL, NULL)

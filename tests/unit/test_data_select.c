@@ -42,8 +42,8 @@ TEST(fraction)
         const size_t n = make_picks(train, 7);
         make_picks(val, 7);
         count(all, train, n);
-        const size_t a = dt_select_train(train, n, fraction, 0);
-        const size_t b = dt_select_val(val, n, fraction);
+        const size_t a = dt_select_train(train, n, fraction, true, 0);
+        const size_t b = dt_select_val(val, n, fraction, true);
         assert_int_equal(a + b, n);
         count(n_train, train, a);
         count(n_val, val, b);
@@ -75,7 +75,7 @@ TEST(max)
     for (size_t m = 0; m < 5; m++) {
         const size_t n = make_picks(picks, 3);
         count(all, picks, n);
-        const size_t n_kept = dt_select_train(picks, n, 0, max[m]);
+        const size_t n_kept = dt_select_train(picks, n, 0, true, max[m]);
         size_t n_again = 0;
         assert_int_equal(n_kept, max[m] < n ? max[m] : n);
         count(kept, picks, n_kept);
@@ -218,7 +218,7 @@ TEST(nothing_left)
     struct dt_dataset *dataset;
     make_folder("single/a");
     write_text("single/a/1.jpg", "1");
-    assert_error(dt_dataset_open(&dataset, &options), DT_ERR_DATA, "no class of ");
+    assert_error(dt_dataset_open(&dataset, &options), DT_ERR_DATA, "has no class with two images");
 }
 
 static int make_set(void **state)

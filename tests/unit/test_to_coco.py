@@ -107,6 +107,71 @@ def check_table():
     assert convert("t/all.csv")[0] == out
 
 
+def check_yolo():
+    write("y/images/train/a.jpg", jpeg(200, 100))
+    write("y/images/train/deep/b.png", png(50, 40))
+    write("y/images/val/c.jpg", jpeg(10, 10))
+    write("y/labels/train/a.txt", "1 0.5 0.5 0.2 0.4\n0 0.1 0.2 0.9 0.2 0.9 0.6 0.1 0.6\n\n")
+    write("y/labels/val/c.txt", "0 0.95 0.5 0.2 1\n")
+    write("y/data.yaml", "# data\npath: ../y  # from here\ntrain: images/train\nval: images/val\n\nnames:\n  0: fish\n  1: 'dog'\n")
+    out, said = convert("y/data.yaml")
+    assert [(i["file_name"], i["width"]) for i in out["images"]] == [("a.jpg", 200), ("deep/b.png", 50)], out
+    assert [(c["id"], c["name"]) for c in out["categories"]] == [(1, "fish"), (2, "dog")]
+    found = [(image, name, [round(x, 6) for x in box], crowd) for image, name, box, crowd in boxes(out)]
+    assert found == [(1, "dog", [80, 30, 40, 40], 0), (1, "fish", [20, 20, 160, 40], 0)], found
+    assert "1 polygons are replaced" in said and "1 images have no file of labels" in said, said
+    write("y/list.txt", "./images/val/c.jpg\n")
+    for names in ("[fish, dog]", "{0: fish, 1: dog}", "\n- fish\n- dog"):
+        write("y/other.yaml", f"val: list.txt\nnc: 2\nnames: {names}\n")
+        out, said = convert("y/other.yaml", "--set", "val")
+        assert [round(x, 6) for x in boxes(out)[0][2]] == [8.5, 0, 1.5, 10] and "clipped" in said, (out, said)
+    refused("test names no images", "y/data.yaml", "--set", "test")
+    for line, text in (
+        ("2 0.5 0.5 0.2 0.4", "y/labels/val/c.txt:1: the class 2 is not in names"),
+        ("0 0.5 0.5 0.2", "c.txt:1: 4 numbers, but a box has 5: class x y w h"),
+        ("0 50 50 20 40", "c.txt:1: not relative to the size of the image"),
+        ("0 x 0.5 0.2 0.4", "c.txt:1: a field is not a number: 'x'"),
+    ):
+        write("y/labels/val/c.txt", line)
+        refused(text, "y/data.yaml", "--set", "val")
+    write("y/none.yaml", "train: images/train\n")
+    refused("names must list the classes, each once", "y/none.yaml")
+
+
+def check_kitti():
+    write("k/image_2/000001.png", png(1242, 375))
+    write("k/image_2/000002.png", png(1242, 375))
+    rest = "1.5 1.6 3.7 -0.7 1.6 9.8 -1.6"
+    rows = f"Car 0.00 0 -1.58 587.01 173.33 614.12 200.12 {rest}\nDontCare -1 -1 -10 5 5 9 9 {rest}\n"
+    write("k/label_2/000001.txt", rows + f"Cyclist 0 1 2 10 20 30 50 {rest} 0.9\n")
+    write("k/label_2/000002.txt", "")
+    out, said = convert("k")
+    found = [(image, name, [round(x, 6) for x in box]) for image, name, box, _ in boxes(out)]
+    assert found == [(1, "Car", [587.01, 173.33, 27.11, 26.79]), (1, "Cyclist", [10, 20, 20, 30])], found
+    assert len(out["images"]) == 2 and "1 regions of DontCare are skipped" in said, said
+    write("k/some.txt", "000002\n")
+    os.rename("out.json", "k.json")
+    assert len(convert("k", "--set", "k/some.txt", "--classes", "k.json")[0]["images"]) == 1
+    write("k/label_2/000002.txt", "Car 0 0 0 1 2 3\n")
+    refused("000002.txt:1: 7 fields, but KITTI has 15", "k")
+
+
+def check_open_images():
+    write("o/aa01.jpg", jpeg(100, 50))
+    head = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside\n"
+    rows = "aa01,xclick,/m/0bt9lr,1,0.1,0.5,0.2,1,0,0,0,0,0\naa01,xclick,/m/01yrx,1,0,1,0,1,0,0,1,0,0\nbb02,xclick,/m/01yrx,1,0,1,0,1,0,0,0,0,0\n"
+    write("o.csv", head + rows)
+    out, said = convert("o.csv", "--images", "o")
+    assert [c["name"] for c in out["categories"]] == ["/m/01yrx", "/m/0bt9lr"] and len(out["images"]) == 1, out
+    assert "of 2 images are in o; the others are skipped" in said and "hierarchy of Open Images' classes is ignored" in said, said
+    write("names.csv", "/m/0bt9lr,Dog\n/m/01yrx,Cat\n")
+    out, _ = convert("o.csv", "--images", "o", "--names", "names.csv")
+    found = [(name, [round(x, 6) for x in box], crowd) for _, name, box, crowd in boxes(out)]
+    assert found == [("Dog", [10, 10, 40, 40], 0), ("Cat", [0, 0, 100, 50], 1)], found
+    write("names.csv", "/m/0bt9lr,Dog\n")
+    refused("o.csv:3: names.csv does not list /m/01yrx", "o.csv", "--images", "o", "--names", "names.csv")
+
+
 def check_classes():
     write("c.csv", "fish,1\ndog,0\ncat,2\n")
     out, _ = convert("t/boxes.csv", "--classes", "c.csv")
@@ -226,6 +291,6 @@ def check_bad_voc():
 
 with tempfile.TemporaryDirectory() as work:
     os.chdir(work)
-    for check in (check_table, check_classes, check_bad_tables, check_clipping, check_voc, check_bad_voc):
+    for check in (check_table, check_classes, check_bad_tables, check_clipping, check_voc, check_bad_voc, check_yolo, check_kitti, check_open_images):
         check()
     os.chdir("/")

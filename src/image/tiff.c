@@ -1,6 +1,6 @@
 /* The first image of a TIFF file, by libtiff: grey and RGB of 16 bits here, all others by libtiff's
  * conversion to RGBA. */
-#include "image/picture.h"
+#include "image/image_file.h"
 
 #ifdef DTRAIN_HAVE_TIFF
 #include <pthread.h>
@@ -14,7 +14,7 @@
 /* --- The file, in memory --- */
 
 struct reading {
-    struct dt_picture *picture;
+    struct dt_image_file *picture;
     toff_t at;
 };
 
@@ -70,7 +70,7 @@ static void set_handlers(void)
     TIFFSetErrorHandlerExt(on_error);
 }
 
-static TIFF *open_file(struct reading *from, struct dt_picture *picture)
+static TIFF *open_file(struct reading *from, struct dt_image_file *picture)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, set_handlers);
@@ -80,7 +80,7 @@ static TIFF *open_file(struct reading *from, struct dt_picture *picture)
                           NULL, NULL);
 }
 
-static dt_status refuse(const struct dt_picture *picture)
+static dt_status refuse(const struct dt_image_file *picture)
 {
     return DT_ERROR(DT_ERR_DATA, "damaged TIFF file, or a kind that libtiff cannot convert: %s",
                     picture->reason[0] ? picture->reason : "no reason given");
@@ -88,7 +88,7 @@ static dt_status refuse(const struct dt_picture *picture)
 
 /* --- Its pixels --- */
 
-dt_status dt_tiff_header(struct dt_picture *picture)
+dt_status dt_tiff_header(struct dt_image_file *picture)
 {
     uint32_t width = 0, height = 0;
     struct reading from;
@@ -121,7 +121,7 @@ static uint16_t deep_values(TIFF *file)
                : 0;
 }
 
-static dt_status decode_deep(struct dt_picture *picture, TIFF *file, uint16_t n_values)
+static dt_status decode_deep(struct dt_image_file *picture, TIFF *file, uint16_t n_values)
 {
     const tmsize_t bytes = TIFFScanlineSize(file);
     const size_t width = (size_t)picture->width, step = n_values == 1 ? 0 : 1;
@@ -147,7 +147,7 @@ out:
 }
 
 /* Values of RGBA are already multiplied by alpha, which is compositing on black. */
-static dt_status decode_rgba(struct dt_picture *picture, TIFF *file)
+static dt_status decode_rgba(struct dt_image_file *picture, TIFF *file)
 {
     const size_t n = (size_t)picture->width * (size_t)picture->height;
     uint16_t orientation = ORIENTATION_TOPLEFT;
@@ -165,7 +165,7 @@ static dt_status decode_rgba(struct dt_picture *picture, TIFF *file)
     return is_read ? DT_OK : refuse(picture);
 }
 
-dt_status dt_tiff_decode(struct dt_picture *picture)
+dt_status dt_tiff_decode(struct dt_image_file *picture)
 {
     struct reading from;
     TIFF *file = open_file(&from, picture);

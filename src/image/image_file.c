@@ -1,4 +1,4 @@
-#include "image/picture.h"
+#include "image/image_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/mem.h"
 
 #ifdef DTRAIN_HAVE_WEBP
-static dt_status webp_header(struct dt_picture *picture)
+static dt_status webp_header(struct dt_image_file *picture)
 {
     WebPBitstreamFeatures features;
     const VP8StatusCode code = WebPGetFeatures(picture->data, picture->bytes, &features);
@@ -24,7 +24,7 @@ static dt_status webp_header(struct dt_picture *picture)
     return DT_OK;
 }
 
-static dt_status webp_decode(struct dt_picture *picture)
+static dt_status webp_decode(struct dt_image_file *picture)
 {
     const size_t n = (size_t)picture->width * (size_t)picture->height;
     WebPBitstreamFeatures features;
@@ -49,6 +49,11 @@ static dt_status webp_decode(struct dt_picture *picture)
 #define WEBP NULL, NULL
 #endif
 
+#ifdef DTRAIN_HAVE_PNG
+#define PNG_FILE dt_png_header, dt_png_decode
+#else
+#define PNG_FILE NULL, NULL
+#endif
 #ifdef DTRAIN_HAVE_TIFF
 #define TIFF_FILE dt_tiff_header, dt_tiff_decode
 #else
@@ -61,7 +66,8 @@ static dt_status webp_decode(struct dt_picture *picture)
 #endif
 #define MAGIC(text, offset) text, offset, sizeof text - 1
 
-static const struct dt_picture_format formats[] = {
+static const struct dt_image_format formats[] = {
+    {"a PNG file", {"png", NULL}, "libpng-dev", MAGIC("\x89PNG\r\n\x1a\n", 0), PNG_FILE},
     {"a WebP file", {"webp", NULL}, "libwebp-dev", MAGIC("WEBP", 8), WEBP},
     {"a TIFF file", {"tif", "tiff"}, "libtiff-dev", MAGIC("II*\0", 0), TIFF_FILE},
     {"a TIFF file", {"tif", "tiff"}, "libtiff-dev", MAGIC("MM\0*", 0), TIFF_FILE},
@@ -69,7 +75,7 @@ static const struct dt_picture_format formats[] = {
     {"a BMP file", {"bmp", NULL}, "", MAGIC("BM", 0), dt_bmp_header, dt_bmp_decode},
 };
 
-const struct dt_picture_format *dt_picture_of_suffix(const char *suffix)
+const struct dt_image_format *dt_image_format_of_suffix(const char *suffix)
 {
     for (size_t i = 0; i < DT_COUNT(formats); i++)
         for (size_t s = 0; s < DT_COUNT(formats[i].suffix) && formats[i].suffix[s]; s++)
@@ -78,10 +84,10 @@ const struct dt_picture_format *dt_picture_of_suffix(const char *suffix)
     return NULL;
 }
 
-const struct dt_picture_format *dt_picture_of_data(const uint8_t *data, size_t bytes)
+const struct dt_image_format *dt_image_format_of_data(const uint8_t *data, size_t bytes)
 {
     for (size_t i = 0; i < DT_COUNT(formats); i++) {
-        const struct dt_picture_format *f = &formats[i];
+        const struct dt_image_format *f = &formats[i];
         if (bytes >= f->offset + f->magic_bytes &&
             memcmp(data + f->offset, f->magic, f->magic_bytes) == 0)
             return f;
@@ -89,8 +95,8 @@ const struct dt_picture_format *dt_picture_of_data(const uint8_t *data, size_t b
     return NULL;
 }
 
-dt_status dt_picture_open(struct dt_picture *picture, const struct dt_picture_format *format,
-                          const uint8_t *data, size_t bytes)
+dt_status dt_image_file_open(struct dt_image_file *picture, const struct dt_image_format *format,
+                             const uint8_t *data, size_t bytes)
 {
     picture->format = format;
     picture->data = data;
@@ -107,7 +113,8 @@ dt_status dt_picture_open(struct dt_picture *picture, const struct dt_picture_fo
     return DT_OK;
 }
 
-dt_status dt_picture_decode(struct dt_picture *picture, uint8_t *out, int x, int y, int w, int h)
+dt_status dt_image_file_decode(struct dt_image_file *picture, uint8_t *out, int x, int y, int w,
+                               int h)
 {
     const size_t n = (size_t)picture->width * (size_t)picture->height;
     DT_TRY(DT_GROW(picture->pixels, picture->capacity, 3 * n, "pixels of an image"));
@@ -119,8 +126,8 @@ dt_status dt_picture_decode(struct dt_picture *picture, uint8_t *out, int x, int
     return DT_OK;
 }
 
-void dt_picture_reset(struct dt_picture *picture)
+void dt_image_file_reset(struct dt_image_file *picture)
 {
     free(picture->pixels);
-    *picture = (struct dt_picture){0};
+    *picture = (struct dt_image_file){0};
 }

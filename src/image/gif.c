@@ -1,6 +1,6 @@
 /* The first image of a GIF file, by giflib. What it does not cover is black, like what is
  * transparent. */
-#include "image/picture.h"
+#include "image/image_file.h"
 
 #ifdef DTRAIN_HAVE_GIF
 #include <gif_lib.h>
@@ -24,7 +24,7 @@ static int read_bytes(GifFileType *file, GifByteType *out, int n)
     return (int)given;
 }
 
-dt_status dt_gif_header(struct dt_picture *picture)
+dt_status dt_gif_header(struct dt_image_file *picture)
 {
     const uint8_t *data = picture->data;
     if (picture->bytes < 13)
@@ -52,8 +52,8 @@ static bool find_image(GifFileType *file, int *transparent)
     return type == IMAGE_DESC_RECORD_TYPE && DGifGetImageDesc(file) == GIF_OK;
 }
 
-static void put_row(struct dt_picture *picture, const GifFileType *file, const uint8_t *row, int y,
-                    int transparent)
+static void put_row(struct dt_image_file *picture, const GifFileType *file, const uint8_t *row,
+                    int y, int transparent)
 {
     const GifImageDesc *image = &file->Image;
     const ColorMapObject *map = image->ColorMap ? image->ColorMap : file->SColorMap;
@@ -68,7 +68,7 @@ static void put_row(struct dt_picture *picture, const GifFileType *file, const u
     }
 }
 
-static dt_status put_image(struct dt_picture *picture, GifFileType *file)
+static dt_status put_image(struct dt_image_file *picture, GifFileType *file)
 {
     static const int first[] = {0, 4, 2, 1}, step[] = {8, 8, 4, 2}; /* of interlaced files */
     dt_status status = DT_OK;
@@ -93,7 +93,7 @@ out:
     return status;
 }
 
-dt_status dt_gif_decode(struct dt_picture *picture)
+dt_status dt_gif_decode(struct dt_image_file *picture)
 {
     struct reading from = {picture->data, picture->bytes};
     int code;

@@ -1,11 +1,11 @@
 /* BMP files: palettes of 1, 4 and 8 bits, 24 bits, and 32 bits whose fourth byte is ignored, as by
  * Pillow. Others, such as run lengths, are refused. Offsets are those of BITMAPFILEHEADER and
  * BITMAPINFOHEADER, or BITMAPCOREHEADER of OS/2. */
-#include "image/picture.h"
+#include "image/image_file.h"
 
 enum { FILE_HEADER = 14, CORE_HEADER = 12, INFO_HEADER = 40 };
 
-static uint32_t get(const struct dt_picture *p, size_t at, size_t n)
+static uint32_t get(const struct dt_image_file *p, size_t at, size_t n)
 {
     uint32_t value = 0;
     for (size_t i = 0; i < n && at + i < p->bytes; i++)
@@ -21,7 +21,7 @@ struct layout {
 };
 
 /* Reads the masks of red, green and blue in a pixel of 32 bits; false unless each is a byte. */
-static bool read_masks(struct layout *layout, const struct dt_picture *p)
+static bool read_masks(struct layout *layout, const struct dt_image_file *p)
 {
     for (size_t c = 0; c < 3; c++) {
         const uint32_t mask = get(p, FILE_HEADER + INFO_HEADER + 4 * c, 4);
@@ -35,7 +35,7 @@ static bool read_masks(struct layout *layout, const struct dt_picture *p)
     return true;
 }
 
-static dt_status read_layout(struct layout *out, const struct dt_picture *p)
+static dt_status read_layout(struct layout *out, const struct dt_image_file *p)
 {
     const size_t header = get(p, FILE_HEADER, 4);
     const bool is_core = header == CORE_HEADER;
@@ -61,7 +61,7 @@ static dt_status read_layout(struct layout *out, const struct dt_picture *p)
     return DT_OK;
 }
 
-dt_status dt_bmp_header(struct dt_picture *picture)
+dt_status dt_bmp_header(struct dt_image_file *picture)
 {
     struct layout layout;
     DT_TRY(read_layout(&layout, picture));
@@ -73,7 +73,7 @@ dt_status dt_bmp_header(struct dt_picture *picture)
 }
 
 static const uint8_t *find_pixel(const struct layout *layout, const uint8_t *row,
-                                 const struct dt_picture *p, int x)
+                                 const struct dt_image_file *p, int x)
 {
     static const uint8_t black[4];
     const unsigned bits = layout->bits;
@@ -85,7 +85,7 @@ static const uint8_t *find_pixel(const struct layout *layout, const uint8_t *row
     return at + layout->entry_bytes <= layout->pixels && at + 4 <= p->bytes ? p->data + at : black;
 }
 
-dt_status dt_bmp_decode(struct dt_picture *picture)
+dt_status dt_bmp_decode(struct dt_image_file *picture)
 {
     struct layout layout;
     DT_TRY(read_layout(&layout, picture));

@@ -1,0 +1,80 @@
+/* data.group: which images belong together, by a column of a table or by their names. */
+#include <regex.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "data/dataset.h"
+#include "data/select.h"
+
+/* The name of the file alone, without the shard that it is in, unless the pattern has a slash. */
+static const char *name_to_match(const char *name, bool is_whole)
+{
+    const char *member = strstr(name, ".tar: ");
+    const char *base = member ? member + strlen(".tar: ") : name;
+    const char *slash = is_whole ? NULL : strrchr(base, '/');
+    return slash ? slash + 1 : base;
+}
+
+static dt_status match_names(struct dt_pick *picks, size_t n, const struct dt_dataset *dataset,
+                             const regex_t *pattern, const char *text, uint64_t seed)
+{
+    regmatch_t found[2];
+    char name[2 * DT_PATH_MAX];
+    for (size_t i = 0; i < n; i++) {
+        dataset->kind->name(dataset, picks[i].id, name, sizeof name);
+        const char *part = name_to_match(name, strchr(text, '/') != NULL);
+        if (regexec(pattern, part, 2, found, 0) != 0 || found[1].rm_so < 0)
+            DT_FAIL(DT_ERR_DATA, "data.group: the pattern %s does not match %s", text, part);
+        picks[i].key =
+            XXH64(part + found[1].rm_so, (size_t)(found[1].rm_eo - found[1].rm_so), seed);
+    }
+    return DT_OK;
+}
+
+/* Neither side is empty: if need be the group with the smallest key is for validation, or that with
+ * the largest for training. */
+static void keep_both_sides(struct dt_pick *picks, size_t n, double val_fraction)
+{
+    uint64_t first = UINT64_MAX, last = 0;
+    for (size_t i = 0; i < n; i++) {
+        first = picks[i].key < first ? picks[i].key : first;
+        last = picks[i].key > last ? picks[i].key : last;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (picks[i].key == last && (double)last < val_fraction * 0x1p64)
+            picks[i].key = UINT64_MAX;
+        else if (picks[i].key == first && (double)first >= val_fraction * 0x1p64)
+            picks[i].key = 0;
+}
+
+dt_status dt_group_picks(struct dt_pick *picks, size_t n, const struct dt_dataset *dataset,
+                         const struct dt_config_data *data, uint64_t seed)
+{
+    const char *group = data->group;
+    regex_t pattern;
+    char reason[128];
+    if (!strchr(group, '(')) {
+        if (!dataset->kind->group)
+            DT_FAIL(DT_ERR_CONFIG,
+                    "data.group: \"%s\" is a column of a CSV table; for other data give a pattern "
+                    "of file names with parentheses, such as ^(patient[0-9]+)_",
+                    group);
+        for (size_t i = 0; i < n; i++) {
+            const uint64_t own = dataset->kind->group(dataset, picks[i].id);
+            picks[i].key = XXH64(&own, sizeof own, seed);
+        }
+        keep_both_sides(picks, n, data->val_fraction);
+        return DT_OK;
+    }
+    const int code = regcomp(&pattern, group, REG_EXTENDED);
+    if (code != 0) {
+        regerror(code, &pattern, reason, sizeof reason);
+        DT_FAIL(DT_ERR_CONFIG, "data.group: %s: %s", group, reason);
+    }
+    const dt_status status = match_names(picks, n, dataset, &pattern, group, seed);
+    regfree(&pattern);
+    keep_both_sides(picks, n, data->val_fraction);
+    return status;
+}
