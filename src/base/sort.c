@@ -57,6 +57,14 @@ size_t dt_find_last(const uint32_t *ascending, size_t n, uint32_t value)
 }
 
 /* A hash table with open addressing, at most half full. */
+static dt_status begin_list(uint32_t **first, size_t n)
+{
+    DT_TRY(DT_NEW(*first, n));
+    for (size_t i = 0; i < n; i++)
+        (*first)[i] = (uint32_t)i;
+    return DT_OK;
+}
+
 dt_status dt_find_repeated(uint32_t **first, const uint64_t *keys, size_t n)
 {
     uint32_t *table; /* 1 + index of the first key of each value; 0 = free */
@@ -65,14 +73,16 @@ dt_status dt_find_repeated(uint32_t **first, const uint64_t *keys, size_t n)
         size *= 2;
     *first = NULL;
     DT_TRY(DT_NEW(table, size));
-    const dt_status status = DT_NEW(*first, n);
+    dt_status status = DT_OK;
     for (size_t i = 0; i < n && status == DT_OK; i++) {
         size_t slot = keys[i] % size;
         while (table[slot] && keys[table[slot] - 1] != keys[i])
             slot = (slot + 1) % size;
-        if (!table[slot])
-            table[slot] = (uint32_t)i + 1;
-        (*first)[i] = table[slot] - 1;
+        if (table[slot] && !*first)
+            status = begin_list(first, n);
+        table[slot] = table[slot] ? table[slot] : (uint32_t)i + 1;
+        if (*first)
+            (*first)[i] = table[slot] - 1;
     }
     free(table);
     return status;

@@ -16,7 +16,8 @@ double dt_interval95_f64(const double *values, size_t n);
 
 /* The last of n >= 1 ascending numbers that is at most `value`, if the first one is. */
 size_t dt_find_last(const uint32_t *ascending, size_t n, uint32_t value);
-/* (*first)[i] = the least j with keys[j] == keys[i], which is i if the key is new. Caller frees. */
+/* (*first)[i] = the least j with keys[j] == keys[i], which is i if the key is new. Caller frees.
+ * *first is NULL if all keys differ. */
 dt_status dt_find_repeated(uint32_t **first, const uint64_t *keys, size_t n);
 
 #endif

@@ -62,7 +62,7 @@ static dt_status check_annotation_ids(const struct dt_coco_rows *rows)
     for (size_t i = 0; i < n; i++)
         ids[i] = (uint64_t)row[i].truth.id;
     dt_status status = dt_find_repeated(&first, ids, n);
-    for (size_t i = 0; i < n && status == DT_OK; i++)
+    for (size_t i = 0; first && i < n && status == DT_OK; i++)
         if (first[i] < i)
             status = refuse_repeated(rows, "annotation", row[i].truth.id, row[i].offset);
     free(first);

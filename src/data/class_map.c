@@ -235,7 +235,7 @@ static dt_status check_case(const struct dt_names *names)
         for (const char *c = dt_names_get(names, i); *c; c++)
             keys[i] = keys[i] * 0x9E3779B97F4A7C15 + (uint64_t)tolower((unsigned char)*c);
     const dt_status status = dt_find_repeated(&first, keys, names->n);
-    for (size_t i = 0; status == DT_OK && i < names->n; i++)
+    for (size_t i = 0; first && i < names->n; i++)
         if (first[i] < i)
             dt_log(DT_LOG_NOTICE, "the classes %s and %s differ in case only",
                    dt_names_get(names, first[i]), dt_names_get(names, i));

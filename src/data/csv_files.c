@@ -313,7 +313,7 @@ static dt_status tell_repeated(const struct dt_dataset *dataset, bool lists_all)
     for (uint32_t id = 0; id < dataset->n; id++)
         keys[id] = key_csv(dataset, id, 0);
     const dt_status status = dt_find_repeated(&first, keys, dataset->n);
-    for (uint32_t id = 0; status == DT_OK && id < dataset->n; id++) {
+    for (uint32_t id = 0; first && id < dataset->n; id++) {
         const struct row *row = &table->rows[id], *before = &table->rows[first[id]];
         if (row == before)
             continue;

@@ -60,7 +60,7 @@ dt_status dt_dataset_twins(const uint64_t *hashes, const struct dt_dataset *cons
     uint32_t *first, n_found[2] = {0}, found[2] = {0}; /* in a set, in both */
     char names[2][512];
     DT_TRY(dt_find_repeated(&first, hashes, n));
-    for (uint32_t i = n; i-- > 0;)
+    for (uint32_t i = n; first && i-- > 0;)
         if (first[i] < i && hashes[i]) {
             const int across = first[i] < split && i >= split;
             n_found[across]++;

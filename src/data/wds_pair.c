@@ -89,7 +89,7 @@ dt_status dt_wds_tell_repeated(const struct dt_dataset *dataset, const uint64_t 
     size_t n_repeated = 0, at = 0;
     uint32_t *first;
     DT_TRY(dt_find_repeated(&first, keys, n));
-    for (size_t i = n; i-- > 0;)
+    for (size_t i = n; first && i-- > 0;)
         if (first[i] < i) {
             n_repeated++;
             at = i;

@@ -53,7 +53,7 @@ static dt_status check_keys(const struct coco_source *source)
     for (uint32_t i = 0; i < n; i++)
         hashes[i] = dt_wds_hash("", dt_names_get(&source->keys, i));
     DT_TRY_OUT(dt_find_repeated(&first, hashes, n));
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; first && i < n; i++)
         if (first[i] < i)
             DT_TRY_OUT(DT_ERROR(DT_ERR_DATA,
                                 "the images %s and %s would have the same key %s in a shard, which "

@@ -95,7 +95,7 @@ static dt_status check_unique(struct dt_verify *verify, bool is_id)
             shards[n++] = shard;
         }
     DT_TRY_OUT(dt_find_repeated(&first, hashes, n));
-    for (size_t i = 0, at = 0; i < n; i++) {
+    for (size_t i = 0, at = 0; first && i < n; i++) {
         at = i > 0 && shards[i] == shards[i - 1] ? at + 1 : 0;
         if (first[i] < i)
             DT_TRY_OUT(report(shards[i], is_id, at, shards[first[i]]));

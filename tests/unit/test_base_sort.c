@@ -52,6 +52,8 @@ TEST(repeated_keys)
     assert_int_equal(dt_find_repeated(&first, keys, DT_COUNT(keys)), DT_OK);
     assert_memory_equal(first, want, sizeof want);
     free(first);
+    assert_int_equal(dt_find_repeated(&first, keys, 3), DT_OK);
+    assert_null(first);
 }
 
 TEST_MAIN(NULL, NULL)
