@@ -77,7 +77,8 @@ if [ "${DTRAIN_NO_INSTALL:-0}" != 1 ]; then
         as_root apt-get -qq update
         apt_install "${missing[@]}"
     fi
-    [ "$what" = build ] || install_for_few || true
+    # The build does not need them.
+    if [ "$what" = test ]; then install_for_few & fi
 fi
 
 build=build
@@ -91,3 +92,4 @@ target=all
 [ "$what" = test ] || target=dtrain
 # shellcheck disable=SC2086 # a list
 cmake --build "$build" -j "$(nproc)" --target ${DTRAIN_TARGETS:-$target}
+wait

@@ -99,7 +99,7 @@ static void warn_of_trained(const struct dt_config *run, const struct dt_config 
     resolve(evaluated, is_split ? here.data.train : here.data.val);
     if (!trained[0] || strcmp(trained, evaluated) != 0 ||
         (is_split && here.data.val_fraction == run->data.val_fraction &&
-         here.train.seed == run->train.seed))
+         here.train.seed == run->train.seed && strcmp(here.data.group, run->data.group) == 0))
         return;
     dt_log(DT_LOG_WARNING,
            "the weights were trained on images of %s that are now evaluated, so the result says "
