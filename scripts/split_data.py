@@ -50,12 +50,12 @@ def read_table(path):
 def group_of(row, group):
     if not group:
         return row["path"]
-    if "(" not in group:
+    if not re.compile(group).groups:
         if not row.get(group):
             raise Bad(f"--group: {row['path']} has no value in the column {group}; a pattern has parentheses")
         return row[group]
     found = re.search(group, row["path"])
-    if not found:
+    if not found or found[1] is None:
         raise Bad(f"--group: the pattern {group} does not match {row['path']}")
     return found[1]
 
@@ -103,7 +103,7 @@ def run(args):
     if not rows:
         raise Bad(f"{args.data} holds no images")
     shares = [1 / args.k] * args.k if args.k else [1 - args.val - args.test, args.val] + [args.test] * (args.test > 0)
-    if min(shares) <= 0 or len(shares) < 2:
+    if len(shares) < 2 or min(shares) <= 0:
         raise Bad("give --k of 2 or more, or --val and --test that leave images for training")
     parts = assign(rows, args.group, shares, args.seed)
     os.makedirs(args.out, exist_ok=True)

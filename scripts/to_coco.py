@@ -54,7 +54,7 @@ COLUMNS = {
     "class": ("class_name", "class", "label", "name"),
 }
 CORNERS = ("x1", "y1", "x2", "y2")
-SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")  # sizes of others are not read
 NO_FRAME = (0xC4, 0xC8, 0xCC)  # of C0 to CF the JPEG markers that hold no size
 
 
@@ -388,7 +388,7 @@ def image_files(path):
     """Images of a folder and the folders in it, or of a list, whose paths may be relative to it."""
     if os.path.isdir(path):
         found = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-        return sorted(name for name in found if name.endswith(SUFFIXES))
+        return sorted(name for name in found if name.lower().endswith(SUFFIXES))
     with open(path, encoding="utf-8-sig") as file:
         lines = [line.strip() for line in file if line.strip()]
     return [os.path.join(os.path.dirname(path), line) for line in lines]
@@ -484,7 +484,7 @@ def is_open_images(path):
         return {"ImageID", "LabelName", *OPEN_IMAGES} <= set(file.readline().strip().split(","))
 
 
-def read_open_images(args, warnings):
+def read_open_images(args):
     folder, images, names = args.images or os.path.dirname(args.src) or ".", collections.OrderedDict(), {}
     if args.names:
         with open(args.names, newline="", encoding="utf-8-sig") as file:
@@ -504,7 +504,7 @@ def read_open_images(args, warnings):
     print("to_coco.py: the hierarchy of Open Images' classes is ignored: a box has only the class that the table gives")
     found = [image for image in images.values() if os.path.exists(os.path.join(folder, image.file_name))]
     if len(found) < len(images):
-        warnings.add(f"of {len(images)} images are in {folder}; the others are skipped", args.src)
+        print(f"to_coco.py: {len(found)} of {len(images)} images are in {folder}; the others are skipped", file=sys.stderr)
     return folder, found
 
 
@@ -636,9 +636,9 @@ def run(args, warnings):
     elif os.path.isdir(args.src):
         folder, images = read_voc(args, warnings)
     elif args.set or args.zero_based:
-        raise Bad(f"{args.src} is not a folder: --set and --zero-based are for Pascal VOC")
+        raise Bad(f"{args.src} is not a folder: --set and --zero-based are for Pascal VOC, and --set for YOLO and KITTI")
     elif is_open_images(args.src):
-        folder, images = read_open_images(args, warnings)
+        folder, images = read_open_images(args)
     else:
         folder, images = read_csv(args)
     if not images:

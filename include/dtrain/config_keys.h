@@ -105,8 +105,8 @@ FRACTION(data, val_fraction, 0,
 TEXT(
     data, group, 256, "", 0,
     "Keeps the images of a group, such as a patient, on one side of data.val_fraction: a column of "
-    "a CSV table, or a regular expression (POSIX, extended) of file names with parentheses around "
-    "the group, such as ^(patient[0-9]+)_; empty: no groups")
+    "a CSV table, or a regular expression (POSIX, extended) of file names, or with a slash of "
+    "paths, with parentheses around the group, such as ^(patient[0-9]+)_; empty: no groups")
 CHOICE(data, sampler, enum dt_sampling, DT_SAMPLING_SHUFFLED, WORDS("shuffled", "balanced", NULL),
        "Training images of an epoch. shuffled: each once; balanced: as many, but equally many of "
        "each class, so that images of rare classes occur several times")
@@ -118,7 +118,7 @@ INT(data, synthetic_val, 1280, 0, 1 << 30, "Number of validation images of the s
     EVAL)
 INT(data, workers, 0, 0, 256,
     "Decoding threads per rank; 0: one per CPU that is not used for computing, at least 1", FREE)
-INT(data, prefetch, 3, 1, 64, "Batches prefetched per rank", FREE)
+INT(data, prefetch, 3, 1, 64, "Micro-batches that a rank prepares ahead, at least 2", FREE)
 INT(data, cache_mb, 0, 0, 1 << 24, "MB of encoded training images kept in memory per rank; 0: none",
     FREE)
 CHOICE(data, upsampling, enum dt_upsampling, DT_UPSAMPLING_FANCY, WORDS("fancy", "plain", NULL),
@@ -143,9 +143,10 @@ REAL(data, color_jitter, 0, 0, 1,
      "Jitter brightness, contrast and saturation by up to this fraction; 0: off")
 REAL(data, random_erasing, 0, 0, 1, "Probability of erasing a rectangle of an image")
 REAL(data, mixup, 0, 0, 100,
-     "Alpha of mixup, which blends pairs of images; needs an even micro-batch size; 0: off")
+     "Alpha of mixup, which blends pairs of images; needs an even global batch; 0: off")
 REAL(data, cutmix, 0, 0, 100,
-     "Alpha of CutMix, which swaps rectangles between pairs of images; 0: off")
+     "Alpha of CutMix, which swaps rectangles between pairs of images; needs an even "
+     "global batch; 0: off")
 INT(data, min_side, 0, 0, 4096,
     DETECTORS("resize the shorter side of an image to this, unless the longer one would exceed "
               "max_side; 0: as large as fits on the canvas"))
@@ -426,10 +427,11 @@ CHOICE(comm, grad_dtype, enum dt_grad_dtype, DT_GRAD_AUTO,
        "and fp16). On CPUs fp16 and bf16 halve the messages; with fp16 the rounding error is added "
        "to the gradient of the next step",
        INEXACT)
-POSITIVE(comm, bucket_cap_mb, 4, 4096, "Maximum size in MiB of a gradient bucket", INEXACT)
-POSITIVE(comm, last_bucket_cap_mb, 1, 4096,
-         "Maximum size in MiB of the last bucket, whose sum cannot overlap with the backward pass",
+POSITIVE(comm, bucket_cap_mb, 4, 4096,
+         "A gradient bucket is closed once it has this many MiB; a large parameter makes it larger",
          INEXACT)
+POSITIVE(comm, last_bucket_cap_mb, 1, 4096,
+         "The same for the last bucket, whose sum cannot overlap with the backward pass", INEXACT)
 END(comm)
 
 SECTION(output)

@@ -115,7 +115,8 @@ struct dt_image_notes {
     int64_t n_turned, turned; /* with an EXIF orientation other than 1; the lowest id */
     int64_t n_deep, peak;     /* files of 16 bits; their largest value */
 };
-/* Warns of EXIF orientations, with boxes and AUTO DT_ERR_CONFIG, and of dark PNG files. */
+/* Warns of images that EXIF turns, and of files of 16 bits with small values. Where the set has
+ * boxes and data.exif is auto, turned images are DT_ERR_CONFIG instead. */
 dt_status dt_dataset_tell(const struct dt_dataset *dataset, const struct dt_image_notes *notes,
                           const char *what);
 /* Images to decode whole, in n_threads threads (0 = one per allowed CPU), and what is found. */
@@ -149,10 +150,11 @@ void dt_dataset_forget(const struct dt_dataset *dataset);
 void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool shuffle);
 
 /* Balances an order of dt_sampler_order: the same number of places, in which each class that has
- * samples comes in turn, with its samples in the given order, again from the first one when all
- * have been taken. labels[id] is below n_classes; `memory` has room for n + 2 n_classes numbers. */
+ * samples comes once in every round, in a random order, with its samples in the given order, again
+ * from the first one when all have been taken. labels[id] is below n_classes; `memory` has room for
+ * n + 3 n_classes numbers. */
 void dt_sampler_balance(uint32_t *order, uint32_t n, const int32_t *labels, int n_classes,
-                        uint32_t *memory);
+                        uint64_t seed, uint32_t epoch, uint32_t *memory);
 
 /* A global batch: order[first .. first + n), all of one canvas. */
 struct dt_sampler_batch {

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum dt_rng_purpose {
-    DT_RNG_SHUFFLE = 1, /* sample order; id 0 */
+    DT_RNG_SHUFFLE = 1, /* sample order; id 0; turns of balanced classes; id 1 */
     DT_RNG_AUGMENT,     /* crop and flip; id = sample id */
     DT_RNG_INIT,        /* weights; id = hash of the parameter name */
     DT_RNG_DROPOUT,     /* epoch = step, id = dropout node's stream */

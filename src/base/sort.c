@@ -56,7 +56,6 @@ size_t dt_find_last(const uint32_t *ascending, size_t n, uint32_t value)
     return low;
 }
 
-/* A hash table with open addressing, at most half full. */
 static dt_status begin_list(uint32_t **first, size_t n)
 {
     DT_TRY(DT_NEW(*first, n));
@@ -65,6 +64,7 @@ static dt_status begin_list(uint32_t **first, size_t n)
     return DT_OK;
 }
 
+/* A hash table with open addressing, at most half full. */
 dt_status dt_find_repeated(uint32_t **first, const uint64_t *keys, size_t n)
 {
     uint32_t *table; /* 1 + index of the first key of each value; 0 = free */

@@ -43,7 +43,7 @@ static void check_model(struct checking *k)
 {
     static const char *const of_classifiers[] = {
         "train.label_smoothing", "train.class_weights", "data.mixup", "data.cutmix", "eval.tta",
-        "data.random_erasing"};
+        "data.random_erasing",   "data.sampler"};
     const struct dt_config *c = k->config;
     const bool detects = dt_config_detects(c);
     for (size_t i = 0; i < DT_COUNT(of_classifiers) && detects; i++)

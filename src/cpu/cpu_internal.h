@@ -171,8 +171,9 @@ struct dt_cpu_relayout {
     } to;
     int side, outputs, inputs, taps; /* outputs, inputs: blocks of channels; side 0: no such copy */
     bool inputs_first;               /* order of the blocks in the copy */
-    /* Not 0: of pairs of channels, so many of the others side by side: [its number /
-     * wide][tap][pair / 16][pair % 16][wide][2]. */
+    /* 0: whole blocks. Otherwise the channels that are not paired lie in groups of `wide`:
+     * [channel / wide][tap][pair][channel % wide][2]; a pair is two neighbouring channels of the
+     * paired side. */
     int wide;
     bool mirrored; /* the last tap first */
 };

@@ -58,8 +58,9 @@ static const struct kind {
     struct {
         struct port port;
         size_t (*reuse_bytes)(const struct dt_exec *exec); /* NULL: 0 */
-    } unused[3]; /* tensors that no node uses then, and what of its memory the node that makes one
-                    uses for something else; a source: there are no more */
+    } unused[3]; /* Tensors that no node uses when the fusion runs together. reuse_bytes: how much
+                    of such a tensor's memory the node that would have made it uses for something
+                    else. A row with a source ends the list. */
     struct {
         int node;
         enum dt_conv_extra extra;

@@ -162,9 +162,8 @@ static dt_status check_columns(const struct text *text, char *const *names, int 
                 "the columns %s hold 0 and 1 only, like several labels: an image has one label, in "
                 "the column label; remove them",
                 list);
-    if (n > 2)
-        dt_log(DT_LOG_NOTICE, "%s: columns that are not used: %s", text->path,
-               list_columns(list, names, n, NULL));
+    if (list_columns(list, names, n, NULL)[0])
+        dt_log(DT_LOG_NOTICE, "%s: columns that are not used: %s", text->path, list);
     return DT_OK;
 }
 
@@ -227,6 +226,8 @@ static dt_status read_rows(struct table *table, struct text *text, const char *g
         table->rows[n].line = text->row_line;
         const char *own = group_at >= 0 ? text->fields[group_at] : "";
         table->rows[n].group = XXH64(own, strlen(own), 0);
+        if (group_at >= 0 && !own[0])
+            FAIL_AT(text->row_line, "the column %s of data.group is empty", group);
         DT_TRY(check_label(table, text, label));
         for (int i = 0; i < n_columns; i++)
             is_flag[i] = (n == 0 || is_flag[i]) &&
@@ -385,7 +386,8 @@ static dt_status open_csv(struct dt_dataset *dataset, const struct dt_dataset_op
     dataset->classes = &table->classes;
     DT_TRY(dt_file_path(table->path, "%s", options->path));
     table->folder_bytes = (int)(dt_file_base(table->path) - table->path);
-    DT_TRY(read_table(table, options->data->group));
+    const bool splits = options->data->val_fraction > 0 && options->part != DT_PART_ALL;
+    DT_TRY(read_table(table, splits ? options->data->group : ""));
     if (table->has_names) {
         DT_TRY(dt_names_add_unique(&table->classes, &table->labels));
         for (size_t i = 0; i < table->labels.n; i++)

@@ -106,7 +106,7 @@ static dt_status choose_picks(struct dt_pick *picks, size_t *n, const struct dt_
                               const struct dt_dataset_options *options)
 {
     const bool train = options->part == DT_PART_TRAIN;
-    const bool by_class = !options->data->group[0];
+    const bool by_class = !options->data->group[0] || options->data->val_fraction == 0;
     double fraction = options->data->val_fraction;
     if (train && dataset->max_boxes > 0) {
         *n = dt_select_train(picks, *n, fraction, by_class, 0);
@@ -140,7 +140,7 @@ static dt_status select_part(struct dt_dataset *dataset, const struct dt_dataset
         if (label >= 0)
             picks[n++] = (struct dt_pick){.key = key, .id = id, .label = label};
     }
-    if (options->data->group[0])
+    if (options->data->group[0] && options->data->val_fraction > 0)
         DT_TRY_OUT(dt_group_picks(picks, n, dataset, options->data, seed));
     DT_TRY_OUT(choose_picks(picks, &n, dataset, options));
     if (n == dt_dataset_size(dataset))

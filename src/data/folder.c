@@ -81,8 +81,8 @@ static void tell_left_out(const struct folder *folder)
         if (kind->n > 0)
             dt_text_add(&text, "%s%zu %s%s%s%s", text.used ? ", " : "", kind->n,
                         kind->suffix[0] ? kind->suffix : "other",
-                        library ? " (dtrain was built without " : "", library ? library : "",
-                        library ? ")" : "");
+                        library ? " (dtrain was built without the package " : "",
+                        library ? library : "", library ? ")" : "");
     }
     if (text.used)
         dt_log(DT_LOG_NOTICE, "skipped under %s, by suffix: %s%s", folder->root, list,

@@ -21,6 +21,9 @@ static dt_status match_names(struct dt_pick *picks, size_t n, const struct dt_da
                              const regex_t *pattern, const char *text, uint64_t seed)
 {
     regmatch_t found[2];
+    if (pattern->re_nsub == 0)
+        DT_FAIL(DT_ERR_CONFIG, "data.group: the pattern %s has no parentheses around a group",
+                text);
     char name[2 * DT_PATH_MAX];
     for (size_t i = 0; i < n; i++) {
         dataset->kind->name(dataset, picks[i].id, name, sizeof name);
@@ -68,6 +71,9 @@ dt_status dt_group_picks(struct dt_pick *picks, size_t n, const struct dt_datase
         keep_both_sides(picks, n, data->val_fraction);
         return DT_OK;
     }
+    if (dataset->kind == &dt_dataset_shards)
+        DT_FAIL(DT_ERR_CONFIG, "data.group: shards have no names of files to match; use the folder "
+                               "or the table that they were packed from");
     const int code = regcomp(&pattern, group, REG_EXTENDED);
     if (code != 0) {
         regerror(code, &pattern, reason, sizeof reason);

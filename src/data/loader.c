@@ -124,12 +124,8 @@ static dt_status count_batches(struct dt_loader *loader)
 static dt_status note_labels(struct dt_loader *loader)
 {
     const size_t n = loader->n_samples;
-    if (loader->max_boxes > 0)
-        DT_FAIL(DT_ERR_CONFIG,
-                "data.sampler=balanced: images with boxes have no classes; set it to "
-                "shuffled");
     DT_TRY(DT_NEW(loader->labels, n));
-    DT_TRY(DT_NEW(loader->balancing, n + 2 * (size_t)dt_dataset_n_classes(loader->dataset)));
+    DT_TRY(DT_NEW(loader->balancing, n + 3 * (size_t)dt_dataset_n_classes(loader->dataset)));
     for (uint32_t id = 0; id < n; id++)
         loader->labels[id] = dt_dataset_label(loader->dataset, id);
     return DT_OK;

@@ -143,13 +143,15 @@ static dt_status fill_sample(struct dt_worker *worker, struct dt_slot *slot, int
     struct dt_batch *batch = &slot->batch;
     const uint32_t *order = loader->order[batch->epoch % 2].ids;
     uint8_t *pixels = batch->pixels + (size_t)row * slot->row_bytes;
+    /* A sample that comes several times is augmented in another way each time. */
+    const uint32_t turn = loader->labels ? 1000003u * (uint32_t)(position + 1) : 0;
     batch->ids[row] = order[position];
     for (uint32_t i = 0; i < loader->n_samples; i++) {
         uint32_t id = order[(position + i) % loader->n_samples];
         if (loader->canvas_of && loader->canvas_of[id] != batch->canvas)
             continue;
         dt_status status =
-            dt_row_read(worker->reader, pixels, &batch->crops[row], batch->epoch, id);
+            dt_row_read(worker->reader, pixels, &batch->crops[row], batch->epoch + turn, id);
         fill_columns(worker, batch, row, &id);
         if (status != DT_ERR_DATA)
             return status;
@@ -253,7 +255,8 @@ static void make_order(struct dt_loader *loader)
     dt_sampler_order(order->ids, loader->n_samples, o->seed, epoch, o->train);
     if (loader->labels)
         dt_sampler_balance(order->ids, loader->n_samples, loader->labels,
-                           dt_dataset_n_classes(loader->dataset), loader->balancing);
+                           dt_dataset_n_classes(loader->dataset), o->seed, epoch,
+                           loader->balancing);
     dt_sampler_batches(order->batches, order->ids, loader->n_samples, (uint32_t)o->split.images,
                        loader->canvas_of, o->canvases.n, !o->train, loader->waiting);
     pthread_mutex_lock(&loader->mutex);

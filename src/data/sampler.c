@@ -5,44 +5,53 @@
 #include "base/rng.h"
 #include "dtrain/data.h"
 
-void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool shuffle)
+static void shuffle(uint32_t *numbers, uint32_t n, struct dt_rng *rng)
+{
+    for (uint32_t i = n; i > 1; i--) {
+        const uint32_t j = dt_rng_below(rng, i);
+        const uint32_t swapped = numbers[i - 1];
+        numbers[i - 1] = numbers[j];
+        numbers[j] = swapped;
+    }
+}
+
+void dt_sampler_order(uint32_t *order, uint32_t n, uint64_t seed, uint32_t epoch, bool is_shuffled)
 {
     struct dt_rng rng;
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
-    if (!shuffle)
-        return;
     dt_rng_init(&rng, seed, DT_RNG_SHUFFLE, epoch, 0);
-    for (uint32_t i = n; i > 1; i--) {
-        const uint32_t j = dt_rng_below(&rng, i);
-        const uint32_t swapped = order[i - 1];
-        order[i - 1] = order[j];
-        order[j] = swapped;
-    }
+    if (is_shuffled)
+        shuffle(order, n, &rng);
 }
 
 void dt_sampler_balance(uint32_t *order, uint32_t n, const int32_t *labels, int n_classes,
-                        uint32_t *memory)
+                        uint64_t seed, uint32_t epoch, uint32_t *memory)
 {
     uint32_t *sorted = memory, *first = memory + n, *end = first + n_classes;
+    uint32_t *turn = end + n_classes, n_used = 0;
+    struct dt_rng rng;
+    dt_rng_init(&rng, seed, DT_RNG_SHUFFLE, epoch, 1);
     memset(end, 0, (size_t)n_classes * sizeof *end);
     for (uint32_t i = 0; i < n; i++)
         end[labels[i]]++;
     for (int c = 0; c < n_classes; c++) {
         first[c] = c > 0 ? end[c - 1] : 0;
+        if (end[c] > 0)
+            turn[n_used++] = (uint32_t)c;
         end[c] += first[c];
     }
     for (uint32_t i = 0; i < n; i++)
         sorted[first[labels[order[i]]]++] = order[i];
     /* first[c] is at the end of its samples now, so that each class begins with its first one. */
-    for (uint32_t i = 0; i < n;)
-        for (int c = 0; c < n_classes && i < n; c++) {
-            const uint32_t begin = c > 0 ? end[c - 1] : 0;
-            if (begin == end[c])
-                continue;
-            first[c] = first[c] == end[c] ? begin : first[c];
-            order[i++] = sorted[first[c]++];
-        }
+    for (uint32_t i = 0; i < n; i++) {
+        if (i % n_used == 0)
+            shuffle(turn, n_used, &rng);
+        const uint32_t c = turn[i % n_used];
+        if (first[c] == end[c])
+            first[c] = c > 0 ? end[c - 1] : 0;
+        order[i] = sorted[first[c]++];
+    }
 }
 
 /* Moves the samples that wait for a canvas into the order from `first` on. */

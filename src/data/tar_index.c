@@ -268,7 +268,7 @@ static dt_status find_file(char *path, struct header *header, const char *shard,
     struct stat info;
     if (stat(shard, &info) != 0)
         DT_FAIL(dt_file_input_status(errno), "cannot read %s: %s", shard, strerror(errno));
-    memcpy(header->magic, label_key ? "DTINDEX4" : "DTBOXES2", sizeof header->magic);
+    memcpy(header->magic, label_key ? "DTINDEX5" : "DTBOXES3", sizeof header->magic);
     header->bytes = (uint64_t)info.st_size;
     header->time_ns = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
     char *full = realpath(shard, NULL);

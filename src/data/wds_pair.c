@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/sort.h"
 #include "data/dataset.h"
-#include "image/png.h"
 
 size_t dt_wds_key(const char *name)
 {

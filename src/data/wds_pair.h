@@ -1,7 +1,7 @@
 /* WebDataset's rules for the members of a tar, in order: a sample is a run of members with the same
- * key, and holds one image (.jpg, .jpeg, or without them .png) and one label (.cls, or without it a
- * value in .json), or for a detector its boxes (.json). Training and `dtrain verify` both follow
- * these functions, so they agree on errors. */
+ * key, and holds one image (.jpg, .jpeg, or without them another format) and one label (.cls, or
+ * without it a value in .json), or for a detector its boxes (.json). Training and `dtrain verify`
+ * both follow these functions, so they agree on errors. */
 #ifndef DTRAIN_DATA_WDS_PAIR_H
 #define DTRAIN_DATA_WDS_PAIR_H
 

@@ -47,8 +47,9 @@ struct dt_engine {
     const struct dt_task *task;
     const struct dt_parallel *parallel;
     const struct dt_model *model;
-    int saved_parts, saved_batch; /* micro-batches per global batch of the resumed run, and that:
-                                     the parts are reused if the ranks can share them; 0 = none */
+    int saved_parts, saved_batch; /* of the resumed run: micro-batches in a global batch, and images
+                                     in it. The division is kept if the ranks can share those
+                                     micro-batches evenly. 0 = none */
     int n_threads;
     const struct dt_backend *backend;
     const char *no_gpu; /* why device.kind auto is the CPU in a build with CUDA, else NULL */

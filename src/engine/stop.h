@@ -33,11 +33,11 @@ void dt_stop_catch_signals(void);
 /* The end is begin_s + limit_s (0 = none), or 30 s before SLURM_JOB_END_TIME if that comes first;
  * an implausible value of that is ignored with a warning. `step` updates are done. */
 void dt_stop_init(struct dt_stop *stop, double limit_s, double begin_s, int64_t step);
-/* An agreement of all ranks on their statuses and, about twice a second, at steps that all compute
- * from shared numbers, on what is due: stops come 2 x (save + n_steps x step) before the end. `ask`
- * only sends, `hear` waits for the answer: what lies between hides the latency of the network.
- * `step` updates are done. If a rank asked with a failure, `hear` returns it on all ranks like
- * dt_comm_agree. Both collective, once per step. */
+/* All ranks agree on their statuses in every step, and on what is due about twice a second, at
+ * steps that follow from shared numbers. For a limit in time, the stop is due 2 x (save_s + n_steps
+ * x step_s) before it. dt_stop_send only sends, dt_stop_receive waits for the answer; what lies
+ * between hides the latency of the network. `step` updates are done. If a rank has sent a failure,
+ * dt_stop_receive returns it on all ranks, like dt_comm_agree. Both collective, once per step. */
 dt_status dt_stop_send(struct dt_stop *stop, struct dt_comm *comm, int64_t step, dt_status status);
 dt_status dt_stop_receive(struct dt_stop *stop, struct dt_comm *comm, dt_status status,
                           struct dt_due *due);

@@ -47,8 +47,7 @@ static dt_status add_path(struct dt_names *images, const char *path)
         return dt_names_add(images, path, strlen(path));
     DT_TRY(add_folder(images, path));
     if (images->n == before)
-        DT_FAIL(DT_ERR_DATA, "folder %s holds no .jpg, .jpeg or .png files, nor do those in it",
-                path);
+        DT_FAIL(DT_ERR_DATA, "folder %s holds no image files, nor do those in it", path);
     return DT_OK;
 }
 

@@ -50,6 +50,8 @@ static dt_status check_unique(const struct dt_names *images,
         DT_TRY_OUT(dt_names_add(&names, path, strlen(path)));
         if (options->yolo) {
             DT_TRY_OUT(name_labels(path, folder, dt_names_get(images, i)));
+            if (dt_file_exists(path))
+                DT_TRY_OUT(DT_ERROR(DT_ERR_CREATE, "--yolo: %s exists; name another folder", path));
             DT_TRY_OUT(dt_names_add(&names, path, strlen(path)));
         }
     }
@@ -177,7 +179,7 @@ static void put_found(struct dt_jsonw *w, const struct dt_sets *sets, const char
     dt_jsonw_add(w, "]}");
 }
 
-static dt_status draw_found(const struct dt_sets *sets, uint32_t id, const char *file,
+static dt_status draw_found(bool *is_bad, const struct dt_sets *sets, uint32_t id, const char *file,
                             const struct shown *shown, const char *folder)
 {
     struct dt_drawing drawing;
@@ -185,7 +187,8 @@ static dt_status draw_found(const struct dt_sets *sets, uint32_t id, const char 
     dt_status status = name_picture(path, folder, file);
     if (status == DT_OK)
         status = dt_drawing_open(&drawing, sets->val_set, id, 0);
-    if (status == DT_ERR_DATA) { /* the loader has warned of it */
+    *is_bad = status == DT_ERR_DATA;
+    if (*is_bad) { /* the loader has warned of it */
         dt_error_clear();
         return DT_OK;
     }
@@ -239,8 +242,9 @@ static dt_status show_all(const struct dt_evaluator *evaluator, const struct sho
         DT_FAIL(DT_ERR_IO, "cannot write the detections to standard output");
     for (uint32_t id = 0; id < n && options->output; id++) {
         dt_dataset_name(sets->val_set, id, file, sizeof file);
-        DT_TRY(draw_found(sets, id, file, &shown[id], options->output));
-        if (options->yolo)
+        bool is_bad;
+        DT_TRY(draw_found(&is_bad, sets, id, file, &shown[id], options->output));
+        if (options->yolo && !is_bad)
             DT_TRY(write_labels(sets, id, file, &shown[id], options->output));
         dt_log_progress_of("drawing", id + 1, n, "pictures", start_s);
     }

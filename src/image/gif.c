@@ -77,6 +77,8 @@ static dt_status put_image(struct dt_image_file *picture, GifFileType *file)
     if (!find_image(file, &transparent) || (!file->Image.ColorMap && !file->SColorMap))
         DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "damaged GIF file: no image with a palette"));
     const GifImageDesc *image = &file->Image;
+    if (image->Width > picture->width || image->Height > picture->height)
+        DT_TRY_OUT(DT_ERROR(DT_ERR_DATA, "damaged GIF file: its image exceeds its screen"));
     const bool is_interlaced = image->Interlace;
     DT_TRY_OUT(DT_NEW(row, (size_t)image->Width + 1));
     for (int pass = 0; pass < (is_interlaced ? 4 : 1); pass++)

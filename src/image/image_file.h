@@ -3,8 +3,9 @@
  * function of its bytes, with 8 bits per colour. One object per thread.
  *
  * Colours are Pillow's, except that transparency is composited on black. Of 16 bits the upper 8 are
- * taken. Of a GIF or TIFF file with several images it is the first. Pixels are as stored: the
- * orientation of a TIFF file is that of exif.c. */
+ * taken (of TIFF files with alpha, tiles or planes: rounded by libtiff). Of a GIF or TIFF file with
+ * several images it is the first. Pixels are as stored: the orientation of a TIFF file is that of
+ * exif.c. */
 #ifndef DTRAIN_IMAGE_IMAGE_FILE_H
 #define DTRAIN_IMAGE_IMAGE_FILE_H
 

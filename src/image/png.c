@@ -159,6 +159,7 @@ dt_status dt_png_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, in
     if (png_image_write_to_memory(&image, *data, bytes, 0, pixels, 0, NULL))
         return DT_OK;
     free(*data);
+    *data = NULL;
     DT_FAIL(DT_ERR_INTERNAL, "cannot encode a PNG file: %s", image.message);
 }
 

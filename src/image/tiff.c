@@ -88,6 +88,8 @@ static dt_status refuse(const struct dt_image_file *picture)
 
 /* --- Its pixels --- */
 
+enum { MAX_PART = 16 << 20 };
+
 dt_status dt_tiff_header(struct dt_image_file *picture)
 {
     uint32_t width = 0, height = 0;
@@ -103,8 +105,7 @@ dt_status dt_tiff_header(struct dt_image_file *picture)
     return DT_OK;
 }
 
-/* The number of values per pixel of a file of 16 bits: 1 for grey, 3 or more for RGB; 0: it is of
- * another kind. */
+/* The number of values per pixel of a file of 16 bits: 1 for grey, 3 for RGB; 0: another kind. */
 static uint16_t deep_values(TIFF *file)
 {
     uint16_t bits = 0, values = 1, kind = 0, planes = 1, type = SAMPLEFORMAT_UINT;
@@ -114,7 +115,7 @@ static uint16_t deep_values(TIFF *file)
     TIFFGetFieldDefaulted(file, TIFFTAG_SAMPLEFORMAT, &type);
     TIFFGetField(file, TIFFTAG_PHOTOMETRIC, &kind);
     const bool is_grey = kind == PHOTOMETRIC_MINISBLACK && values == 1;
-    const bool is_rgb = kind == PHOTOMETRIC_RGB && values >= 3;
+    const bool is_rgb = kind == PHOTOMETRIC_RGB && values == 3;
     return bits == 16 && planes == PLANARCONFIG_CONTIG && type == SAMPLEFORMAT_UINT &&
                    !TIFFIsTiled(file) && (is_grey || is_rgb)
                ? values
@@ -171,9 +172,15 @@ dt_status dt_tiff_decode(struct dt_image_file *picture)
     TIFF *file = open_file(&from, picture);
     if (!file)
         return refuse(picture);
+    const uint64_t n = (uint64_t)picture->width * (uint64_t)picture->height;
+    const uint64_t part = TIFFIsTiled(file) ? TIFFTileSize64(file) : TIFFStripSize64(file);
     const uint16_t n_values = deep_values(file);
-    const dt_status status =
-        n_values ? decode_deep(picture, file, n_values) : decode_rgba(picture, file);
+    dt_status status = DT_OK;
+    if (part > 16 * n + MAX_PART) /* it would be allocated at once */
+        status = DT_ERROR(DT_ERR_DATA, "damaged TIFF file: a part of it has %llu bytes",
+                          (unsigned long long)part);
+    else
+        status = n_values ? decode_deep(picture, file, n_values) : decode_rgba(picture, file);
     TIFFClose(file);
     return status;
 }

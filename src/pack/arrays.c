@@ -67,7 +67,8 @@ static dt_status read_archive(const char *path,
     archive_read_support_format_raw(archive);
     int code = archive_read_open_filename(archive, path, BLOCK);
     while (code == ARCHIVE_OK && (code = archive_read_next_header(archive, &entry)) == ARCHIVE_OK) {
-        struct bytes *out = choose(context, dt_file_base(archive_entry_pathname(entry)));
+        const char *name = archive_entry_pathname(entry);
+        struct bytes *out = choose(context, name ? dt_file_base(name) : "");
         if (out)
             DT_TRY_OUT(append_member(out, archive, path));
     }
@@ -199,7 +200,7 @@ dt_status dt_arrays_open(struct dt_dataset *dataset, const struct dt_shard_optio
     if (a->labels.n == 0 && a->images.n % a->layout.pixels_step != 0)
         DT_FAIL(DT_ERR_DATA, "%s is incomplete: its %zu bytes are no whole images of %zu",
                 options->src, a->images.n, a->layout.pixels_step);
-    dataset->n = (uint32_t)(a->images.n / a->layout.pixels_step);
+    dataset->n = (uint32_t)((a->images.n - (a->labels.n > 0 ? 16 : 0)) / a->layout.pixels_step);
     for (uint32_t id = 0; id < dataset->n && a->classes.n > 0; id++)
         if ((size_t)label_of(dataset, id) >= a->classes.n)
             DT_FAIL(DT_ERR_DATA, "image %u of %s has the label %d, but there are %zu classes",

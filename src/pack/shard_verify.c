@@ -86,7 +86,7 @@ static dt_status decode_image(uint64_t *hash, struct dt_verify_tool *tool, int f
     DT_TRY(dt_sample_read(&tool->sample, fd, image->offset, image->bytes, path));
     *hash = XXH3_64bits(tool->sample.data, tool->sample.bytes);
     if (dt_png_found(tool->sample.data, tool->sample.bytes) && !dt_name_has_suffix(name, ".png"))
-        DT_FAIL(DT_ERR_DATA, "a PNG file under the name of a JPEG file");
+        DT_FAIL(DT_ERR_DATA, "a PNG file under another name");
     DT_TRY(dt_decoder_open(tool->decoder, &width, &height, tool->sample.data, tool->sample.bytes));
     if (dt_decoder_jpeg(tool->decoder) && dt_jpeg_components(dt_decoder_jpeg(tool->decoder)) == 4)
         DT_FAIL(DT_ERR_DATA, "a CMYK JPEG file, which many programs show in wrong colours; dtrain "

@@ -24,7 +24,7 @@ void dt_stragglers_init(struct dt_stragglers *stragglers, struct dt_comm *comm,
                         struct dt_events *events, bool has_queues, int64_t step);
 /* Adds one step and compares the ranks every 100 steps. A rank 1.3 times slower than the median in
  * 3 consecutive comparisons is reported once, with host and section, and again only after it has
- * recovered. */
+ * recovered. On devices with queues only the time spent waiting for data is compared. */
 dt_status dt_stragglers_step(struct dt_stragglers *stragglers, int64_t step, double data_s,
                              double work_s);
 

@@ -111,7 +111,7 @@ def test_another_folder():
 
 def test_refusals():
     os.mkdir("empty")
-    assert "holds no .jpg" in run("predict", "run", "empty", code=65).stderr
+    assert "holds no image files" in run("predict", "run", "empty", code=65).stderr
     run("predict", "run", "-", code=66)
     assert "none.jpg" in run("predict", "run", "images/ring/00001.jpg", "none.jpg", code=66).stderr
     run("predict", "nowhere", "images", code=66)

@@ -16,7 +16,7 @@ except ImportError as error:
 
 TOOL = os.path.join(os.path.dirname(sys.argv[1]), "tests", "list_tool")
 PARTS = ["a", "b", "a b", "a-1", "a.x", "a.", "A", "~", "0", "00", "é", "日", "a,b", 'q"q', "z=1"]
-SUFFIXES = [".jpg", ".JPEG", ".png", ".PnG", ".jpg.txt", ".pdf", ".webp", "", ".jpeg"]
+SUFFIXES = [".jpg", ".JPEG", ".png", ".PnG", ".jpg.txt", ".pdf", ".bmp", "", ".jpeg"]
 
 
 def listed(path, code=0):

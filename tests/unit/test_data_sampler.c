@@ -94,29 +94,36 @@ TEST(pinned)
     assert_memory_equal(order, expected, sizeof expected);
 }
 
-/* Classes of 900, 90, 10 and 0 images: each has its part of every batch; within a class all come
- * before one comes again, in the order of the epoch. */
+/* Classes of 900, 90, 10 and 0 images: each of the three comes once in every round, in an order
+ * that differs; within a class all come before one comes again, in the order of the epoch. */
 TEST(balanced)
 {
     enum { N_CLASSES = 4 };
     static const uint32_t begin[N_CLASSES + 1] = {0, 900, 990, 1000, 1000};
-    uint32_t order[N], shuffled[N], memory[N + 2 * N_CLASSES], n_of[N_CLASSES] = {0}, seen[N] = {0};
+    uint32_t order[N], shuffled[N], memory[N + 3 * N_CLASSES], n_of[N_CLASSES] = {0}, seen[N] = {0};
+    uint32_t n_first[N_CLASSES] = {0};
     int32_t labels[N];
     for (int32_t c = 0; c < N_CLASSES; c++)
         for (uint32_t id = begin[c]; id < begin[c + 1]; id++)
             labels[id] = c;
     dt_sampler_order(shuffled, N, 42, 3, true);
     memcpy(order, shuffled, sizeof order);
-    dt_sampler_balance(order, N, labels, N_CLASSES, memory);
+    dt_sampler_balance(order, N, labels, N_CLASSES, 42, 3, memory);
     for (uint32_t i = 0; i < N; i++) {
         const int32_t c = labels[order[i]];
         const uint32_t size = begin[c + 1] - begin[c];
-        assert_int_equal(c, i % 3);
-        assert_int_equal(seen[order[i]]++, n_of[c]++ / size);
+        assert_int_equal(seen[order[i]]++, n_of[c] / size);
+        assert_true(n_of[c]++ == i / 3);
+        n_first[c] += i % 3 == 0;
     }
-    for (uint32_t i = 0, at = 0; i < N && at < 300; i++)
-        if (labels[shuffled[i]] == 0)
-            assert_int_equal(order[3 * at++], shuffled[i]);
+    for (int c = 0; c < 3; c++)
+        assert_true(abs((int)n_first[c] - N / 9) < 45); /* five sigma */
+    for (uint32_t i = 0, at = 0; i < N; i++) { /* those of class 0, as they were shuffled */
+        while (labels[order[i]] == 0 && labels[shuffled[at]] != 0)
+            at++;
+        if (labels[order[i]] == 0)
+            assert_int_equal(order[i], shuffled[at++]);
+    }
 }
 
 TEST_MAIN(NULL, NULL)
