@@ -168,7 +168,10 @@ int dt_job_code(const struct dt_job *job, int code, bool is_asked)
         return code;
     const bool is_there = dt_run_folder_state(&state, job->dir);
     const bool is_own = is_there && state.incarnation > job->incarnation;
-    if (is_own && !state.is_running)
+    /* A job that is ended for a host that does not answer may still save and end, but nobody has
+     * asked it to. */
+    const bool is_hang = code == DT_ERR_HANG && state.exit_code == DT_STOPPED && !is_asked;
+    if (is_own && !state.is_running && !is_hang)
         return state.exit_code;
     const bool is_believed =
         is_there ? !is_own && !state.is_running && state.exit_code == 0 : !job->options->sees_run;

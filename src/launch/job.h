@@ -43,7 +43,8 @@ dt_status dt_job_begin(struct dt_job *job, const struct dt_launch_options *optio
 /* Looks once; `host` gets the name of a host whose ranks have been silent while others answer. Call
  * it about once a second: after a longer pause of this process all times begin anew. */
 enum dt_job_state dt_job_look(struct dt_job *job, char host[DT_HOST_MAX]);
-/* The exit code that the run itself has written, or what the launcher says. 0 of the latter is
+/* The exit code that the run itself has written, or what the launcher says; DT_ERR_HANG of a job
+ * that was ended for a host that does not answer, even if it has saved. 0 of the latter is
  * believed of a run that had finished before, or of which nothing is seen here, unless the job was
  * asked to stop; otherwise it becomes 205, as Open MPI 4 says of a lost node. */
 int dt_job_code(const struct dt_job *job, int code, bool is_asked);

@@ -217,6 +217,9 @@ TEST(exit_codes)
         assert_int_equal(dt_job_code(&job, 137, false), ends ? 75 : 137);
         assert_int_equal(dt_job_code(&job, 1, false), ends ? 75 : 1);
         assert_int_equal(dt_job_code(&job, 0, false), ends ? 75 : 205); /* Open MPI 5 lost a node */
+        assert_int_equal(dt_job_code(&job, DT_ERR_HANG, false),
+                         DT_ERR_HANG); /* ended by the supervisor */
+        assert_int_equal(dt_job_code(&job, DT_ERR_HANG, true), ends ? 75 : DT_ERR_HANG);
         assert_int_equal(dt_job_step(&job), -1);
         dt_job_end(&job);
     }
