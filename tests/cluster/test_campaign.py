@@ -177,6 +177,8 @@ def file_changed(case):
 
 
 def own_folder(case):
+    """Each machine has its own; named is the first that does not see that of rank 0."""
+    case.host = "node2"
     case.out = f"{OWN}/run"
     case.start()
 
@@ -252,7 +254,7 @@ def run_case(program, name, seed, is_long):
         text = case.job.text()
         named = {host for pattern in CULPRITS for host in re.findall(pattern, text)}
         case.check(case.code in row.codes, f"exit code {case.code}")
-        case.check(case.host is None or case.host in named, f"{case.host} is not named")
+        case.check(case.host is None or case.code == 0 or case.host in named, f"{case.host} is not named")
         if row.resumes and (is_long or name not in RESUMES_IN_LONG):
             resumes(case)
     except Exception:  # pylint: disable=broad-except
