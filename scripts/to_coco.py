@@ -535,10 +535,8 @@ def read_classes(path):
 
 def choose_classes(args, images):
     boxes = [box for image in images for box in image.boxes]
-    if not args.classes and args.found_classes:
-        return args.found_classes
     if not args.classes:
-        return dict(enumerate(sorted({box.name for box in boxes}), 1))
+        return args.found_classes or dict(enumerate(sorted({box.name for box in boxes}), 1))
     try:
         classes = read_classes(args.classes)
     except (KeyError, TypeError, ValueError) as error:

@@ -46,7 +46,8 @@ static size_t count_val(const struct dt_pick *picks, size_t n, double fraction, 
     size_t n_val = 0;
     if (fraction == 0 || (by_class && n < 2))
         return 0;
-    while (n_val < n - by_class && (double)picks[n_val].key < fraction * 0x1p64)
+    const size_t max_val = by_class ? n - 1 : n;
+    while (n_val < max_val && (double)picks[n_val].key < fraction * 0x1p64)
         n_val++;
     return n_val > 0 || !by_class ? n_val : 1;
 }

@@ -179,7 +179,7 @@ static void put_found(struct dt_jsonw *w, const struct dt_sets *sets, const char
     dt_jsonw_add(w, "]}");
 }
 
-static dt_status draw_found(bool *is_bad, const struct dt_sets *sets, uint32_t id, const char *file,
+static dt_status draw_found(const struct dt_sets *sets, uint32_t id, const char *file,
                             const struct shown *shown, const char *folder)
 {
     struct dt_drawing drawing;
@@ -187,11 +187,6 @@ static dt_status draw_found(bool *is_bad, const struct dt_sets *sets, uint32_t i
     dt_status status = name_picture(path, folder, file);
     if (status == DT_OK)
         status = dt_drawing_open(&drawing, sets->val_set, id, 0);
-    *is_bad = status == DT_ERR_DATA;
-    if (*is_bad) { /* the loader has warned of it */
-        dt_error_clear();
-        return DT_OK;
-    }
     DT_TRY(status);
     dt_drawing_add_found(&drawing, shown->found, shown->n);
     status = dt_picture_save(&drawing.picture, path);
@@ -242,10 +237,12 @@ static dt_status show_all(const struct dt_evaluator *evaluator, const struct sho
         DT_FAIL(DT_ERR_IO, "cannot write the detections to standard output");
     for (uint32_t id = 0; id < n && options->output; id++) {
         dt_dataset_name(sets->val_set, id, file, sizeof file);
-        bool is_bad;
-        DT_TRY(draw_found(&is_bad, sets, id, file, &shown[id], options->output));
-        if (options->yolo && !is_bad)
-            DT_TRY(write_labels(sets, id, file, &shown[id], options->output));
+        dt_status status = draw_found(sets, id, file, &shown[id], options->output);
+        if (status == DT_OK && options->yolo)
+            status = write_labels(sets, id, file, &shown[id], options->output);
+        if (status != DT_ERR_DATA) /* of which the loader has warned */
+            DT_TRY(status);
+        dt_error_clear();
         dt_log_progress_of("drawing", id + 1, n, "pictures", start_s);
     }
     dt_log_progress("");

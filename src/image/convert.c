@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "image/png.h"
+#include "image/image_file.h"
 #include "image/resize.h"
 
 enum { MAX_SIDE = 65500 }; /* libjpeg's limit */
@@ -62,7 +62,8 @@ static dt_status decode(struct dt_convert *convert, enum dt_conversion *done, co
     DT_TRY(dt_decoder_open(convert->decoder, &convert->width, &convert->height, data, bytes));
     const struct dt_jpeg *jpeg = dt_decoder_jpeg(convert->decoder);
     const bool turns = convert->applies_exif && dt_decoder_orientation(convert->decoder) > 1;
-    const bool is_png = convert->keeps_png && dt_png_found(data, bytes);
+    const bool is_png = convert->keeps_png &&
+                        dt_image_format_of_data(data, bytes) == dt_image_format_of_suffix("png");
     const bool is_plain = (jpeg ? dt_jpeg_components(jpeg) != 4 : is_png) && !turns;
     const bool is_large = side > 0 && convert->width > side && convert->height > side;
     *done = is_large ? DT_REDUCED : is_plain ? DT_KEPT : DT_CONVERTED;

@@ -9,11 +9,10 @@
 
 struct dt_decoder {
     struct dt_jpeg *jpeg;
-    struct dt_image_file file;
+    struct dt_image_file file; /* without a format: the open image is JPEG */
     bool applies_exif;
     int64_t max_pixels;
     /* State of the open image: */
-    const struct dt_image_format *format; /* NULL: JPEG */
     int orientation, turn;
     int width, height; /* as stored, after scaling */
     uint8_t *stored;   /* what is then turned */
@@ -66,10 +65,10 @@ static bool is_within(const struct dt_decoder *decoder, int denominator)
 static dt_status open_stored(struct dt_decoder *decoder, const uint8_t *data, size_t bytes)
 {
     int *w = &decoder->width, *h = &decoder->height;
-    decoder->format = dt_image_format_of_data(data, bytes);
-    if (!decoder->format)
+    decoder->file.format = dt_image_format_of_data(data, bytes);
+    if (!decoder->file.format)
         return dt_jpeg_open(decoder->jpeg, w, h, data, bytes);
-    DT_TRY(dt_image_file_open(&decoder->file, decoder->format, data, bytes));
+    DT_TRY(dt_image_file_open(&decoder->file, decoder->file.format, data, bytes));
     *w = decoder->file.width;
     *h = decoder->file.height;
     return DT_OK;
@@ -81,9 +80,9 @@ dt_status dt_decoder_open(struct dt_decoder *decoder, int *width, int *height, c
     decoder->orientation = dt_exif_orientation(data, bytes);
     decoder->turn = turns[decoder->applies_exif ? decoder->orientation : 1];
     DT_TRY(open_stored(decoder, data, bytes));
-    if (decoder->format && !is_within(decoder, 1))
+    if (decoder->file.format && !is_within(decoder, 1))
         DT_FAIL(DT_ERR_DATA, "%s of %lld pixels; data.max_pixels allows %lld",
-                decoder->format->name, (long long)decoder->width * decoder->height,
+                decoder->file.format->name, (long long)decoder->width * decoder->height,
                 (long long)decoder->max_pixels);
     give_size(width, height, decoder);
     return DT_OK;
@@ -91,14 +90,14 @@ dt_status dt_decoder_open(struct dt_decoder *decoder, int *width, int *height, c
 
 struct dt_jpeg *dt_decoder_jpeg(const struct dt_decoder *decoder)
 {
-    return decoder->format ? NULL : decoder->jpeg;
+    return decoder->file.format ? NULL : decoder->jpeg;
 }
 
 void dt_decoder_scale(struct dt_decoder *decoder, struct dt_crop *crop, int *width, int *height,
                       int denominator)
 {
     const float w = (float)*width, h = (float)*height;
-    if (decoder->format)
+    if (decoder->file.format)
         return;
     while (denominator < 8 && !is_within(decoder, denominator))
         denominator *= 2;
@@ -114,7 +113,7 @@ void dt_decoder_scale(struct dt_decoder *decoder, struct dt_crop *crop, int *wid
 
 static dt_status decode_stored(struct dt_decoder *decoder, uint8_t *out, int x, int y, int w, int h)
 {
-    if (decoder->format)
+    if (decoder->file.format)
         return dt_image_file_decode(&decoder->file, out, x, y, w, h);
     return dt_jpeg_decode(decoder->jpeg, out, x, y, w, h);
 }
@@ -165,7 +164,7 @@ int dt_decoder_orientation(const struct dt_decoder *decoder)
 
 int dt_decoder_peak(const struct dt_decoder *decoder)
 {
-    return decoder->format ? decoder->file.peak : 0;
+    return decoder->file.format ? decoder->file.peak : 0;
 }
 
 dt_status dt_decoder_skim(struct dt_decoder *decoder, int y, int h)
@@ -174,7 +173,7 @@ dt_status dt_decoder_skim(struct dt_decoder *decoder, int y, int h)
         y = 0;
         h = decoder->height;
     }
-    if (decoder->format)
+    if (decoder->file.format)
         return decode_stored(decoder, NULL, 0, y, 0, h);
     return dt_jpeg_skim(decoder->jpeg, y, h);
 }

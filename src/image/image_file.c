@@ -29,16 +29,13 @@ static dt_status webp_decode(struct dt_image_file *picture)
     const size_t n = (size_t)picture->width * (size_t)picture->height;
     WebPBitstreamFeatures features;
     WebPGetFeatures(picture->data, picture->bytes, &features);
-    if (!features.has_alpha) {
-        if (!WebPDecodeRGBInto(picture->data, picture->bytes, picture->pixels, 3 * n,
-                               3 * picture->width))
-            DT_FAIL(DT_ERR_DATA, "damaged WebP file: its pixels are incomplete or wrong");
-        return DT_OK;
-    }
-    uint8_t *rgba = WebPDecodeRGBA(picture->data, picture->bytes, NULL, NULL);
-    if (!rgba)
+    uint8_t *rgba =
+        features.has_alpha ? WebPDecodeRGBA(picture->data, picture->bytes, NULL, NULL) : NULL;
+    if (!rgba &&
+        (features.has_alpha || !WebPDecodeRGBInto(picture->data, picture->bytes, picture->pixels,
+                                                  3 * n, 3 * picture->width)))
         DT_FAIL(DT_ERR_DATA, "damaged WebP file: its pixels are incomplete or wrong");
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && rgba; i++)
         for (size_t c = 0; c < 3; c++)
             picture->pixels[3 * i + c] = dt_on_black(rgba[4 * i + c], rgba[4 * i + 3]);
     WebPFree(rgba);
@@ -104,8 +101,7 @@ dt_status dt_image_file_open(struct dt_image_file *picture, const struct dt_imag
     picture->peak = 0;
     if (!format->header)
         DT_FAIL(DT_ERR_DATA,
-                "%s, which this build cannot read: build dtrain with %s, or convert "
-                "the file",
+                "%s, which this build cannot read: build dtrain with %s, or convert the file",
                 format->name, format->library);
     DT_TRY(format->header(picture));
     if (picture->width <= 0 || picture->height <= 0)

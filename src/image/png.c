@@ -14,11 +14,6 @@
 #include "base/mem.h"
 #include "image/image_file.h"
 
-bool dt_png_found(const uint8_t *data, size_t bytes)
-{
-    return bytes >= 8 && memcmp(data, "\x89PNG\r\n\x1a\n", 8) == 0;
-}
-
 #ifdef DTRAIN_HAVE_PNG
 
 struct reading {

@@ -13,7 +13,6 @@
 #include "base/status.h"
 
 bool dt_png_is_known(void); /* whether this build knows PNG files */
-bool dt_png_found(const uint8_t *data, size_t bytes);
 
 /* Encodes height x width x 3 RGB pixels into a new block; free with free(). */
 dt_status dt_png_encode(uint8_t **data, size_t *bytes, const uint8_t *pixels, int width,

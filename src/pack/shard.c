@@ -16,7 +16,7 @@
 #include "base/mem.h"
 #include "boxes/wds_boxes.h"
 #include "data/wds_pair.h"
-#include "image/png.h"
+#include "image/image_file.h"
 #include "pack/sidecars.h"
 #include "pack/source.h"
 
@@ -145,7 +145,7 @@ static dt_status write_sample(struct output *output, uint32_t position, const ui
         snprintf(name, sizeof name, "%s.cls", key);
         DT_TRY(add_member(output, name, label, (size_t)n));
     }
-    snprintf(name, sizeof name, "%s.%s", key, dt_png_found(data, bytes) ? "png" : "jpg");
+    snprintf(name, sizeof name, "%s.%s", key, dt_image_format_of_data(data, bytes) ? "png" : "jpg");
     return add_member(output, name, data, bytes);
 }
 

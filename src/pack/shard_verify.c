@@ -16,7 +16,7 @@
 #include "base/thread.h"
 #include "data/shard_list.h"
 #include "image/decode.h"
-#include "image/png.h"
+#include "image/image_file.h"
 #include "pack/pack.h"
 #include "pack/shard_verify.h"
 
@@ -82,10 +82,12 @@ static dt_status decode_image(uint64_t *hash, struct dt_verify_tool *tool, int f
                               const struct dt_shard_image *image, const char *name,
                               const char *path)
 {
+    const struct dt_image_format *png = dt_image_format_of_suffix("png");
     int width, height;
     DT_TRY(dt_sample_read(&tool->sample, fd, image->offset, image->bytes, path));
     *hash = XXH3_64bits(tool->sample.data, tool->sample.bytes);
-    if (dt_png_found(tool->sample.data, tool->sample.bytes) && !dt_name_has_suffix(name, ".png"))
+    if (dt_image_format_of_data(tool->sample.data, tool->sample.bytes) == png &&
+        !dt_name_has_suffix(name, ".png"))
         DT_FAIL(DT_ERR_DATA, "a PNG file under another name");
     DT_TRY(dt_decoder_open(tool->decoder, &width, &height, tool->sample.data, tool->sample.bytes));
     if (dt_decoder_jpeg(tool->decoder) && dt_jpeg_components(dt_decoder_jpeg(tool->decoder)) == 4)
